@@ -1,0 +1,1 @@
+"""The shared analysis of ONNX models: it knows onnx, onnxruntime and numpy; no Jupyter, no plots."""
