@@ -1,0 +1,5 @@
+/** esbuild gives a stylesheet as text (see build.mjs). */
+declare module "*.css" {
+  const text: string;
+  export default text;
+}
