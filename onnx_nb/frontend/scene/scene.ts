@@ -1,0 +1,92 @@
+/**
+ * What is drawn: boxes and edges of every open scope, in world pixels, as structures of arrays. Inner scopes are laid
+ * out first and become boxes of their parents; equal scopes share one layout through the cache.
+ */
+
+import type { Columns, Target } from "../model/columns.ts";
+import type { Label, Measure } from "./labels.ts";
+
+/** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
+export const BOX = { NODE: 0, GROUP: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
+
+export type Direction = "down" | "right";
+
+export interface Options {
+  readonly direction?: Direction;
+}
+
+export interface Rect {
+  readonly x: number;
+  readonly y: number;
+  readonly w: number;
+  readonly h: number;
+}
+
+/** Parents come before their children. */
+export interface Boxes {
+  readonly count: number;
+  readonly kind: Uint8Array;
+  readonly id: Int32Array;
+  /** the open box it lies in, −1 at the root */
+  readonly parent: Int32Array;
+  readonly depth: Uint8Array;
+  readonly x: Float32Array;
+  readonly y: Float32Array;
+  readonly w: Float32Array;
+  readonly h: Float32Array;
+}
+
+/**
+ * One edge per tensor, scope and consumer in that scope. An edge that enters an open box ends at the port on its border
+ * and goes on inside as another edge of the same value (fromBox = that open box).
+ */
+export interface Edges {
+  readonly count: number;
+  readonly value: Int32Array;
+  /** −1: nobody makes the value */
+  readonly fromBox: Int32Array;
+  /** −1: a tail that leaves the producer of a value drawn as stubs, or of one that nobody reads */
+  readonly toBox: Int32Array;
+  /** the open box it lies in, −1 at the root */
+  readonly scope: Int32Array;
+  /** edge e has points[2·ptr[e]] … points[2·ptr[e+1] − 1], as x, y pairs from port to port */
+  readonly ptr: Uint32Array;
+  /** the curve between two points has tangents along the direction of the layout, as `edge` in shared/look/graph.py */
+  readonly points: Float32Array;
+  /** 1: read in a body, from outside of it */
+  readonly captured: Uint8Array;
+  /** left end and vertical middle of the text `edgeLabel`, NaN where there is none */
+  readonly labelX: Float32Array;
+  readonly labelY: Float32Array;
+  /** 1: only the two ends are drawn, as short tails with the tensor's name */
+  readonly stub: Uint8Array;
+}
+
+export interface Scene {
+  readonly direction: Direction;
+  readonly boxes: Boxes;
+  readonly edges: Edges;
+  readonly bounds: Rect;
+  /** The box that shows a target: the nearest visible one (a node in a closed group → that group), −1 if none does. */
+  boxOf(kind: Target["kind"], id: number): number;
+  /** Edges that show a value, in every open scope. */
+  edgesOf(value: number): Uint32Array;
+  /** Boxes that make or read a value. */
+  boxesOfValue(value: number): { readonly producer: number; readonly consumers: readonly number[] };
+  /** The text in a box, already elided to fit it. */
+  label(box: number): Label;
+  /** "batch×seq×768 f32", or the name of a stub's tensor. */
+  edgeLabel(edge: number): string;
+}
+
+export type BuildScene = (
+  columns: Columns,
+  open: ReadonlySet<number>,
+  measure: Measure,
+  cache: Cache,
+  options?: Options,
+) => Scene;
+
+export interface Cache {
+  readonly todo: never;
+}
