@@ -1,0 +1,377 @@
+"""The models that tests, notebooks and benchmarks run on, made on demand and kept under build/models.
+
+Nothing is downloaded: the light models come with the installed onnx package, the real architectures are built from
+their transformers configuration with seeded random weights and exported by both of torch's exporters, the rest is
+made of onnx.helper calls. Every function returns the path of a finished file.
+
+``python -m tests.models`` makes all of them and prints what they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "build" / "models"
+# raise it when a recipe below changes: a cached file is never checked against its recipe
+RECIPES = 1
+
+LIGHT = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+EXPORTED = ("resnet50", "bert", "llama")
+
+
+def light(name: str) -> Path:
+    """One of the onnx package's own models: IR 3, flat names, weights that a ConstantOfShape generates."""
+    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
+    if not path.exists():
+        raise FileNotFoundError(f"the installed onnx {onnx.__version__} has no light model {name!r}; it has {LIGHT}")
+    return path
+
+
+def exported(name: str, *, dynamo: bool) -> Path:
+    """ResNet-50, BERT or a 32-layer Llama from its transformers configuration; skips the test if torch is missing."""
+    if name not in EXPORTED:
+        raise ValueError(f"no recipe {name!r}; there are {EXPORTED}")
+    missing = [package for package in ("torch", "transformers") if importlib.util.find_spec(package) is None]
+    if missing:
+        import pytest
+
+        pytest.skip(f"{' and '.join(missing)} not installed, needed to export {name}: `make test` installs it")
+
+    def export(path: Path) -> None:
+        # a process of its own: exporters warn, patch torch and keep gigabytes
+        command = [sys.executable, "-m", "tests.models", "--export", name, str(path), *(["--dynamo"] if dynamo else [])]
+        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1200)
+        if done.returncode:
+            raise RuntimeError(
+                f"exporting {name} (dynamo={dynamo}) failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+            )
+
+    versions = f"torch-{importlib.metadata.version('torch')}-transformers-{importlib.metadata.version('transformers')}"
+    return _cached(f"{versions}/{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
+
+
+def chain(nodes: int) -> Path:
+    """Transformer blocks one after another, `nodes` nodes in all, each weight a few dozen bytes."""
+    return _cached(f"chain-{nodes}.onnx", lambda path: onnx.save(_chain(nodes), path))
+
+
+def control_flow() -> Path:
+    """If, Loop and Scan, bodies that read outer values, an If inside the Loop."""
+    return _cached("control_flow.onnx", lambda path: onnx.save(_control_flow(), path))
+
+
+def functions() -> Path:
+    """Two model-local functions, one of which calls the other; both are called twice."""
+    return _cached("functions.onnx", lambda path: onnx.save(_functions(), path))
+
+
+def one_node() -> Path:
+    """Relu, and nothing else."""
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], "relu")], "one", [_float("x", 2)], [_float("y", 2)]
+    )
+    return _cached("one_node.onnx", lambda path: onnx.save(_model(graph), path))
+
+
+def empty() -> Path:
+    """A valid file whose graph has no nodes, inputs or outputs."""
+    return _cached("empty.onnx", lambda path: onnx.save(_model(helper.make_graph([], "empty", [], [])), path))
+
+
+def _cached(name: str, build: Callable[[Path], object]) -> Path:
+    """Return the file under that name, built at most once however many processes ask at the same time."""
+    path = FOLDER / f"r{RECIPES}-onnx-{onnx.__version__}" / name
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            unfinished = path.with_name(f"{path.stem}.{os.getpid()}.unfinished.onnx")
+            try:
+                build(unfinished)
+                unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
+    return path
+
+
+def _float(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _scalar(value: float, name: str) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(value, np.int64 if isinstance(value, int) else np.float32), name)
+
+
+def _model(graph: onnx.GraphProto, functions: Sequence[onnx.FunctionProto] = ()) -> onnx.ModelProto:
+    opsets = [
+        helper.make_opsetid("", 20),
+        *(helper.make_opsetid(domain, 1) for domain in {f.domain for f in functions}),
+    ]
+    model = helper.make_model(
+        graph, opset_imports=opsets, functions=functions, producer_name="onnx_nb tests", ir_version=10
+    )
+    if graph.node:
+        onnx.checker.check_model(model)
+    return model
+
+
+def _chain(nodes: int) -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    width = 4
+    made: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+
+    def weight(name: str, *shape: int) -> str:
+        values = random.normal(scale=0.3, size=shape).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(scope: str, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        name = f"{scope}/{op}"
+        made.append(helper.make_node(op, inputs, [f"{name}_output_0"], name, **attributes))
+        return f"{name}_output_0"
+
+    def norm(scope: str, x: str) -> str:
+        scale, bias = (
+            weight(f"{scope[1:]}.weight".replace("/", "."), width),
+            weight(f"{scope[1:]}.bias".replace("/", "."), width),
+        )
+        return node(scope, "LayerNormalization", [x, scale, bias], axis=-1)
+
+    def linear(scope: str, x: str) -> str:
+        return node(scope, "MatMul", [x, weight(f"{scope[1:]}.weight".replace("/", "."), width, width)])
+
+    scale = _scalar(width**-0.5, "scale")
+    x = "x"
+    for layer in range(nodes // 17):
+        block = f"/layers.{layer}"
+        normed = norm(f"{block}/norm1", x)
+        q, k, v = (linear(f"{block}/attn/{name}", normed) for name in "qkv")
+        turned = node(f"{block}/attn", "Transpose", [k], perm=[0, 2, 1])
+        scaled = node(f"{block}/attn", "Mul", [q, "scale"])
+        weighted = node(f"{block}/attn", "Softmax", [node(f"{block}/attn/scores", "MatMul", [scaled, turned])])
+        mixed = linear(f"{block}/attn/o", node(f"{block}/attn/mix", "MatMul", [weighted, v]))
+        x = node(f"{block}/attn", "Add", [x, mixed])
+        widened = linear(f"{block}/mlp/up", norm(f"{block}/norm2", x))
+        x = node(f"{block}/mlp", "Add", [x, linear(f"{block}/mlp/down", node(f"{block}/mlp/act", "Gelu", [widened]))])
+        x = node(block, "Identity", [x])
+    for last in range(nodes - len(made)):
+        x = node(f"/head.{last}", "Tanh", [x])
+    made[-1].output[0] = "y"
+    shape = ("batch", "seq", width)
+    return _model(
+        helper.make_graph(made, f"chain {nodes}", [_float("x", *shape)], [_float("y", *shape)], [scale, *weights])
+    )
+
+
+def _control_flow() -> onnx.ModelProto:
+    def branch(name: str, op: str) -> onnx.GraphProto:
+        out = f"{name}_out"
+        # reads "hidden" of the outer graph
+        return helper.make_graph(
+            [helper.make_node(op, ["hidden", "one"], [out], f"/choose/{name}/{op}")], name, [], [_float(out, 2, 3)]
+        )
+
+    choose = helper.make_node(
+        "If", ["flag"], ["chosen"], "/choose/If", then_branch=branch("then", "Add"), else_branch=branch("else", "Sub")
+    )
+    inner = helper.make_node(
+        "If",
+        ["goes_on"],
+        ["grown"],
+        "/loop/If",
+        then_branch=helper.make_graph(
+            [helper.make_node("Mul", ["carried", "two"], ["m"], "/loop/then/Mul")], "grow", [], [_float("m", 2, 3)]
+        ),
+        else_branch=helper.make_graph(
+            [helper.make_node("Identity", ["carried"], ["i"], "/loop/else/Identity")], "keep", [], [_float("i", 2, 3)]
+        ),
+    )
+    body = helper.make_graph(
+        [
+            inner,
+            helper.make_node("Identity", ["goes_on"], ["goes_on_out"], "/loop/Identity"),
+            helper.make_node("Add", ["grown", "x"], ["carried_out"], "/loop/Add"),
+        ],
+        "loop body",
+        [
+            helper.make_tensor_value_info("step", TensorProto.INT64, []),
+            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
+            _float("carried", 2, 3),
+        ],
+        [helper.make_tensor_value_info("goes_on_out", TensorProto.BOOL, []), _float("carried_out", 2, 3)],
+    )
+    loop = helper.make_node("Loop", ["trips", "", "chosen"], ["looped"], "/loop/Loop", body=body)
+    scanned = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum_in", "row"], ["sum_out"], "/scan/Add"),
+            helper.make_node("Identity", ["sum_out"], ["row_out"], "/scan/Identity"),
+        ],
+        "scan body",
+        [_float("sum_in", 3), _float("row", 3)],
+        [_float("sum_out", 3), _float("row_out", 3)],
+    )
+    scan = helper.make_node(
+        "Scan", ["zeros", "looped"], ["total", "sums"], "/scan/Scan", body=scanned, num_scan_inputs=1
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "two"], ["hidden"], "/Mul"), choose, loop, scan],
+        "control flow",
+        [_float("x", 2, 3), helper.make_tensor_value_info("flag", TensorProto.BOOL, [])],
+        [_float("total", 3), _float("sums", 2, 3)],
+        [
+            _scalar(1.0, "one"),
+            _scalar(2.0, "two"),
+            _scalar(3, "trips"),
+            numpy_helper.from_array(np.zeros(3, np.float32), "zeros"),
+        ],
+    )
+    return _model(graph)
+
+
+def _functions() -> onnx.ModelProto:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("onnx_nb.tests", 1)]
+    scaled = helper.make_function(
+        "onnx_nb.tests",
+        "Scaled",
+        ["x", "factor"],
+        ["y"],
+        [helper.make_node("Mul", ["x", "factor"], ["y"], "scale")],
+        opsets[:1],
+    )
+    block = helper.make_function(
+        "onnx_nb.tests",
+        "Block",
+        ["x", "weight", "factor"],
+        ["y"],
+        [
+            helper.make_node("MatMul", ["x", "weight"], ["h"], "project"),
+            helper.make_node("Scaled", ["h", "factor"], ["s"], "scale", domain="onnx_nb.tests"),
+            helper.make_node("Relu", ["s"], ["y"], "act"),
+        ],
+        opsets,
+    )
+    random = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(random.normal(size=(3, 3)).astype(np.float32), f"block.{i}.weight") for i in (0, 1)
+    ]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Block", ["x", "block.0.weight", "factor"], ["h"], "/block.0", domain="onnx_nb.tests"),
+            helper.make_node("Block", ["h", "block.1.weight", "factor"], ["b"], "/block.1", domain="onnx_nb.tests"),
+            helper.make_node("Scaled", ["b", "factor"], ["s"], "/scaled", domain="onnx_nb.tests"),
+            helper.make_node("Add", ["s", "x"], ["y"], "/Add"),
+        ],
+        "functions",
+        [_float("x", "rows", 3)],
+        [_float("y", "rows", 3)],
+        [*weights, _scalar(0.5, "factor")],
+    )
+    return _model(graph, [scaled, block])
+
+
+def _export(name: str, path: Path, *, dynamo: bool) -> None:
+    """Runs in a process of its own: see `exported`."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    module, args, inputs, outputs, axes = _recipe(name)
+    module.eval()
+    # the exporter's name for a dynamic axis, by argument and axis
+    shapes = dict.fromkeys(inputs, axes)
+    options: dict[str, Any]
+    if dynamo:
+        options = {"dynamic_shapes": shapes, "external_data": False}
+    else:
+        first, *rest = outputs
+        axes_of = shapes | {first: axes} | {name: {0: "batch"} for name in rest}
+        options = {"dynamic_axes": axes_of, "opset_version": 18}
+        # this exporter fills in every optional argument of the signature, which transformers does not take
+        forward = module.forward
+        module.forward = lambda *tensors: forward(*tensors).to_tuple()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, args, path, input_names=inputs, output_names=outputs, dynamo=dynamo, **options)
+
+
+def _recipe(name: str) -> tuple[Any, tuple[Any, ...], list[str], list[str], dict[int, str]]:
+    """Return module, arguments, input names, output names, dynamic axes of every input."""
+    import torch
+
+    transformers: Any = importlib.import_module("transformers")
+    if name == "resnet50":
+        module = transformers.ResNetForImageClassification(transformers.ResNetConfig())
+        return module, (torch.randn(2, 3, 224, 224),), ["pixel_values"], ["logits"], {0: "batch"}
+    small = {"num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 64, "attn_implementation": "sdpa"}
+    if name == "bert":
+        module = transformers.BertModel(transformers.BertConfig(hidden_size=48, intermediate_size=96, **small))
+        outputs = ["last_hidden_state", "pooler_output"]
+    else:
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 32, "num_key_value_heads": 2}
+        module = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **small, use_cache=False))
+        outputs = ["logits"]
+    tokens = torch.randint(0, 100, (2, 7))
+    inputs = ["input_ids", "attention_mask"]
+    return module, (tokens, torch.ones_like(tokens)), inputs, outputs, {0: "batch", 1: "seq"}
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Make the models that tests run on, under build/models.")
+    parser.add_argument("--export", nargs=2, metavar=("NAME", "PATH"), help="export one model to PATH, uncached")
+    parser.add_argument("--dynamo", action="store_true", help="by torch's default exporter instead of TorchScript's")
+    chosen = parser.parse_args()
+    if chosen.export:
+        _export(chosen.export[0], Path(chosen.export[1]), dynamo=chosen.dynamo)
+        return
+    recipes: list[tuple[str, Callable[[], Path]]] = [
+        *((f.__name__, f) for f in (one_node, empty, functions, control_flow)),
+        *((f"chain of {n:,}", lambda n=n: chain(n)) for n in (10_000, 100_000)),
+        *(
+            (f"{name}, dynamo={d}", lambda name=name, d=d: exported(name, dynamo=d))
+            for name in EXPORTED
+            for d in (True, False)
+        ),
+    ]
+    for label, recipe in recipes:
+        start = time.perf_counter()
+        path = recipe()
+        seconds = time.perf_counter() - start
+        nodes = len(onnx.load(path, load_external_data=False).graph.node)
+        print(f"{label:28}{nodes:8,} nodes {path.stat().st_size / 1e6:7.1f} MB  {seconds:5.1f} s  {path}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    _main()
