@@ -1,0 +1,288 @@
+/** Columns for tests, from a small readable description instead of a model file. */
+
+import { Columns, GROUP, type Meta, NODE_FAULT, NODE_FOLDED, type TypedArray, VALUE } from "./columns.ts";
+
+const CATEGORIES = [
+  "linear",
+  "activation",
+  "normalise",
+  "arithmetic",
+  "shape",
+  "pool",
+  "cast",
+  "control",
+  "random",
+  "input",
+  "other",
+] as const;
+
+const CATEGORY_OF: Readonly<Record<string, (typeof CATEGORIES)[number]>> = {
+  Conv: "linear",
+  MatMul: "linear",
+  Gemm: "linear",
+  Relu: "activation",
+  Softmax: "activation",
+  LayerNormalization: "normalise",
+  Add: "arithmetic",
+  Mul: "arithmetic",
+  Concat: "shape",
+  Reshape: "shape",
+  Split: "shape",
+  MaxPool: "pool",
+  Cast: "cast",
+  If: "control",
+  Loop: "control",
+};
+
+const FORMAL_NAMES: Readonly<Record<string, string>> = {
+  Conv: "X,W,B",
+  MatMul: "A,B",
+  Gemm: "A,B,C",
+  Add: "A,B",
+  Mul: "A,B",
+  LayerNormalization: "X,Scale,B",
+};
+
+interface Node {
+  op: string;
+  name: string;
+  inputs: string[];
+  outputs: string[];
+  attributes: string;
+  flags: number;
+  group: number;
+  body: number;
+}
+
+interface Value {
+  kind: number;
+  flags: number;
+  dtype: string;
+  shape: string;
+  literal: string;
+}
+
+interface Group {
+  parent: number;
+  name: string;
+  path: string;
+  kind: number;
+  class: string;
+  repeat: number;
+  node: number;
+}
+
+/**
+ * Columns of the model that the lines describe, one thing a line, in file order; names with "/" put a node in groups.
+ *
+ *     input x batch×8 float32              graph input (any "name shape dtype")
+ *     weight W 8×8 float32                 initializer; "weight s scalar float32 = 0.125" has a literal
+ *     type y batch×8 float32               shape and dtype of a value
+ *     MatMul enc/0/mm : x W -> y           node: op name : inputs -> outputs; "_" is an omitted input
+ *     Conv c : x W -> y | strides 2×2      … with attributes
+ *     output y                             graph output
+ *     group enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH, repeat=32, node=NAME for BODY and BRANCH
+ *     bodyinput i                          value that a body is given
+ *     fold NAME, fault NAME                flags of a node
+ */
+export function columnsOf(description: string, name = "test.onnx"): Columns {
+  const nodes: Node[] = [];
+  const nodeByName = new Map<string, number>();
+  const values = new Map<string, Value>();
+  const valueNames: string[] = [];
+  const inputs: string[] = [];
+  const outputs: string[] = [];
+  const groups: Group[] = [{ parent: -1, name: "", path: "", kind: GROUP.ROOT, class: "", repeat: 1, node: -1 }];
+  const groupByPath = new Map([["", 0]]);
+  const folded: string[] = [];
+  const owners: [group: number, node: string][] = [];
+
+  const value = (text: string, kind?: number): Value => {
+    let found = values.get(text);
+    if (found === undefined) {
+      found = { kind: VALUE.DANGLING, flags: 0, dtype: "", shape: "", literal: "" };
+      values.set(text, found);
+      valueNames.push(text);
+    }
+    if (kind !== undefined) found.kind = kind;
+    return found;
+  };
+  const group = (path: string): number => {
+    const known = groupByPath.get(path);
+    if (known !== undefined) return known;
+    const cut = path.lastIndexOf("/");
+    const parent = group(cut < 0 ? "" : path.slice(0, cut));
+    groups.push({ parent, name: path.slice(cut + 1), path, kind: GROUP.SCOPE, class: "", repeat: 1, node: -1 });
+    groupByPath.set(path, groups.length - 1);
+    return groups.length - 1;
+  };
+  const typed = (words: string[], kind?: number): Value => {
+    const found = value(words[1] as string, kind);
+    found.shape = words[2] ?? found.shape;
+    found.dtype = words[3] ?? found.dtype;
+    return found;
+  };
+
+  for (const raw of description.split("\n")) {
+    const line = raw.trim();
+    if (line === "") continue;
+    const words = line.split(/\s+/);
+    const [verb, subject = ""] = words;
+    if (verb === "input") {
+      typed(words, VALUE.GRAPH_INPUT);
+      inputs.push(subject);
+    } else if (verb === "weight") {
+      const found = typed(words, VALUE.INITIALIZER);
+      found.flags |= 2;
+      found.literal = line.split(" = ")[1] ?? "";
+    } else if (verb === "type") {
+      typed(words);
+    } else if (verb === "output") {
+      typed(words).flags |= 1;
+      outputs.push(subject);
+    } else if (verb === "bodyinput") {
+      value(subject, VALUE.BODY_INPUT);
+    } else if (verb === "fold") {
+      folded.push(subject);
+    } else if (verb === "fault") {
+      const found = nodes[nodeByName.get(subject) ?? -1];
+      if (found !== undefined) found.flags |= NODE_FAULT;
+    } else if (verb === "group") {
+      const index = group(subject);
+      const found = groups[index] as Group;
+      for (const word of words.slice(2)) {
+        const [key, text = ""] = word.split("=");
+        if (key === "kind") found.kind = GROUP[text as keyof typeof GROUP];
+        else if (key === "class") found.class = text;
+        else if (key === "repeat") found.repeat = Number(text);
+        else if (key === "node") owners.push([index, text]);
+      }
+    } else {
+      const [call = "", attributes = ""] = line.split(" | ");
+      const [head = "", wiring = ""] = call.split(/ : ?/);
+      const [reads = "", makes = ""] = wiring.split("->");
+      const [op = "", path = ""] = head.split(/\s+/);
+      const list = (text: string): string[] => text.split(/\s+/).filter((word) => word !== "");
+      const made = list(makes);
+      for (const text of made) value(text, VALUE.NODE_OUTPUT);
+      for (const text of list(reads)) if (text !== "_") value(text);
+      const cut = path.lastIndexOf("/");
+      nodeByName.set(path, nodes.length);
+      nodes.push({
+        op,
+        name: path,
+        inputs: list(reads),
+        outputs: made,
+        attributes,
+        flags: 0,
+        group: group(cut < 0 ? "" : path.slice(0, cut)),
+        body: -1,
+      });
+    }
+  }
+  for (const [index, owner] of owners) {
+    const node = nodeByName.get(owner) ?? -1;
+    (groups[index] as Group).node = node;
+    if (groups[index]?.kind === GROUP.BODY) (nodes[node] as Node).body = index;
+  }
+  for (const each of folded) {
+    const node = nodes[nodeByName.get(each) ?? -1] as Node;
+    node.flags |= NODE_FOLDED;
+    for (const text of node.outputs) value(text).flags |= 2;
+  }
+
+  const strings = new Map([["", 0]]);
+  const str = (text: string): number => {
+    const known = strings.get(text);
+    if (known !== undefined) return known;
+    strings.set(text, strings.size);
+    return strings.size - 1;
+  };
+  const valueIndex = new Map(valueNames.map((text, index) => [text, index]));
+  const indexOf = (text: string): number => (text === "_" ? -1 : (valueIndex.get(text) as number));
+  const ops = [...new Set(nodes.map((node) => node.op))];
+  const opIndex = new Map(ops.map((op, index) => [op, index]));
+  const all = [...values.values()];
+  const inside = new Uint32Array(groups.length);
+  for (const node of nodes) {
+    for (let at = node.group; at >= 0; at = (groups[at] as Group).parent) inside[at]++;
+  }
+  const u1 = (items: readonly number[]): Uint8Array => Uint8Array.from(items);
+  const u4 = (items: readonly number[]): Uint32Array => Uint32Array.from(items);
+  const i4 = (items: readonly number[]): Int32Array => Int32Array.from(items);
+  const pointers = (lengths: readonly number[]): Uint32Array => {
+    const ptr = new Uint32Array(lengths.length + 1);
+    for (let i = 0; i < lengths.length; i++) ptr[i + 1] = (ptr[i] as number) + (lengths[i] as number);
+    return ptr;
+  };
+  const category = (op: string): number => CATEGORIES.indexOf(CATEGORY_OF[op] ?? "other");
+  const arrays = new Map<string, TypedArray>([
+    ["op_name", u4(ops.map(str))],
+    ["op_domain", u4(ops.map(() => 0))],
+    ["op_category", u1(ops.map(category))],
+    ["op_inputs", u4(ops.map((op) => str(FORMAL_NAMES[op] ?? "")))],
+    ["node_op", u4(nodes.map((node) => opIndex.get(node.op) as number))],
+    ["node_name", u4(nodes.map((node) => str(node.name)))],
+    ["node_group", u4(nodes.map((node) => node.group))],
+    ["node_flags", u1(nodes.map((node) => node.flags))],
+    ["node_attributes", u4(nodes.map((node) => str(node.attributes)))],
+    ["node_body", i4(nodes.map((node) => node.body))],
+    ["in_ptr", pointers(nodes.map((node) => node.inputs.length))],
+    ["in_value", i4(nodes.flatMap((node) => node.inputs.map(indexOf)))],
+    ["out_ptr", pointers(nodes.map((node) => node.outputs.length))],
+    ["out_value", i4(nodes.flatMap((node) => node.outputs.map(indexOf)))],
+    ["value_name", u4(valueNames.map(str))],
+    ["value_kind", u1(all.map((each) => each.kind))],
+    ["value_flags", u1(all.map((each) => each.flags | (each.kind === VALUE.DANGLING ? 4 : 0)))],
+    ["value_dtype", u4(all.map((each) => str(each.dtype)))],
+    ["value_shape", u4(all.map((each) => str(each.shape)))],
+    ["value_literal", u4(all.map((each) => str(each.literal)))],
+    ["graph_inputs", i4(inputs.map(indexOf))],
+    ["graph_outputs", i4(outputs.map(indexOf))],
+    ["group_parent", i4(groups.map((each) => each.parent))],
+    ["group_name", u4(groups.map((each) => str(each.name)))],
+    ["group_path", u4(groups.map((each) => str(each.path)))],
+    ["group_class", u4(groups.map((each) => str(each.class)))],
+    ["group_kind", u1(groups.map((each) => each.kind))],
+    ["group_node", i4(groups.map((each) => each.node))],
+    ["group_nodes", inside],
+    ["group_params", new Float64Array(groups.length)],
+    ["group_bytes", new Float64Array(groups.length)],
+    ["group_repeat", u4(groups.map((each) => each.repeat))],
+  ]);
+  const encoded = [...strings.keys()].map((text) => new TextEncoder().encode(text));
+  const bytes = new Uint8Array(encoded.reduce((sum, each) => sum + each.length, 0));
+  const ptr = pointers(encoded.map((each) => each.length));
+  encoded.forEach((each, index) => {
+    bytes.set(each, ptr[index]);
+  });
+  arrays.set("string_bytes", bytes);
+  arrays.set("string_ptr", ptr);
+  const meta: Meta = {
+    version: 1,
+    name,
+    ir_version: 10,
+    opsets: { "": 20 },
+    producer: "test",
+    categories: CATEGORIES,
+    scope_source: "names",
+    main_nodes: nodes.length,
+    nodes: nodes.length,
+    values: all.length,
+    nbytes: 0,
+    faults: [],
+  };
+  return new Columns({ meta, arrays });
+}
+
+/** Group of a path in such columns. */
+export function groupAt(columns: Columns, path: string): number {
+  const found = columns.find(path);
+  if (found?.kind !== "group") throw new Error(`no group '${path}'`);
+  return found.id;
+}
+
+/** A measure without a canvas: every character is as wide as an average one of a sans-serif font. */
+export function measure(text: string, fontPx: number, bold: boolean): number {
+  return text.length * fontPx * (bold ? 0.6 : 0.55);
+}
