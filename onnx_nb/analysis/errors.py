@@ -6,7 +6,10 @@ A message names the tensor, node or file; ``advice`` says what to do next. Catch
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class OnnxNbError(Exception):
@@ -123,7 +126,7 @@ def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     """
     candidates = dict.fromkeys(names)
     if name and len(candidates) > 2000:
-        # difflib costs about 20 µs a name: in large models look first at the names that hold the text or share its start.
+        # difflib costs about 20 µs a name: of many names look first at those that hold the text or share its start.
         lowered = name.lower()
         stem = lowered[: max(3, len(lowered) // 2)]
         near = [other for other in candidates if lowered in other.lower() or other.lower().startswith(stem)]

@@ -1,0 +1,580 @@
+"""Finds the weights of a .onnx file without parsing them, and writes them back into one.
+
+`scan` walks the protobuf wire format with small positioned reads. Each large weight of the main graph is replaced by an
+external-data reference to the very bytes it was found at, so a file serves as its own external-data file; what remains
+is small and parsed as usual. `splice` is the way back: a stripped proto with its weights streamed in between.
+
+Touching a memory map instead would be simpler and wrong: in a page cache of large folios each touch maps 2 MB.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+
+from onnx import TensorProto
+
+from onnx_nb.analysis.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+THRESHOLD: Final = 1024
+"""Weights of fewer bytes stay in the proto: a reference to them would cost as much as they do."""
+
+PROTO_LIMIT: Final = 2**31 - 1
+"""Protobuf reads and writes no message longer than this."""
+
+_FIRST_READ: Final = 4096
+_LARGEST_READ: Final = 1 << 20
+_COPY_CHUNK: Final = 1 << 22
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MODEL_WIRE_TYPES: Final = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_MODEL_GRAPH, _MODEL_OPSET_IMPORT = 7, 8
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_NODE_TAG: Final = _GRAPH_NODE << 3 | _BYTES
+_TENSOR_DATA_TYPE, _TENSOR_SEGMENT, _TENSOR_NAME = 2, 3, 8
+_TENSOR_FLOAT_DATA, _TENSOR_RAW_DATA, _TENSOR_DOUBLE_DATA = 4, 9, 10
+_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 13, 14
+_TENSOR_TYPED_DATA: Final = frozenset((4, 5, 6, 7, 10, 11))
+# A packed repeated float is the same bytes as raw_data; complex numbers are pairs in it.
+_LAID_OUT_LIKE_RAW: Final = {
+    _TENSOR_FLOAT_DATA: (TensorProto.FLOAT, TensorProto.COMPLEX64),
+    _TENSOR_DOUBLE_DATA: (TensorProto.DOUBLE, TensorProto.COMPLEX128),
+}
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """A model's proto without its large weights.
+
+    Parameters
+    ----------
+    proto
+        Serialized ModelProto, in which each large weight of the main graph is external data.
+    weights
+        How many weights were replaced.
+    nbytes
+        Their bytes, none of which were read.
+    """
+
+    proto: bytes
+    weights: int
+    nbytes: int
+
+
+def scan(source: BinaryIO | bytes, *, location: str, name: str = "model", threshold: int = THRESHOLD) -> Stripped:
+    """Strip the large weights from a serialized ModelProto, without reading them.
+
+    Parameters
+    ----------
+    source
+        The bytes, or a seekable file opened in binary mode (unbuffered is best: only what is needed is then read).
+    location
+        What the references give as their external-data location.
+    name
+        What to call the source in an error message.
+    threshold
+        Weights of fewer bytes are left where they are.
+
+    Returns
+    -------
+    Stripped
+        The rest of the model, which onnx can parse.
+
+    Raises
+    ------
+    ModelFileError
+        If this is not an ONNX model, or only a part of one; says what it looks like.
+
+    Examples
+    --------
+    >>> import numpy, onnx
+    >>> weight = onnx.numpy_helper.from_array(numpy.ones((1000, 1000), numpy.float32), "w")
+    >>> model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
+    >>> stripped = scan(model.SerializeToString(), location="here.onnx")
+    >>> stripped.nbytes, len(stripped.proto) < 200
+    (4000000, True)
+    """
+    window = _Window(source, name)
+    if window.size == 0:
+        raise ModelFileError(f"{name} is empty.", advice="Export or download the model again.")
+    try:
+        return _scan_model(window, location, threshold)
+    except _NotProtobufError as error:
+        raise _explained(window, str(error)) from None
+
+
+def looks_like(head: bytes) -> tuple[str, str] | None:
+    """Name the kind of file that starts with ``head`` if it is a well-known one, with advice on what to do.
+
+    Parameters
+    ----------
+    head
+        The first bytes of the file; 512 suffice.
+
+    Returns
+    -------
+    tuple of str, or None
+        ``(kind, advice)``; ``None`` if it is not known. An ONNX model is never "known" here: it has no signature.
+
+    Examples
+    --------
+    >>> looks_like(b"version https://git-lfs.github.com/spec/v1")
+    ('a git-LFS pointer, not the file itself', "Run 'git lfs pull' in its repository to get the model.")
+    """
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    for pattern, kind, advice in _SIGNATURES:
+        if re.match(pattern, text if pattern.startswith(b"(?i)") else head, re.DOTALL):
+            return kind, advice
+    if not head.strip(b"\0"):
+        return "filled with zeros", "The download was probably interrupted: get the file again."
+    if all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in head):
+        return "a text file", "Give the path of a .onnx file."
+    return None
+
+
+# (pattern at the start of the file, what it is, what to do); "(?i)" marks those matched against stripped lower case.
+_SIGNATURES: Final = (
+    (
+        rb"version https://git-lfs",
+        "a git-LFS pointer, not the file itself",
+        "Run 'git lfs pull' in its repository to get the model.",
+    ),
+    (
+        rb"(?i)<(!doctype html|html|head|body)",
+        "an HTML page",
+        "The download link probably led to a web page: use the link of the file itself.",
+    ),
+    (rb"(?i)<", "an XML file", "Give the path of a .onnx file."),
+    (rb"PK\x03\x04", "a zip archive, as PyTorch's .pt and .pth files are", "Export it with torch.onnx.export first."),
+    (rb"\x80[\x02-\x05]", "a Python pickle, as old PyTorch files are", "Export it with torch.onnx.export first."),
+    (rb"\x89HDF", "an HDF5 file, as Keras writes", "Convert it to ONNX with tf2onnx first."),
+    (rb"....TFL3", "a TensorFlow Lite model", "Convert it to ONNX with tf2onnx first."),
+    (rb"....ORTM", "an ORT-format model of onnxruntime", "Give the .onnx file it was made from."),
+    (rb"GGUF", "a GGUF file", "Give the path of a .onnx file."),
+    (rb".{6}\0\0\{", "a safetensors file: weights without a graph", "Export the model to ONNX first."),
+    (rb"\x1f\x8b", "a gzip archive", "Unpack it first."),
+    (rb"\x93NUMPY", "a numpy array", "Read it with numpy.load."),
+    (
+        rb"(?i)(ir_version:|<\s*ir_version|opset_import\s*\{)",
+        "an ONNX model in text form",
+        "Read it with onnx.load(path, format='textproto') and give the result.",
+    ),
+    (
+        rb"(?i)[\[{]",
+        "a JSON file",
+        "If it is an ONNX model in JSON form, read it with onnx.load(path, format='json') and give the result.",
+    ),
+)
+
+
+class _NotProtobufError(Exception):
+    """Where the bytes stop making sense; `scan` turns it into a ModelFileError."""
+
+
+def _explained(window: _Window, problem: str) -> ModelFileError:
+    known = looks_like(window.read(0, min(512, window.size)))
+    if known:
+        return ModelFileError(f"{window.name} is not an ONNX model: it is {known[0]}.", advice=known[1])
+    return ModelFileError(
+        f"{window.name} is not an ONNX model, or only a part of one: {problem}.",
+        advice="Check that the download or copy was completed, or export the model again.",
+    )
+
+
+class _Window:
+    """A part of the source held in memory; it grows while reading goes on and shrinks after a jump."""
+
+    def __init__(self, source: BinaryIO | bytes, name: str) -> None:
+        self.name = name
+        self._file: BinaryIO | None = None
+        self.start = 0
+        if isinstance(source, bytes):
+            self.bytes = source
+            self.size = len(source)
+        else:
+            self._file = source
+            self.bytes = b""
+            self.size = source.seek(0, io.SEEK_END)
+        self._length = _FIRST_READ
+
+    def at(self, position: int, need: int) -> int:
+        """Make ``need`` bytes from ``position`` available (fewer at the end) and give their index in `bytes`."""
+        index = position - self.start
+        if index < 0 or index + need > len(self.bytes):
+            if self._file is None:
+                return index
+            near = 0 <= index <= len(self.bytes)
+            self._length = min(self._length * 4, _LARGEST_READ) if near else _FIRST_READ
+            self.bytes = self.read(position, min(position + max(need, self._length), self.size))
+            self.start = position
+            index = 0
+        return index
+
+    def read(self, start: int, end: int) -> bytes:
+        if self._file is None:
+            return self.bytes[start:end]
+        if self.start <= start and end <= self.start + len(self.bytes):
+            return self.bytes[start - self.start : end - self.start]
+        self._file.seek(start)
+        data = self._file.read(end - start)
+        while len(data) < end - start:
+            more = self._file.read(end - start - len(data))
+            if not more:
+                raise _NotProtobufError(f"it ends at byte {start + len(data)} although it had {self.size} bytes")
+            data += more
+        return data
+
+    def varint(self, position: int, end: int) -> tuple[int, int]:
+        """Give the number at ``position`` and where it ends."""
+        index = self.at(position, 10)
+        data = self.bytes
+        value = shift = 0
+        for byte in data[index : index + min(10, end - position)]:
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value & (2**64 - 1), position + shift // 7
+        raise _NotProtobufError(f"the number at byte {position} has no end")
+
+    def fields(self, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Give (field number, wire type, start, start of payload, end) of each field of the message."""
+        while position < end:
+            start = position
+            tag, position = self.varint(position, end)
+            number, wire_type = tag >> 3, tag & 7
+            payload = position
+            if wire_type == _VARINT:
+                _, position = self.varint(position, end)
+            elif wire_type == _BYTES:
+                length, payload = self.varint(position, end)
+                position = payload + length
+            elif wire_type == _FIXED64:
+                position += 8
+            elif wire_type == _FIXED32:
+                position += 4
+            else:
+                raise _NotProtobufError(f"byte {start} starts no field")
+            if not 0 < number < 2**29:
+                raise _NotProtobufError(f"byte {start} starts no field")
+            if position > end:
+                whole = f"the file ends at {self.size}" if end == self.size else f"the message around it ends at {end}"
+                raise _NotProtobufError(f"the field at byte {start} goes on to byte {position}, but {whole}")
+            yield number, wire_type, start, payload, position
+
+    def skip_nodes(self, position: int, end: int) -> int:
+        """Step over as many nodes as lie in the window; the loop that decides the speed at 100,000 nodes."""
+        index = self.at(position, 1)
+        data, start = self.bytes, self.start
+        # Four bytes ahead are looked at: a tag and a length of up to three.
+        limit = min(end - start, len(data)) - 4
+        while index < limit and data[index] == _NODE_TAG:
+            length = data[index + 1]
+            if length < 128:
+                index += length + 2
+                continue
+            second = data[index + 2]
+            if second < 128:
+                index += (length & 127 | second << 7) + 3
+                continue
+            third = data[index + 3]
+            if third >= 128:
+                break
+            index += (length & 127 | (second & 127) << 7 | third << 14) + 4
+        return index + start
+
+
+def _scan_model(window: _Window, location: str, threshold: int) -> Stripped:
+    # Pieces of the result: bytes, or (start, end) of the source, read only at the end.
+    model = _Pieces(window)
+    weights = nbytes = 0
+    graphs = opsets = 0
+    ir_version = 0
+    for number, wire_type, start, payload, end in window.fields(0, window.size):
+        if _MODEL_WIRE_TYPES.get(number, wire_type) != wire_type:
+            if number == 2 and wire_type == _VARINT:
+                raise ModelFileError(
+                    f"{window.name} is not an ONNX model; it may be a single tensor.",
+                    advice="Read a tensor with onnx.load_tensor.",
+                )
+            raise _NotProtobufError(f"byte {start} is no field of a ModelProto")
+        if number != _MODEL_GRAPH:
+            if number == _MODEL_OPSET_IMPORT:
+                opsets += 1
+            if number == 1:
+                ir_version, _ = window.varint(payload, end)
+            model.span(start, end)
+            continue
+        graphs += 1
+        graph, found, found_bytes = _scan_graph(window, payload, end, location, threshold)
+        weights += found
+        nbytes += found_bytes
+        model.message(_MODEL_GRAPH, graph)
+    if not graphs:
+        raise _NotProtobufError("it holds no graph")
+    if not opsets and ir_version >= 3:
+        raise _NotProtobufError("it names no operator set (opset_import), which comes after the graph")
+    if model.length > PROTO_LIMIT:
+        raise ModelFileError(
+            f"{window.name} holds {model.length / 1e9:.1f} GB besides its weights, more than protobuf can parse.",
+            advice="Move large Constant nodes to initializers when exporting.",
+        )
+    return Stripped(model.join(), weights, nbytes)
+
+
+def _scan_graph(window: _Window, position: int, end: int, location: str, threshold: int) -> tuple[_Pieces, int, int]:
+    graph = _Pieces(window)
+    weights = nbytes = 0
+    start = position
+    while position < end:
+        position = window.skip_nodes(position, end)
+        if position > end:
+            raise _NotProtobufError(f"a node goes on to byte {position}, but the graph ends at {end}")
+        if position > start:
+            graph.span(start, position)
+        if position == end:
+            break
+        number, wire_type, field, payload, position = next(window.fields(position, end))
+        if number == _GRAPH_INITIALIZER and wire_type == _BYTES and position - payload >= threshold:
+            stripped = _strip_tensor(window, payload, position, location, threshold)
+            if stripped is not None:
+                tensor, length = stripped
+                graph.message(_GRAPH_INITIALIZER, tensor)
+                weights += 1
+                nbytes += length
+                start = position
+                continue
+        graph.span(field, position)
+        start = position
+    return graph, weights, nbytes
+
+
+def _strip_tensor(
+    window: _Window, position: int, end: int, location: str, threshold: int
+) -> tuple[_Pieces, int] | None:
+    """Give the tensor without its bytes, and their number; ``None`` if they cannot be referred to."""
+    tensor = _Pieces(window)
+    data: tuple[int, int, int] | None = None
+    data_type = 0
+    for number, wire_type, start, payload, stop in window.fields(position, end):
+        if number == _TENSOR_RAW_DATA or number in _TENSOR_TYPED_DATA:
+            if data is not None or wire_type != _BYTES:
+                return None
+            data = number, payload, stop
+        elif number == _TENSOR_DATA_LOCATION:
+            if window.varint(payload, stop)[0] != TensorProto.DEFAULT:
+                return None
+        elif number == _TENSOR_SEGMENT:
+            return None
+        elif number != _TENSOR_EXTERNAL_DATA:
+            if number == _TENSOR_DATA_TYPE and wire_type == _VARINT:
+                data_type, _ = window.varint(payload, stop)
+            # Nearly always short and in the window: read now, not by a jump back at the end.
+            if stop - start < _FIRST_READ:
+                tensor.add(window.read(start, stop))
+            else:
+                tensor.span(start, stop)
+    if data is None:
+        return None
+    number, start, stop = data
+    if number == _TENSOR_RAW_DATA:
+        if data_type == TensorProto.STRING:
+            return None
+    elif data_type not in _LAID_OUT_LIKE_RAW.get(number, ()):
+        return None
+    if stop - start < threshold:
+        return None
+    reference = TensorProto(data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", start), ("length", stop - start)):
+        reference.external_data.add(key=key, value=str(value))
+    tensor.add(reference.SerializeToString())
+    return tensor, stop - start
+
+
+class Chunk(Protocol):
+    """Bytes that are copied into a file a little at a time; `splice` takes them, `write` streams them."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many."""
+
+    def stream(self, size: int) -> Iterator[bytes | memoryview]:
+        """Give them in parts of at most ``size``."""
+
+
+class _Pieces:
+    """A message in the making: bytes, spans of the source, chunks of weights, and nested messages."""
+
+    def __init__(self, window: _Window) -> None:
+        self._window = window
+        self._parts: list[bytes | tuple[int, int] | Chunk] = []
+        self.length = 0
+
+    def add(self, data: bytes) -> None:
+        self._parts.append(data)
+        self.length += len(data)
+
+    def span(self, start: int, end: int) -> None:
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, tuple) and last[1] == start:
+            self._parts[-1] = last[0], end
+        else:
+            self._parts.append((start, end))
+        self.length += end - start
+
+    def chunk(self, chunk: Chunk) -> None:
+        self._parts.append(chunk)
+        self.length += chunk.nbytes
+
+    def message(self, number: int, message: _Pieces) -> None:
+        self.add(_encoded(number << 3 | _BYTES) + _encoded(message.length))
+        self.extend(message)
+
+    def extend(self, other: _Pieces) -> None:
+        self._parts += other._parts
+        self.length += other.length
+
+    def parts(self) -> list[bytes | Chunk]:
+        read = self._window.read
+        return [read(*part) if isinstance(part, tuple) else part for part in self._parts]
+
+    def join(self) -> bytes:
+        return b"".join(part for part in self.parts() if isinstance(part, bytes))
+
+
+def splice(proto: bytes, chunk_of: Callable[[TensorProto], Chunk | None]) -> list[bytes | Chunk]:
+    """Put weights back into a stripped proto.
+
+    Parameters
+    ----------
+    proto
+        Serialized ModelProto.
+    chunk_of
+        Asked for each initializer of the main graph that is external data; ``None`` leaves it external.
+
+    Returns
+    -------
+    list of bytes or Chunk
+        What the file consists of, in order, for `write`. No weight has been read.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
+    >>> splice(model.SerializeToString(), lambda tensor: None) == [model.SerializeToString()]
+    True
+    """
+    window = _Window(proto, "the proto")
+    model = _Pieces(window)
+    for number, _, start, payload, end in window.fields(0, window.size):
+        if number == _MODEL_GRAPH:
+            model.message(_MODEL_GRAPH, _splice_graph(window, payload, end, chunk_of))
+        else:
+            model.span(start, end)
+    return _joined(model.parts())
+
+
+def _splice_graph(window: _Window, position: int, end: int, chunk_of: Callable[[TensorProto], Chunk | None]) -> _Pieces:
+    graph = _Pieces(window)
+    while position < end:
+        start = position
+        position = window.skip_nodes(position, end)
+        if position > start:
+            graph.span(start, position)
+            continue
+        number, wire_type, start, payload, position = next(window.fields(position, end))
+        tensor = None
+        if number == _GRAPH_INITIALIZER and wire_type == _BYTES:
+            tensor = _splice_tensor(window, payload, position, chunk_of)
+        if tensor is None:
+            graph.span(start, position)
+        else:
+            graph.message(_GRAPH_INITIALIZER, tensor)
+    return graph
+
+
+def _splice_tensor(
+    window: _Window, position: int, end: int, chunk_of: Callable[[TensorProto], Chunk | None]
+) -> _Pieces | None:
+    proto = TensorProto.FromString(window.read(position, end))
+    chunk = chunk_of(proto) if proto.data_location == TensorProto.EXTERNAL else None
+    if chunk is None:
+        return None
+    tensor = _Pieces(window)
+    after = _Pieces(window)
+    for number, _, start, _, stop in window.fields(position, end):
+        if number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION, _TENSOR_RAW_DATA) or number in _TENSOR_TYPED_DATA:
+            continue
+        # Protobuf writes fields by number, and so do we: a model saved unchanged is then the same file.
+        (tensor if number <= _TENSOR_NAME else after).span(start, stop)
+    tensor.add(_encoded(_TENSOR_RAW_DATA << 3 | _BYTES) + _encoded(chunk.nbytes))
+    tensor.chunk(chunk)
+    tensor.extend(after)
+    return tensor
+
+
+def write(file: BinaryIO, parts: Sequence[bytes | Chunk]) -> None:
+    """Write the parts one after the other, a few megabytes of weights in memory at a time.
+
+    Long runs of zeros become holes where the file system has them: weights that are all zero then take no space.
+
+    Parameters
+    ----------
+    file
+        Opened for writing, and seekable.
+    parts
+        As `splice` gives them.
+
+    Examples
+    --------
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> write(file, [b"one", b"two"])
+    >>> file.getvalue()
+    b'onetwo'
+    """
+    for part in parts:
+        if isinstance(part, bytes):
+            file.write(part)
+            continue
+        written = 0
+        for data in part.stream(_COPY_CHUNK):
+            written += len(data)
+            if len(data) == _COPY_CHUNK and data == _ZEROS:
+                file.seek(_COPY_CHUNK, io.SEEK_CUR)
+            else:
+                file.write(data)
+        if written != part.nbytes:
+            raise ModelFileError(f"a weight gave {written} bytes instead of {part.nbytes}.")
+    # A hole at the end exists only once the file is as long as it.
+    file.truncate(file.tell())
+
+
+_ZEROS: Final = bytes(_COPY_CHUNK)
+
+
+def _joined(parts: Sequence[bytes | Chunk]) -> list[bytes | Chunk]:
+    """Join neighbouring bytes, so that writing takes one call for each run of them."""
+    result: list[bytes | Chunk] = []
+    run: list[bytes] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            run.append(part)
+            continue
+        result += [b"".join(run), part]
+        run.clear()
+    return [*result, b"".join(run)] if run else result
+
+
+def _encoded(number: int) -> bytes:
+    """Give the number as a varint."""
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
