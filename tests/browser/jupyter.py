@@ -1,0 +1,300 @@
+"""JupyterLab as a person meets it: a server with private folders, a page in Chromium, the kernel behind it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_core.utils import ensure_event_loop
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from playwright.sync_api import ConsoleMessage, Locator, Page, WebSocket
+
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+Theme = Literal["light", "dark"]
+# JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like
+NOISE = re.compile(r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop")
+
+
+class JupyterServer:
+    """`jupyter lab` on a copy of the notebooks, with nothing of the person's own settings and no look outside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "notebooks"
+        shutil.copytree(ROOT / "notebooks", self.root, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+        self.runtime = folder / "runtime"
+        self.settings = folder / "settings"
+        self.token = secrets.token_hex(16)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "server.log"
+        self.setting("notification", {"fetchNews": "false", "checkForUpdates": False})
+        homes = {
+            "HOME": folder / "home",
+            "IPYTHONDIR": folder / "ipython",
+            "JUPYTER_CONFIG_DIR": folder / "config",
+            "JUPYTER_DATA_DIR": folder / "data",
+            "JUPYTER_RUNTIME_DIR": self.runtime,
+            "JUPYTERLAB_SETTINGS_DIR": self.settings,
+            "JUPYTERLAB_WORKSPACES_DIR": folder / "workspaces",
+        }
+        for home in homes.values():
+            home.mkdir(exist_ok=True)
+        options = {
+            "IdentityProvider.token": self.token,
+            "LabApp.expose_app_in_browser": True,
+            "LabApp.extension_manager": "readonly",
+            "ServerApp.ip": "127.0.0.1",
+            "ServerApp.port": self.port,
+            "ServerApp.port_retries": 0,
+            "ServerApp.root_dir": self.root,
+            "ServerApp.terminals_enabled": False,
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *("-m", "jupyterlab", "--no-browser", "--allow-root"),
+                    *(f"--{name}={value}" for name, value in options.items()),
+                ],
+                env=os.environ | {name: str(home) for name, home in homes.items()},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+            )
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                self.api("status")
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.2)
+            else:
+                return
+        raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text()[-3000:]}")
+
+    def api(self, path: str) -> Any:
+        """GET /api/PATH."""
+        request = urllib.request.Request(f"{self.url}/api/{path}", headers={"Authorization": f"token {self.token}"})  # noqa: S310 - our own server
+        with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310
+            return json.load(reply)
+
+    def setting(self, plugin: str, values: dict[str, Any]) -> None:
+        """Override settings of `@jupyterlab/apputils-extension:PLUGIN` for pages opened from now on."""
+        path = self.settings / "@jupyterlab" / "apputils-extension" / f"{plugin}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+
+    def write(self, name: str, *cells: str) -> str:
+        """Put a notebook of these code cells into the server's folder and return its name."""
+        notebook = {
+            "cells": [
+                {
+                    "cell_type": "code",
+                    "id": f"cell-{i}",
+                    "metadata": {},
+                    "execution_count": None,
+                    "outputs": [],
+                    "source": cell,
+                }
+                for i, cell in enumerate(cells)
+            ],
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        (self.root / name).write_text(json.dumps(notebook))
+        return name
+
+    def stop(self) -> None:
+        """End the server and its kernels."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Kernel:
+    """The kernel of an open notebook, asked from outside the page: it sees what the cells and the clicks have made."""
+
+    def __init__(self, connection_file: Path) -> None:
+        # a thread of its own, because Playwright keeps an event loop running in this one
+        self._thread = ThreadPoolExecutor(1)
+        self._client = BlockingKernelClient(connection_file=str(connection_file))
+        self._thread.submit(self._start).result()
+
+    def _start(self) -> None:
+        self._client.load_connection_file()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=30)
+
+    def run(self, code: str, timeout: float = 60) -> None:
+        """Run statements; an exception there is raised here with its traceback."""
+        self._execute(code, {}, timeout)
+
+    def evaluate(self, expression: str, timeout: float = 60) -> Any:
+        """Return the value of an expression, by way of JSON."""
+        encoded = {"value": f"__import__('json').dumps({expression})"}
+        answer = self._execute("", encoded, timeout)["user_expressions"]["value"]
+        if answer["status"] != "ok":
+            raise RuntimeError("\n".join(answer["traceback"]))
+        return json.loads(ast.literal_eval(answer["data"]["text/plain"]))
+
+    def _execute(self, code: str, expressions: dict[str, str], timeout: float) -> Any:
+        def ask() -> Any:
+            return self._client.execute(
+                code, store_history=False, user_expressions=expressions, reply=True, timeout=timeout
+            )
+
+        content = self._thread.submit(ask).result()["content"]
+        if content["status"] != "ok":
+            raise RuntimeError("\n".join(content["traceback"]))
+        return content
+
+    def close(self) -> None:
+        """Let go of the kernel without ending it."""
+        self._thread.submit(self._stop).result()
+        self._thread.shutdown()
+
+    def _stop(self) -> None:
+        self._client.stop_channels()
+        # jupyter_core made it for this thread, and nobody else closes it
+        ensure_event_loop().close()
+
+
+class JupyterPage:
+    """A notebook open in JupyterLab; use as a context manager so that its kernel ends with it."""
+
+    def __init__(self, server: JupyterServer, page: Page, theme: Theme = "light") -> None:
+        self.server = server
+        self.page = page
+        self.theme = theme
+        self.errors: list[str] = []
+        self._kernel: Kernel | None = None
+        self._kernel_answered = False
+        page.set_default_timeout(30_000)
+        expect.set_options(timeout=30_000)
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("websocket", self._on_websocket)
+        server.setting("themes", {"theme": "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kernel:
+            self._kernel.close()
+        self.page.evaluate("async () => await window.jupyterapp?.serviceManager.sessions.shutdownAll()")
+
+    def open(self, name: str) -> Self:
+        """Open a notebook of the server's folder and wait until its kernel has answered over the page's websocket."""
+        self._kernel_answered = False
+        # the name in `workspaces` keeps what an earlier page had open out of this one
+        workspace = secrets.token_hex(4)
+        self.page.goto(f"{self.server.url}/lab/workspaces/{workspace}/tree/{quote(name)}?token={self.server.token}")
+        expect(self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first).to_be_visible()
+        expect(self.page.locator("body")).to_have_attribute(
+            "data-jp-theme-light", "false" if self.theme == "dark" else "true"
+        )
+        deadline = time.monotonic() + 60
+        while not self._kernel_answered:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no kernel for {name}:\n{self.server.log.read_text()[-3000:]}")
+            self.page.wait_for_timeout(50)
+        if self.page.locator("#jp-left-stack").is_visible():
+            self.command("application:toggle-left-area")
+        return self
+
+    @property
+    def kernel(self) -> Kernel:
+        """The notebook's kernel."""
+        if self._kernel is None:
+            kernel_id = self.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.id")
+            self._kernel = Kernel(self.server.runtime / f"kernel-{kernel_id}.json")
+        return self._kernel
+
+    def command(self, command: str, args: dict[str, Any] | None = None) -> None:
+        """Run a command of JupyterLab's palette and wait for its end."""
+        self.page.evaluate(
+            "async ([command, args]) => { await jupyterapp.commands.execute(command, args); }", [command, args or {}]
+        )
+
+    def run_all(self) -> None:
+        """Run every cell, and fail with the traceback of the first that raised."""
+        self.command("notebook:run-all-cells")
+        self._raise_errors()
+
+    def run_cell(self, index: int) -> None:
+        """Run one cell by its place in the notebook, from 0."""
+        self.page.evaluate("index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", index)
+        self.command("notebook:run-cell")
+        self._raise_errors()
+
+    def _raise_errors(self) -> None:
+        outputs = self.page.evaluate(
+            """() => jupyterapp.shell.currentWidget.content.model.sharedModel.cells
+                .flatMap(cell => cell.cell_type === 'code' ? cell.getOutputs() : [])
+                .filter(output => output.output_type === 'error').map(output => output.traceback.join('\\n'))"""
+        )
+        if outputs:
+            raise AssertionError("a cell raised:\n" + outputs[0])
+
+    def cell(self, index: int) -> Locator:
+        """Return a cell, scrolled into view: JupyterLab renders only those near the viewport."""
+        self.page.evaluate(
+            "async index => { await jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start'); }", index
+        )
+        cell = self.page.locator(f'.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index="{index}"]')
+        cell.wait_for()
+        return cell
+
+    def widget(self, kind: str, *, within: Locator | None = None) -> Locator:
+        """Return the first drawn widget of that `data-widget`, waiting for it."""
+        root = (within or self.page).locator(f'.onnx-nb[data-widget="{kind}"]').first
+        expect(root).to_have_attribute("data-state", re.compile("drawn|error"))
+        if root.get_attribute("data-state") == "error":
+            raise AssertionError(f"the {kind} widget shows an error: {root.inner_text()}")
+        return root
+
+    def screenshot(self, name: str, target: Locator | None = None) -> Path:
+        """Write build/screenshots/NAME.png of one element or of the whole window."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        path = SCREENSHOTS / f"{name}.png"
+        (target or self.page).screenshot(path=path)
+        return path
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not NOISE.search(f"{message.text} {message.location.get('url', '')}"):
+            self.errors.append(message.text)
+
+    def _on_websocket(self, socket: WebSocket) -> None:
+        if re.search(r"/api/kernels/[^/]+/channels", socket.url):
+            socket.on("framereceived", lambda _: setattr(self, "_kernel_answered", True))
