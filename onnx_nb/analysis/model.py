@@ -254,7 +254,7 @@ class Model:
         if isinstance(tensor, SparseTensorProto):
             array = self._dense(name, tensor)
         else:
-            array = self._values(tensor, f"weight {_shown(name)} of {self.name}")
+            array = self._values(tensor, f"weight {shown(name)} of {self.name}")
         array.flags.writeable = False
         return array
 
@@ -294,9 +294,9 @@ class Model:
         """
         target = Path(path)
         if not target.name or target.is_dir():
-            raise ModelFileError(f"{_shown(str(target))} is a folder.", advice="Give the name of a file in it.")
+            raise ModelFileError(f"{shown(str(target))} is a folder.", advice="Give the name of a file in it.")
         if not target.parent.is_dir():
-            raise ModelFileError(f"the folder {_shown(str(target.parent))} does not exist.", advice="Create it first.")
+            raise ModelFileError(f"the folder {shown(str(target.parent))} does not exist.", advice="Create it first.")
         extents = self._extents()
         if external_data is None:
             total = self.proto.ByteSize() + sum(extent.nbytes + 32 for extent in extents)
@@ -307,7 +307,7 @@ class Model:
         data = target.with_name(f"{target.name}.data" if external_data is True else external_data)
         if data.parent != target.parent or data == target or data.is_dir():
             raise ModelFileError(
-                f"{_shown(str(external_data))} cannot hold the weights of {target.name}.",
+                f"{shown(str(external_data))} cannot hold the weights of {target.name}.",
                 advice="Give the name of another file, which is then written beside the model.",
             )
         proto, chunks = self._beside(extents, data.name)
@@ -365,6 +365,44 @@ class Model:
         """
         return Model(proto, name=self.name if name is None else name, folder=self.folder, sources=self._sources)
 
+    def locations(self) -> tuple[Path | None, dict[str, NDArray[np.uint8]]]:
+        """Give what a reader of `proto` needs to find the weights: all of them are there, and lie within their files.
+
+        Returns
+        -------
+        folder : pathlib.Path or None
+            Where to look up the locations.
+        buffers : dict of str to numpy.ndarray
+            Content of the file at each location, mapped, not read; empty if all of them are files inside the folder.
+
+        Raises
+        ------
+        ExternalDataError
+            If the bytes of a weight are not there.
+
+        Examples
+        --------
+        >>> import numpy, onnx
+        >>> weight = onnx.numpy_helper.from_array(numpy.arange(1000.0), "w")
+        >>> model = load(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight])))
+        >>> folder, buffers = model.locations()
+        >>> folder, [content.nbytes for content in buffers.values()]
+        (None, [8000])
+        """
+        used: dict[str, _Extent] = {}
+        for tensor, extent in zip(_external(self.proto), self._extents(), strict=True):
+            used.setdefault(_location(tensor), extent)
+        if all(self._is_inside(location, extent.source) for location, extent in used.items()):
+            return self.folder, {}
+        return self.folder, {
+            location: extent.source.array(0, extent.source.nbytes, extent.what) for location, extent in used.items()
+        }
+
+    def _is_inside(self, location: str, source: _Source) -> bool:
+        if self.folder is None or source.path is None or source.path != self.folder / location:
+            return False
+        return source.path.resolve().is_relative_to(self.folder.resolve())
+
     def _moved_to(self, folder: Path) -> Model:
         kept = {location: source for location, source in self._sources.items() if source.permanent}
         return Model(self.proto, name=self.name, path=self.path, folder=folder, sources=kept)
@@ -380,26 +418,26 @@ class Model:
     def _no_weight(self, name: str) -> OnnxNbError:
         for node in self.proto.graph.node:
             if name in node.output:
-                maker = f"{text(node.op_type)} {_shown(text(node.name))}".removesuffix(" ''")
+                maker = f"{text(node.op_type)} {shown(text(node.name))}".removesuffix(" ''")
                 return OnnxNbError(
-                    f"tensor {_shown(name)} of {self.name} is not a weight: {maker} computes it when the model runs.",
+                    f"tensor {shown(name)} of {self.name} is not a weight: {maker} computes it when the model runs.",
                     advice="model.tensor_names() lists the weights.",
                 )
         if any(name == value.name for value in self.proto.graph.input):
-            return OnnxNbError(f"tensor {_shown(name)} of {self.name} is not a weight: it is an input of the model.")
+            return OnnxNbError(f"tensor {shown(name)} of {self.name} is not a weight: it is an input of the model.")
         near = closest(name, self._tensors())
-        hint = f" Closest names: {', '.join(map(_shown, near))}." if near else ""
+        hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
         pattern = repr(f"{near[0][:12]}*") if near else ""
-        message = f"tensor {_shown(name)} is not in {self.name}.{hint}"
+        message = f"tensor {shown(name)} is not in {self.name}.{hint}"
         return OnnxNbError(message, advice=f"List them with model.tensor_names({pattern}).")
 
     def _of(self, tensor: TensorProto) -> str:
-        return f"weight {_shown(text(tensor.name))} of {self.name}"
+        return f"weight {shown(text(tensor.name))} of {self.name}"
 
     def _values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
         if tensor.data_location == TensorProto.EXTERNAL:
             extent = self._extent(tensor, what)
-            return _decoded(extent.array(), tensor, what)
+            return decoded(extent.array(), tensor, what)
         if tensor.HasField("segment"):
             raise ModelFileError(f"{what} is one segment of a tensor, which no version of ONNX defines how to join.")
         if tensor.data_type == TensorProto.STRING:
@@ -410,7 +448,7 @@ class Model:
             strings[:] = [text(data) for data in tensor.string_data]
             return _reshaped(strings, tensor, what)
         if tensor.HasField("raw_data"):
-            return _decoded(np.frombuffer(tensor.raw_data, np.uint8), tensor, what)
+            return decoded(np.frombuffer(tensor.raw_data, np.uint8), tensor, what)
         _dtype(tensor, what)
         _count(tensor, what)
         try:
@@ -425,7 +463,6 @@ class Model:
     def _extent(self, tensor: TensorProto, what: str) -> _Extent:
         """Check where external data lies: nothing of it is trusted."""
         entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
-        location = entries.get("location", "")
         if tensor.data_type == TensorProto.STRING:
             raise ExternalDataError(f"{what} has strings as external data, which ONNX does not define.")
         expected = _stored(_count(tensor, what), tensor.data_type, what)
@@ -436,10 +473,10 @@ class Model:
                 f"{what} has {length} bytes of external data, but {_type(tensor)} with shape {_shape(tensor)} takes "
                 f"{expected}."
             )
-        source = self._source(location, what)
+        source = self._source(_location(tensor), what)
         if offset + length > source.nbytes:
             raise ExternalDataError(
-                f"{what} lies at bytes {offset} to {offset + length} of {_shown(source.label)}, which has only "
+                f"{what} lies at bytes {offset} to {offset + length} of {shown(source.label)}, which has only "
                 f"{source.nbytes}.",
                 advice="Get the whole file again.",
             )
@@ -460,15 +497,15 @@ class Model:
         """
         if self.folder is None:
             raise ExternalDataError(
-                f"{what} is external data in {_shown(location)}, but a model from memory has no folder.",
+                f"{what} is external data in {shown(location)}, but a model from memory has no folder.",
                 advice="Give it: onnx_nb.load(model, data_dir=…).",
             )
         windows = PureWindowsPath(location)
         if not location or "\0" in location:
-            raise ExternalDataError(f"{what} is external data without a usable location: {_shown(location)}.")
+            raise ExternalDataError(f"{what} is external data without a usable location: {shown(location)}.")
         if Path(location).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
             raise ExternalDataError(
-                f"{what} is external data in {_shown(location)}, which leads out of the model's folder.",
+                f"{what} is external data in {shown(location)}, which leads out of the model's folder.",
                 advice="Only files in that folder, or below it, are read.",
             )
         path = self.folder / location
@@ -481,7 +518,7 @@ class Model:
             raise self._missing(location, what, error) from None
         if not any(real.is_relative_to(root) for root in roots):
             raise ExternalDataError(
-                f"{what} is external data in {_shown(location)}, a symbolic link that leads out of the model's folder.",
+                f"{what} is external data in {shown(location)}, a symbolic link that leads out of the model's folder.",
                 advice="Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…).",
             )
         return path
@@ -489,17 +526,17 @@ class Model:
     def _missing(self, location: str, what: str, error: Exception) -> ExternalDataError:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             reason = error.strerror or type(error).__name__
-            return ExternalDataError(f"{what} is external data in {_shown(location)}, which cannot be used: {reason}.")
+            return ExternalDataError(f"{what} is external data in {shown(location)}, which cannot be used: {reason}.")
         folder = cast("Path", self.folder)
         near = closest(location, _file_names(folder))
-        hint = f" Closest names: {', '.join(map(_shown, near))}." if near else ""
+        hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
         return ExternalDataError(
-            f"{what} is external data in {_shown(location)}, which is not in {_shown(str(folder))}.{hint}",
+            f"{what} is external data in {shown(location)}, which is not in {shown(str(folder))}.{hint}",
             advice="Put the file there, or give its folder: onnx_nb.load(path, data_dir=…).",
         )
 
     def _dense(self, name: str, sparse: SparseTensorProto) -> NDArray[Any]:
-        what = f"sparse weight {_shown(name)} of {self.name}"
+        what = f"sparse weight {shown(name)} of {self.name}"
         values = self._values(sparse.values, what)
         indices = self._values(sparse.indices, f"the indices of {what}")
         shape = tuple(sparse.dims)
@@ -572,7 +609,7 @@ class Model:
             for source in self._sources.values():
                 if source.path is not None and path.exists() and path.samefile(source.path):
                     raise ModelFileError(
-                        f"{_shown(str(path))} holds weights of {self.name}, which is read from it.",
+                        f"{shown(str(path))} holds weights of {self.name}, which is read from it.",
                         advice="Save under another name.",
                     )
         with ExitStack() as cleanup:
@@ -587,7 +624,7 @@ class Model:
                     temporary[path].replace(path)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
-                raise ModelFileError(f"{_shown(str(path))} cannot be written: {reason}.") from error
+                raise ModelFileError(f"{shown(str(path))} cannot be written: {reason}.") from error
 
 
 def text(name: str | bytes) -> str:
@@ -639,15 +676,15 @@ class _File:
             found = self.path.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise self._error(f"{what}: {_shown(str(self.path))} cannot be opened: {reason}.") from error
+            raise self._error(f"{what}: {shown(str(self.path))} cannot be opened: {reason}.") from error
         if not stat.S_ISREG(found.st_mode):
-            raise self._error(f"{what}: {_shown(str(self.path))} is not an ordinary file.")
+            raise self._error(f"{what}: {shown(str(self.path))} is not an ordinary file.")
         return found
 
     def _check(self, what: str) -> None:
         found = self._stat(what)
         if (found.st_size, found.st_mtime_ns) != (self.nbytes, self._modified):
-            message = f"{what}: {_shown(str(self.path))} was changed after the model was loaded."
+            message = f"{what}: {shown(str(self.path))} was changed after the model was loaded."
             raise self._error(message, advice="Load the model again.")
 
     def map(self, what: str) -> mmap.mmap:
@@ -660,7 +697,7 @@ class _File:
                 with self.path.open("rb") as file:
                     mapped = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise self._error(f"{what}: {_shown(str(self.path))} cannot be mapped: {error}.") from error
+                raise self._error(f"{what}: {shown(str(self.path))} cannot be mapped: {error}.") from error
             self._maps[key] = mapped
         return mapped
 
@@ -676,11 +713,11 @@ class _File:
                 while start < stop:
                     count = file.readinto(buffer[: stop - start])
                     if not count:
-                        raise self._error(f"{what}: {_shown(str(self.path))} ended while it was read.")
+                        raise self._error(f"{what}: {shown(str(self.path))} ended while it was read.")
                     yield buffer[:count]
                     start += count
         except OSError as error:
-            raise self._error(f"{what}: {_shown(str(self.path))} cannot be read: {error.strerror}.") from error
+            raise self._error(f"{what}: {shown(str(self.path))} cannot be read: {error.strerror}.") from error
 
 
 class _Memory:
@@ -743,22 +780,22 @@ class _Extent:
 
 def _load_file(name: str, folder: Path | None) -> Model:
     path = Path(name)
-    shown = _shown(str(path))
+    quoted = shown(str(path))
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise _no_file(path) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelFileError(f"{shown} cannot be opened: {reason}.") from error
+        raise ModelFileError(f"{quoted} cannot be opened: {reason}.") from error
     if stat.S_ISDIR(found.st_mode):
         models = sorted(other for other in _file_names(path) if other.endswith(".onnx"))
-        advice = f"Models in it: {', '.join(map(_shown, models[:5]))}." if models else "No .onnx file is in it."
-        raise ModelFileError(f"{shown} is a folder.", advice=advice)
+        advice = f"Models in it: {', '.join(map(shown, models[:5]))}." if models else "No .onnx file is in it."
+        raise ModelFileError(f"{quoted} is a folder.", advice=advice)
     if not stat.S_ISREG(found.st_mode):
-        raise ModelFileError(f"{shown} is not an ordinary file.", advice="Copy what it gives into one.")
+        raise ModelFileError(f"{quoted} is not an ordinary file.", advice="Copy what it gives into one.")
     path = path.absolute()
-    own = _File(path, ModelFileError, what=shown, permanent=True)
+    own = _File(path, ModelFileError, what=quoted, permanent=True)
     # onnxruntime can look the file up by its own name, unless data lies elsewhere or the name is no UTF-8.
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
     location = path.name if usable else f"{MEMORY}/file"
@@ -766,7 +803,7 @@ def _load_file(name: str, folder: Path | None) -> Model:
         with path.open("rb", buffering=0) as file:
             stripped = wire.scan(cast("Any", file), location=location, name=path.name)
     except OSError as error:
-        raise ModelFileError(f"{shown} cannot be read: {error.strerror or error}.") from error
+        raise ModelFileError(f"{quoted} cannot be read: {error.strerror or error}.") from error
     proto = _parsed(stripped.proto, path.name)
     return Model(proto, name=path.name, path=path, folder=folder or path.parent, sources={location: own})
 
@@ -808,7 +845,7 @@ def _load_ir(source: onnx_ir.Model, folder: Path | None) -> Model:
     for name, value in source.graph.initializers.items():
         tensor = value.const_value
         if tensor is None:
-            raise ModelFileError(f"initializer {_shown(name)} of the given onnx_ir.Model has no value.")
+            raise ModelFileError(f"initializer {shown(name)} of the given onnx_ir.Model has no value.")
         if isinstance(tensor, ir.ExternalTensor) and folder is None:
             folder = Path(tensor.base_dir).absolute()
         values[name] = _StandIn(value, const_value=_ir_tensor(name, tensor, folder, sources))
@@ -885,11 +922,11 @@ def _parsed(data: bytes, name: str) -> ModelProto:
 
 def _no_file(path: Path) -> ModelFileError:
     if str(path).startswith(("http:", "https:")):
-        return ModelFileError(f"{_shown(str(path))} is a web address.", advice="Download the file and give its path.")
+        return ModelFileError(f"{shown(str(path))} is a web address.", advice="Download the file and give its path.")
     near = closest(path.name, _file_names(path.parent))
-    hint = f" Closest names: {', '.join(map(_shown, near))}." if near else ""
-    where = "" if path.is_absolute() else f" in {_shown(str(Path.cwd()))}"
-    return ModelFileError(f"there is no file {_shown(str(path))}{where}.{hint}")
+    hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+    where = "" if path.is_absolute() else f" in {shown(str(Path.cwd()))}"
+    return ModelFileError(f"there is no file {shown(str(path))}{where}.{hint}")
 
 
 def _file_names(folder: Path) -> list[str]:
@@ -909,7 +946,7 @@ def _file_names(folder: Path) -> list[str]:
 def _checked_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     if not path.is_dir():
-        message = f"data_dir {_shown(str(path))} is not a folder."
+        message = f"data_dir {shown(str(path))} is not a folder."
         raise ExternalDataError(message, advice="Give the folder of the data files.")
     return path.absolute()
 
@@ -967,6 +1004,10 @@ def _embed(tensor: TensorProto, extent: _Extent) -> None:
     tensor.raw_data = extent.array().tobytes()
     del tensor.external_data[:]
     tensor.ClearField("data_location")
+
+
+def _location(tensor: TensorProto) -> str:
+    return next((text(entry.value) for entry in tensor.external_data if entry.key == "location"), "")
 
 
 def _external(proto: ModelProto) -> Iterator[TensorProto]:
@@ -1089,7 +1130,26 @@ _PACKED: Final = {
 _BITS: Final = ChainMap(_PACKED, {number: 8 * dtype.itemsize for number, dtype in _DTYPES.items() if dtype.kind != "O"})
 
 
-def _decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[Any]:
+def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
+    """Give the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such type.
+
+    Examples
+    --------
+    >>> numpy_dtype(onnx.TensorProto.BFLOAT16), numpy_dtype(99)
+    (dtype(bfloat16), None)
+    """
+    return _DTYPES.get(data_type)
+
+
+def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[Any]:
+    """Give bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte.
+
+    Examples
+    --------
+    >>> tensor = TensorProto(data_type=TensorProto.UINT4, dims=[3])
+    >>> decoded(np.array([0x21, 0x03], np.uint8), tensor, "a weight")
+    array([1, 2, 3], dtype=uint4)
+    """
     count = _count(tensor, what)
     expected = _stored(count, tensor.data_type, what)
     if len(data) != expected:
@@ -1148,7 +1208,7 @@ def _stored(count: int, data_type: int, what: str) -> int:
 
 def _whole_number(value: str, key: str, what: str) -> int:
     if not _is_number(value):
-        raise ExternalDataError(f"{what} has external data with {key} {_shown(value)}, which is not a number of bytes.")
+        raise ExternalDataError(f"{what} has external data with {key} {shown(value)}, which is not a number of bytes.")
     return int(value)
 
 
@@ -1165,8 +1225,14 @@ def _shape(tensor: TensorProto | SparseTensorProto) -> str:
     return str(list(dims)) if len(dims) <= 12 else f"[{', '.join(map(str, dims[:12]))}, …]"
 
 
-def _shown(name: str) -> str:
-    """Quote a name in a message; it may be thousands of characters long, or hold line breaks."""
+def shown(name: str) -> str:
+    """Quote a name in a message; it may be thousands of characters long, or hold line breaks.
+
+    Examples
+    --------
+    >>> shown("w"), len(shown("w" * 10_000))
+    ("'w'", 183)
+    """
     return repr(name if len(name) <= 200 else f"{name[:120]}…{name[-60:]}")
 
 
