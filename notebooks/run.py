@@ -1,0 +1,126 @@
+"""Run a notebook from top to bottom, then open it in JupyterLab as it stands, or write its model as a web page.
+
+python notebooks/run.py                                   JupyterLab on 00-first-light.ipynb, everything already shown
+python notebooks/run.py --html build/first-light.html     no JupyterLab: only the page with the live graph
+
+The page is written by `g.to_html`, so the notebook must leave a `ModelGraph` named `g`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+import webbrowser
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_core.paths import jupyter_runtime_dir
+from jupyter_server.serverapp import list_running_servers
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parent
+
+
+async def write_page(notebook: Path, page: Path) -> None:
+    """Run the notebook in a kernel of its own and let its `g` write the page."""
+    client = NotebookClient(
+        nbformat.read(notebook, as_version=4), resources={"metadata": {"path": str(notebook.parent)}}
+    )
+    async with client.async_setup_kernel():
+        await run_cells(client)
+        await client.async_execute_cell(nbformat.v4.new_code_cell(f"g.to_html({str(page)!r})"), 0)
+    print(f"wrote {page}")
+
+
+def open_lab(notebook: Path) -> None:
+    """Run the notebook in a kernel of JupyterLab's, save what it shows, and open it there, still alive."""
+    with jupyter_lab(notebook.parent) as (server, lab):
+        session = {"path": notebook.name, "name": notebook.name, "type": "notebook", "kernel": {"name": "python3"}}
+        request = urllib.request.Request(  # noqa: S310 - the server started above
+            f"{lab['url']}api/sessions",
+            json.dumps(session).encode(),
+            {"Authorization": f"token {lab['token']}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as reply:  # noqa: S310
+            kernel = json.load(reply)["kernel"]["id"]
+        asyncio.run(show(notebook, Path(jupyter_runtime_dir()) / f"kernel-{kernel}.json"))
+        url = f"{lab['url']}lab/tree/{notebook.name}?token={lab['token']}"
+        print(f"\nJupyterLab shows {notebook.name} at\n\n    {url}\n\nStop it with Ctrl+C.", flush=True)
+        if sys.platform in {"darwin", "win32"} or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
+            webbrowser.open(url)
+        server.wait()
+
+
+async def show(notebook: Path, connection_file: Path) -> None:
+    """Run the notebook in a kernel that is already there, and save it with what it shows."""
+    client = NotebookClient(nbformat.read(notebook, as_version=4))
+    client.kc = AsyncKernelClient(connection_file=str(connection_file))
+    client.kc.load_connection_file()
+    client.kc.start_channels()
+    await client.kc.wait_for_ready(timeout=60)
+    try:
+        await run_cells(client)
+    except CellExecutionError as error:
+        print(f"{notebook.name} stopped at an error, which it shows:\n{error}", file=sys.stderr)
+    client.kc.stop_channels()
+    # signed, so that JupyterLab shows widgets; it finds their state in the kernel, which goes on running
+    nbformat.sign.NotebookNotary().sign(client.nb)
+    nbformat.write(client.nb, notebook)
+
+
+async def run_cells(client: NotebookClient) -> None:
+    """Run every cell of the client's notebook."""
+    for index, cell in enumerate(client.nb.cells):
+        await client.async_execute_cell(cell, index)
+
+
+@contextmanager
+def jupyter_lab(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    """Start JupyterLab on a folder, wait until it serves, and end it afterwards."""
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--log-level=WARN", f"--ServerApp.root_dir={folder}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    server = subprocess.Popen(command)
+    try:
+        while server.poll() is None:
+            for lab in list_running_servers():
+                if lab["pid"] == server.pid:
+                    yield server, lab
+                    return
+            time.sleep(0.2)
+        sys.exit("JupyterLab did not start; its own message is above.")
+    except KeyboardInterrupt:
+        print("\nstopping JupyterLab")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebook", nargs="?", type=Path, default=HERE / "00-first-light.ipynb")
+    parser.add_argument("--html", type=Path, metavar="PATH", help="write the graph `g` as one page, open nothing")
+    chosen = parser.parse_args()
+    notebook = chosen.notebook.resolve()
+    if chosen.html:
+        asyncio.run(write_page(notebook, chosen.html.resolve()))
+    else:
+        open_lab(notebook)
+
+
+if __name__ == "__main__":
+    main()
