@@ -1,0 +1,1034 @@
+"""Who makes and who reads each tensor, as columns: producers, consumers, bodies, functions, order, types, faults.
+
+Nodes are serialised once by protobuf and their fields found by numpy, all nodes in lock step: per-field access through
+protobuf objects costs three times as much at 100,000 nodes. A broken graph is described (`Graph.faults`), never refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from onnx_nb.analysis import operators
+from onnx_nb.analysis.errors import OnnxNbError, closest
+from onnx_nb.analysis.model import Model, ModelLike, load
+
+NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
+"""What a value is, as in `Graph.value_kind`. DANGLING: somebody reads it, nobody makes it."""
+
+INFERENCE_LIMIT = 20_000
+"""Types of graphs with more nodes are not inferred, only declared ones are known: it would take seconds."""
+FAULT_LIMIT = 100
+"""At most so many faults of one kind are described."""
+LARGE = 1 << 16
+"""Of nodes with more bytes, as those with bodies or large constants, only small attributes are kept in columns."""
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong in the graph; it is drawn all the same."""
+
+    kind: str
+    """duplicate_name, dangling_input, missing_output, cycle, unsorted, unknown_op, unknown_domain, empty_graph, inference."""
+    message: str
+    node: int = -1
+    """The flat node it is about, or −1."""
+    value: int = -1
+    """The value it is about, or −1."""
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a value as far as it is known."""
+
+    dtype: str = ""
+    """As "float32", "seq(float32)"; empty if unknown."""
+    shape: tuple[int | str | None, ...] | None = None
+    """None if unknown; inside it None is a dimension of which nothing is known."""
+
+    @property
+    def shape_text(self) -> str:
+        """The shape as "batch×3×224"; "scalar" for rank 0, empty if unknown."""
+        if self.shape is None:
+            return ""
+        return "×".join("?" if dim is None else _shortened(str(dim), 24) for dim in self.shape[:16]) or "scalar"
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.shape_text, self.dtype) if part)
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The main graph, or the body of an If, Loop, Scan or another node with a graph as an attribute."""
+
+    graph: onnx.GraphProto
+    owner_node: int
+    """The flat node whose body this is; −1 for the main graph."""
+    attribute: str
+    """Name of the attribute that holds the body, as "then_branch"."""
+    parent: int
+    """The frame of the owner; −1 for the main graph."""
+    start: int
+    stop: int
+    """Its nodes are ``Graph.nodes[start:stop]``."""
+    inputs: Ints
+    """Values; for the main graph without inputs that have an initializer."""
+    outputs: Ints
+    """Values, in order; a body may name an outer value."""
+
+
+class Graph:
+    """The structure of a model in columns; immutable, made once per `Model`.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
+    >>> graph.value_names, graph.producer.tolist()
+    (['x', 'a', 'z'], [-1, 0, 1])
+    >>> graph.consumers(graph.value("x")).tolist(), str(graph.type_of(graph.value("a")))
+    ([0, 1], '2 float32')
+    >>> graph
+    Graph(2 nodes, 3 values)
+    """
+
+    model: Model
+    main_count: int
+    """Nodes of the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every ``i`` below."""
+    node_count: int
+    names: list[str]
+    """Name per flat node."""
+    operators: list[tuple[str, str]]
+    """The distinct (op_type, domain)."""
+    op_index: Ints
+    """The operator of each flat node, an index into `operators`."""
+    frames: tuple[Frame, ...]
+    node_frame: Ints
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    """Local functions by (domain, name, overload)."""
+    opsets: Mapping[str, int]
+    value_names: list[str]
+    value_frame: Ints
+    value_kind: NDArray[np.uint8]
+    in_ptr: Ints
+    in_value: Ints
+    """Inputs of node ``i``: ``in_value[in_ptr[i]:in_ptr[i + 1]]``; −1 for an optional one left out."""
+    out_ptr: Ints
+    out_value: Ints
+    producer: Ints
+    """The node that makes a value, or −1."""
+    consumer_ptr: Ints
+    consumer_node: Ints
+    """The nodes that name a value among their inputs, once each; see also `captured`."""
+    inputs: Ints
+    """Inputs of the main graph without those that have an initializer."""
+    outputs: Ints
+    overridable: Ints
+    """Initializers that are graph inputs too, so that a caller may override them."""
+    order: Ints
+    """Main nodes in topological order, as close to file order as possible; nodes on cycles and behind them last."""
+    rank: Ints
+    """Position of a main node in `order`."""
+
+    @classmethod
+    def of(cls, model: ModelLike) -> Graph:
+        """Give the graph of a model, made at the first call and kept with the model.
+
+        Parameters
+        ----------
+        model
+            Any `ModelLike`; it is not changed.
+        """
+        loaded = load(model)
+        with loaded.lock:
+            found = loaded.memo.get(cls)
+            if found is None:
+                found = loaded.memo[cls] = cls(loaded)
+        assert isinstance(found, cls)
+        return found
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        proto = model.proto
+        self.opsets = MappingProxyType({_domain(_text(o.domain)): int(o.version) for o in proto.opset_import})
+        self.functions = MappingProxyType(
+            {(_domain(_text(f.domain)), _text(f.name), _text(f.overload)): f for f in proto.functions}
+        )
+        main = _NodeTable(proto.graph.node)
+        self.main_count = main.count
+        owners = _owners(main, self.opsets)
+        self._body_nodes, bodies = _bodies(proto.graph, owners, self.opsets)
+        rest = _NodeTable(self._body_nodes)
+        self.node_count = main.count + rest.count
+        self._attribute_tables = (main, rest)
+        self.names = main.names + rest.names
+        self.operators, self.op_index = _operators(main, rest)
+        self.in_ptr = _pointers(main.in_count, rest.in_count)
+        self.out_ptr = _pointers(main.out_count, rest.out_count)
+
+        names = _Names(main.in_names + rest.in_names, main.out_names + rest.out_names, self.in_ptr, self.out_ptr)
+        places = [_Body(proto.graph, -1, "", -1, 0, self.main_count), *bodies]
+        for place in places:
+            names.resolve(place)
+        self._scopes = names.scopes
+        self.value_names = names.value_names
+        self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
+        self.value_frame = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.frame_ends, prepend=0))
+        self.in_value, self.out_value = names.in_value, names.out_value
+        self.frames = tuple(
+            Frame(*place, inputs=_ints(names.inputs[f]), outputs=_ints(names.outputs[f]))
+            for f, place in enumerate(places)
+        )
+        self.node_frame = np.repeat(
+            np.arange(len(places), dtype=np.int32), [place.stop - place.start for place in places]
+        )
+        self.inputs, self.outputs = self.frames[0].inputs, self.frames[0].outputs
+        self.overridable = _ints(names.overridable)
+        self._connect()
+        self.order = self.frame_order(0)
+        self.rank = np.empty(self.main_count, np.int32)
+        self.rank[self.order] = np.arange(self.main_count, dtype=np.int32)
+        self._duplicates = names.duplicates
+
+    @functools.cached_property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes of the main graph in file order, then those of bodies, depth first."""
+        return [*self.model.proto.graph.node, *self._body_nodes]
+
+    def __repr__(self) -> str:
+        nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
+        faults = f", {len(self._structural_faults)} faults" if self._structural_faults else ""
+        return f"Graph({nodes}, {len(self.value_names)} values{faults})"
+
+    def value(self, name: str) -> int:
+        """Give the index of a value of the main graph, or else of the first body that has the name.
+
+        Raises
+        ------
+        OnnxNbError
+            If there is none; the message names the closest ones.
+        """
+        for scope in self._scopes:
+            found = scope.get(name, -1)
+            if found >= 0:
+                return found
+        alike = ", ".join(repr(other) for other in closest(name, self.value_names))
+        message = f"tensor {_shortened(name)!r} is not in the model."
+        raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
+
+    def node_inputs(self, node: int) -> Ints:
+        """Give the values that a node names as inputs, −1 where an optional one is left out."""
+        return self.in_value[self.in_ptr[node] : self.in_ptr[node + 1]]
+
+    def node_outputs(self, node: int) -> Ints:
+        """Give the values that a node makes, −1 where an optional one is left out."""
+        return self.out_value[self.out_ptr[node] : self.out_ptr[node + 1]]
+
+    def consumers(self, value: int) -> Ints:
+        """Give the nodes that name a value among their inputs."""
+        return self.consumer_node[self.consumer_ptr[value] : self.consumer_ptr[value + 1]]
+
+    def captured(self, node: int) -> Ints:
+        """Give the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
+        return self._captured.get(node, _NOTHING)
+
+    def called(self, node: int) -> onnx.FunctionProto | None:
+        """Give the local function that a node calls."""
+        if not self.functions:
+            return None
+        op, domain = self.operators[self.op_index[node]]
+        return self.functions.get((_domain(domain), op, _text(self.nodes[node].overload)))
+
+    def bodies(self, node: int) -> tuple[int, ...]:
+        """Give the frames that a node owns."""
+        return self._bodies_of.get(node, ())
+
+    def node_label(self, node: int) -> str:
+        """Name a node for a message: "Conv '/stem/Conv'", or "Conv" if it has no name."""
+        op, name = _shortened(self.operators[self.op_index[node]][0]) or "a node without op_type", self.names[node]
+        return f"{op} {_shortened(name)!r}" if name else op
+
+    def attribute_bytes(self, node: int) -> bytes:
+        """Give a node's attributes as serialised in a NodeProto; equal bytes mean equal attributes.
+
+        Bodies and large tensors may be left out: ask ``nodes[node]`` for them.
+        """
+        main, rest = self._attribute_tables
+        return main.attributes(node) if node < self.main_count else rest.attributes(node - self.main_count)
+
+    def type_of(self, value: int) -> ValueType:
+        """Give the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
+        return self._types.known[self._types.of_value[value]]
+
+    def value_info(self, value: int) -> onnx.ValueInfoProto | None:
+        """Give the declared or inferred type of a value as a ValueInfoProto of its own; None if nothing is known."""
+        serialised = self._types.protos[self._types.of_value[value]]
+        if serialised is None:
+            return None
+        info = onnx.ValueInfoProto(name=self.value_names[value])
+        info.type.ParseFromString(serialised)
+        return info
+
+    @property
+    def type_index(self) -> Ints:
+        """The type of each value as an index into `known_types`."""
+        return self._types.of_value
+
+    @property
+    def known_types(self) -> Sequence[ValueType]:
+        """The distinct types; the first is "nothing known"."""
+        return self._types.known
+
+    @functools.cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is wrong with the graph; at most `FAULT_LIMIT` of a kind."""
+        return (*self._structural_faults, *self._types.faults)
+
+    @property
+    def faulty_nodes(self) -> Ints:
+        """Every node that some fault is about, also those beyond the described ones."""
+        return self._fault_finder.nodes
+
+    @property
+    def faulty_values(self) -> Ints:
+        """Every value that some fault is about, also those beyond the described ones."""
+        return self._fault_finder.values
+
+    def frame_order(self, frame: int) -> Ints:
+        """Give the nodes of a frame in topological order, as close to file order as possible; cycles last."""
+        place = self.frames[frame]
+        source, target = self.frame_edges(frame)
+        if bool(np.all(source < target)):
+            return np.arange(place.start, place.stop, dtype=np.int32)
+        return _ints(_topological(place.start, place.stop, source, target))
+
+    def frame_edges(self, frame: int) -> tuple[Ints, Ints]:
+        """Give (producer, consumer) of every read inside a frame; what bodies capture counts as read by their owner."""
+        place = self.frames[frame]
+        begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
+        counts = np.diff(self.in_ptr[place.start : place.stop + 1])
+        target = np.repeat(np.arange(place.start, place.stop, dtype=np.int32), counts)
+        value = self.in_value[begin:end]
+        owners = [node for node in self._captured if place.start <= node < place.stop]
+        if owners:
+            read = [self._captured[node] for node in owners]
+            target = np.concatenate([target, np.repeat(_ints(owners), [len(values) for values in read])])
+            value = np.concatenate([value, *read])
+        source = np.where(value >= 0, self.producer[value], -1) if len(self.producer) else np.full_like(value, -1)
+        inside = (source >= place.start) & (source < place.stop)
+        return source[inside].astype(np.int32), target[inside]
+
+    def _connect(self) -> None:
+        nodes, values = self.node_count, len(self.value_names)
+        self.producer = np.full(values, -1, np.int32)
+        maker = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.out_ptr))
+        made = self.out_value >= 0
+        self.producer[self.out_value[made]] = maker[made]
+
+        reader = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.in_ptr))
+        read = self.in_value >= 0
+        value, reader = self.in_value[read], reader[read]
+        by_value = np.argsort(value, kind="stable")
+        value, reader = value[by_value], reader[by_value]
+        first = np.ones(len(value), bool)
+        first[1:] = (value[1:] != value[:-1]) | (reader[1:] != reader[:-1])
+        self.consumer_node = reader[first]
+        self.consumer_ptr = _pointers(np.bincount(value[first], minlength=values))
+
+        captured: dict[int, dict[int, None]] = {}
+        if len(self.frames) > 1:
+            outer = self.value_frame[value] != self.node_frame[reader]
+            reads = [(int(v), int(self.node_frame[n])) for v, n in zip(value[outer], reader[outer], strict=True)]
+            reads += [(int(v), f) for f, frame in enumerate(self.frames) for v in frame.outputs if f and v >= 0]
+            for v, f in reads:
+                while f != self.value_frame[v]:
+                    owned = captured.setdefault(self.frames[f].owner_node, {})
+                    if v in owned:
+                        break
+                    owned[v] = None
+                    f = self.frames[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
+        self._captured = {node: _ints(found) for node, found in sorted(captured.items())}
+        bodies: dict[int, list[int]] = {}
+        for f, frame in enumerate(self.frames[1:], 1):
+            bodies.setdefault(frame.owner_node, []).append(f)
+        self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
+
+    @property
+    def _structural_faults(self) -> tuple[Fault, ...]:
+        return self._fault_finder.faults
+
+    @functools.cached_property
+    def _fault_finder(self) -> _FaultFinder:
+        return _FaultFinder(self, self._duplicates)
+
+    @functools.cached_property
+    def _types(self) -> _Types:
+        return _Types(self)
+
+
+_NOTHING = np.empty(0, np.int32)
+_NOTHING.setflags(write=False)
+
+
+class _Body(NamedTuple):
+    graph: onnx.GraphProto
+    owner_node: int
+    attribute: str
+    parent: int
+    start: int
+    stop: int
+
+
+class _NodeTable:
+    """The fields of many NodeProtos as columns."""
+
+    # Fields of NodeProto in onnx.proto; tags of length-delimited fields are field << 3 | 2.
+    _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = (field << 3 | 2 for field in (1, 2, 3, 4, 5, 7))
+
+    def __init__(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        self.count = len(nodes)
+        parts = [
+            part if len(part := node.SerializeToString()) < LARGE else _without_large_attributes(node) for node in nodes
+        ]
+        stops = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+        self._blob = b"".join(parts)
+        del parts
+        self._text = self._blob.decode("latin-1")
+        starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
+        fields = _fields(np.frombuffer(self._blob, np.uint8), starts, stops)
+        self._spans = fields
+        self.in_names, self.in_count = self._repeated(self._INPUT)
+        self.out_names, self.out_count = self._repeated(self._OUTPUT)
+        self.names = self._single(self._NAME)
+        self.op_types = self._single(self._OP_TYPE)
+        self.domains = self._single(self._DOMAIN) if np.any(fields.tag == self._DOMAIN) else [""] * self.count
+        # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
+        mine = np.flatnonzero(fields.tag == self._ATTRIBUTE)
+        self._attribute_start = np.zeros(self.count, np.int64)
+        self._attribute_end = np.zeros(self.count, np.int64)
+        self._attribute_end[fields.row[mine]] = fields.end[mine]
+        self._attribute_start[fields.row[mine[::-1]]] = fields.start[mine[::-1]]
+        del self._spans, self._text
+
+    def attributes(self, row: int) -> bytes:
+        return self._blob[self._attribute_start[row] : self._attribute_end[row]]
+
+    def _repeated(self, tag: int) -> tuple[list[str], NDArray[np.int64]]:
+        row, tags, _, begin, end = self._spans
+        mine = np.flatnonzero(tags == tag)
+        mine = mine[np.argsort(row[mine], kind="stable")]
+        return self._strings(begin[mine], end[mine]), np.bincount(row[mine], minlength=self.count)
+
+    def _single(self, tag: int) -> list[str]:
+        row, tags, _, begin, end = self._spans
+        mine = np.flatnonzero(tags == tag)
+        starts, stops = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
+        starts[row[mine]], stops[row[mine]] = begin[mine], end[mine]
+        return self._strings(starts, stops)
+
+    def _strings(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[str]:
+        text = self._text
+        found = [text[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
+        if not "".join(found).isascii():
+            found = [s if s.isascii() else _text(s.encode("latin-1")) for s in found]
+        return found
+
+
+class _Fields(NamedTuple):
+    """Fields of many messages: those of one message in file order, messages interleaved."""
+
+    row: NDArray[np.int64]
+    """The message."""
+    tag: NDArray[np.int64]
+    start: NDArray[np.int64]
+    """Where the tag lies."""
+    begin: NDArray[np.int64]
+    """Where the payload begins."""
+    end: NDArray[np.int64]
+
+
+def _fields(blob: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> _Fields:
+    """Find the fields of many serialised messages at once: the first field of each, the second of each, …."""
+    alive = begin < end
+    row, at, end = np.flatnonzero(alive), begin[alive], end[alive]
+    found = []
+    while len(row):
+        start = at
+        tag, at = _varints(blob, start)
+        wire = tag & 7
+        length, after = _varints_where(blob, at, wire == 2)
+        if not np.all(wire == 2):
+            # fields that onnx does not have: NodeProto's own are all length-delimited
+            after = np.where(wire == 0, _varints_where(blob, at, wire == 0)[1], after)
+            length = np.select([wire == 2, wire == 0, wire == 5, wire == 1], [length, 0, 4, 8], default=-1)
+            if np.any(length < 0):
+                message = f"node {int(row[np.argmin(length)])} of a graph holds a protobuf group, which ONNX does not use."
+                raise OnnxNbError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
+        at = after + length
+        found.append((row, tag, start, after, at))
+        alive = at < end
+        if not alive.all():
+            row, at, end = row[alive], at[alive], end[alive]
+    if not found:
+        return _Fields(*[np.empty(0, np.int64)] * 5)
+    return _Fields(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _varints(blob: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Read the varint at each position; give the values and the positions behind them."""
+    value = blob[at].astype(np.int64)
+    after = at + 1
+    more = np.flatnonzero(value >= 128)
+    shift = 7
+    value[more] &= 127
+    while len(more) and shift < 64:
+        byte = blob[after[more]].astype(np.int64)
+        value[more] |= (byte & 127) << shift
+        after[more] += 1
+        more = more[byte >= 128]
+        shift += 7
+    return value, after
+
+
+def _varints_where(
+    blob: NDArray[np.uint8], at: NDArray[np.int64], where: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Like `_varints`, but read nothing where not told to."""
+    if where.all():
+        return _varints(blob, at)
+    value, after = np.zeros(len(at), np.int64), at.copy()
+    value[where], after[where] = _varints(blob, at[where])
+    return value, after
+
+
+def _without_large_attributes(node: onnx.NodeProto) -> bytes:
+    small = onnx.NodeProto(
+        input=node.input, output=node.output, name=node.name, op_type=node.op_type, domain=node.domain
+    )
+    small.attribute.extend(attribute for attribute in node.attribute if attribute.ByteSize() < LARGE // 16)
+    return small.SerializeToString()
+
+
+def _operators(main: _NodeTable, rest: _NodeTable) -> tuple[list[tuple[str, str]], Ints]:
+    """Give the distinct (op_type, domain) and which of them each node has."""
+    keys = list(zip(main.op_types + rest.op_types, main.domains + rest.domains, strict=True))
+    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    return list(index), np.fromiter(map(index.__getitem__, keys), np.int32, len(keys))
+
+
+def _owners(main: _NodeTable, opsets: Mapping[str, int]) -> list[int]:
+    """Give the rows whose operator can hold graphs."""
+    kinds = {key for key in set(zip(main.op_types, main.domains, strict=True)) if _may_hold_graphs(*key, opsets)}
+    pairs = zip(main.op_types, main.domains, strict=True)
+    return [row for row, key in enumerate(pairs) if key in kinds] if kinds else []
+
+
+def _may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
+    domain = _domain(_text(domain))
+    return operators.may_hold_graphs(_text(op), domain, opsets.get(domain, 0))
+
+
+def _bodies(
+    main: onnx.GraphProto, owners: Sequence[int], opsets: Mapping[str, int]
+) -> tuple[list[onnx.NodeProto], list[_Body]]:
+    """Give the nodes of all bodies, depth first, and the bodies; without recursion, so that any depth goes."""
+    nodes: list[onnx.NodeProto] = []
+    found: list[_Body] = []
+    base = len(main.node)
+    waiting = [(graph, owner, name, 0) for owner in owners for name, graph in _graphs(main.node[owner])][::-1]
+    while waiting:
+        graph, owner, attribute, parent = waiting.pop()
+        start = base + len(nodes)
+        nodes.extend(graph.node)
+        found.append(_Body(graph, owner, attribute, parent, start, base + len(nodes)))
+        inner = [
+            (body, start + i, name, len(found))
+            for i, node in enumerate(graph.node)
+            if _may_hold_graphs(node.op_type, node.domain, opsets)
+            for name, body in _graphs(node)
+        ]
+        waiting.extend(reversed(inner))
+    return nodes, found
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield _text(attribute.name), attribute.g
+        for index, graph in enumerate(attribute.graphs):
+            yield f"{_text(attribute.name)}[{index}]", graph
+
+
+class _Names:
+    """Turns the names of tensors into values, frame after frame; outer frames first."""
+
+    def __init__(self, in_names: list[str], out_names: list[str], in_ptr: Ints, out_ptr: Ints) -> None:
+        self.in_value = np.empty(len(in_names), np.int32)
+        self.out_value = np.empty(len(out_names), np.int32)
+        self.value_names: list[str] = []
+        self.kinds = bytearray()
+        self.frame_ends: list[int] = []
+        self.scopes: list[dict[str, int]] = []
+        self.inputs: list[list[int]] = []
+        self.outputs: list[list[int]] = []
+        self.overridable: list[int] = []
+        self.duplicates: list[tuple[int, int]] = []
+        """(value that takes an existing name, node that makes it or −1)"""
+        self._in_names, self._out_names, self._in_ptr, self._out_ptr = in_names, out_names, in_ptr, out_ptr
+        self._parents: list[int] = []
+
+    def resolve(self, place: _Body) -> None:
+        """Make the values of one frame."""
+        graph = place.graph
+        inputs = [_text(info.name) for info in graph.input]
+        weights = _texts([t.name for t in graph.initializer]) + [_text(s.values.name) for s in graph.sparse_initializer]
+        outputs = [_text(info.name) for info in graph.output]
+        made = self._out_names[self._out_ptr[place.start] : self._out_ptr[place.stop]]
+        read = self._in_names[self._in_ptr[place.start] : self._in_ptr[place.stop]]
+        self._parents.append(place.parent)
+        if place.parent < 0 and self._resolve_unique(inputs, weights, made, read, outputs):
+            return
+        self._resolve_in_turn(place, inputs, weights, outputs)
+
+    def _resolve_unique(
+        self, inputs: list[str], weights: list[str], made: list[str], read: list[str], outputs: list[str]
+    ) -> bool:
+        """Resolve the main graph if every name is made once: without a Python loop over its nodes."""
+        given = dict.fromkeys(itertools.chain(inputs, weights))
+        taken = set(weights)
+        if len(taken) < len(weights) or len(set(inputs)) < len(inputs):
+            return False
+        self.value_names = [*given, *(filter(None, made) if "" in made else made)]
+        known = len(self.value_names)
+        index = dict(zip(self.value_names, range(known), strict=True))
+        if "" in index or len(index) < known:
+            return False
+        index[""] = -1
+        values = list(map(index.get, read))
+        if None in values or not all(map(index.__contains__, outputs)):
+            loose = [name for name in dict.fromkeys(itertools.chain(read, outputs)) if name not in index]
+            index.update(zip(loose, itertools.count(known)))
+            self.value_names += loose
+            values = list(map(index.get, read))
+        self.in_value[: len(read)] = values
+        self.out_value[: len(made)] = list(map(index.get, made)) if "" in made else range(len(given), known)
+        self.kinds = bytearray([GRAPH_INPUT]) * len(given) + bytearray([NODE_OUTPUT]) * (known - len(given))
+        self.kinds += bytearray([DANGLING]) * (len(self.value_names) - known)
+        for name in weights:
+            self.kinds[index[name]] = INITIALIZER
+        self.inputs.append([index[name] for name in inputs if name not in taken])
+        self.outputs.append([index[name] for name in outputs])
+        self.overridable = [index[name] for name in inputs if name in taken]
+        self._close(index)
+        return True
+
+    def _resolve_in_turn(self, place: _Body, inputs: list[str], weights: list[str], outputs: list[str]) -> None:
+        """Resolve a frame node by node: a name means its latest definition before the node that reads it."""
+        now: dict[str, int] = {}
+        main = place.parent < 0
+        for name in inputs:
+            if name in now:
+                self.duplicates.append((now[name], -1))
+            now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
+        given = [now[name] for name in dict.fromkeys(inputs)]
+        seen: set[str] = set()
+        for name in weights:
+            if name in seen:
+                self.duplicates.append((now[name], -1))
+            elif name in now:
+                self.kinds[now[name]] = INITIALIZER
+                if main:
+                    self.overridable.append(now[name])
+            else:
+                now[name] = self._new(name, INITIALIZER)
+            seen.add(name)
+
+        out_ptr, in_ptr = self._out_ptr, self._in_ptr
+        first: dict[str, int] = {}
+        for node in range(place.start, place.stop):
+            for slot in range(out_ptr[node], out_ptr[node + 1]):
+                name = self._out_names[slot]
+                if not name:
+                    self.out_value[slot] = -1
+                    continue
+                value = self._new(name, NODE_OUTPUT)
+                self.out_value[slot] = value
+                if name in first or name in now:
+                    self.duplicates.append((value, node))
+                first.setdefault(name, value)
+        for node in range(place.start, place.stop):
+            for slot in range(in_ptr[node], in_ptr[node + 1]):
+                self.in_value[slot] = self._meaning(self._in_names[slot], now, first, place.parent)
+            for slot in range(out_ptr[node], out_ptr[node + 1]):
+                if self.out_value[slot] >= 0:
+                    now[self._out_names[slot]] = int(self.out_value[slot])
+        self.inputs.append([value for value in given if self.kinds[value] != INITIALIZER])
+        self.outputs.append([self._meaning(name, now, first, place.parent) for name in outputs])
+        self._close(now)
+
+    def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
+        if not name:
+            return -1
+        found = now.get(name)
+        while found is None and parent >= 0:
+            found = self.scopes[parent].get(name)
+            parent = self._parents[parent]
+        if found is None:
+            found = first.get(name)  # made further down the file: the graph is unsorted
+        if found is None:
+            found = now[name] = self._new(name, DANGLING)
+        return found
+
+    def _new(self, name: str, kind: int) -> int:
+        self.value_names.append(name)
+        self.kinds.append(kind)
+        return len(self.kinds) - 1
+
+    def _close(self, scope: dict[str, int]) -> None:
+        self.scopes.append(scope)
+        self.frame_ends.append(len(self.kinds))
+
+
+class _FaultFinder:
+    """Looks for everything that is wrong with the structure of a graph."""
+
+    def __init__(self, graph: Graph, duplicates: Sequence[tuple[int, int]]) -> None:
+        self._graph = graph
+        self._found: dict[str, list[Fault]] = {}
+        self._nodes: set[int] = set()
+        self._values: set[int] = set()
+        if not graph.node_count:
+            self._add("empty_graph", "the graph has no nodes.")
+        self._names(duplicates)
+        self._loose_ends()
+        self._order()
+        self._operators()
+        self.faults = tuple(fault for found in self._found.values() for fault in found)
+        self.nodes, self.values = _ints(sorted(self._nodes)), _ints(sorted(self._values))
+
+    def _add(self, kind: str, message: str, node: int = -1, value: int = -1) -> None:
+        found = self._found.setdefault(kind, [])
+        if len(found) < FAULT_LIMIT:
+            found.append(Fault(kind, message, node, value))
+        if node >= 0:
+            self._nodes.add(node)
+        if value >= 0:
+            self._values.add(value)
+
+    def _names(self, duplicates: Sequence[tuple[int, int]]) -> None:
+        graph = self._graph
+        for value, node in duplicates:
+            by = f" by {graph.node_label(node)}" if node >= 0 else ""
+            name = _shortened(graph.value_names[value])
+            self._add("duplicate_name", f"tensor {name!r} is made again{by}; names must be unique.", node, value)
+        for frame in graph.frames:
+            names = graph.names[frame.start : frame.stop]
+            if len(set(names)) + names.count("") - ("" in names) == len(names):
+                continue
+            first: dict[str, int] = {}
+            for node, name in enumerate(names, frame.start):
+                if name and first.setdefault(name, node) != node:
+                    message = f"{graph.node_label(node)} has the name of another node; onnxruntime refuses that."
+                    self._add("duplicate_name", message, node)
+
+    def _loose_ends(self) -> None:
+        graph = self._graph
+        outputs = {int(value) for frame in graph.frames for value in frame.outputs}
+        for value in np.flatnonzero(graph.value_kind == DANGLING).tolist():
+            name = _shortened(graph.value_names[value])
+            readers = graph.consumers(value)
+            if len(readers):
+                label = graph.node_label(int(readers[0]))
+                message = f"{label} reads tensor {name!r}, which no node makes and which is neither input nor weight."
+                self._add("dangling_input", message, int(readers[0]), value)
+                self._nodes.update(readers.tolist())
+            if value in outputs:
+                self._add("missing_output", f"graph output {name!r} is made by no node.", -1, value)
+        for frame in graph.frames:
+            if np.any(frame.outputs < 0):
+                self._add("missing_output", "a graph output has no name.", frame.owner_node)
+
+    def _order(self) -> None:
+        graph = self._graph
+        for f, frame in enumerate(graph.frames):
+            source, target = graph.frame_edges(f)
+            late = np.flatnonzero(source >= target)
+            if not len(late):
+                continue
+            cycles = _cycles(frame.start, frame.stop, source, target)
+            for members in cycles:
+                shown = " → ".join(graph.node_label(node) for node in members[:4])
+                more = f" and {len(members) - 4} more" if len(members) > 4 else ""
+                self._add("cycle", f"nodes depend on each other in a circle: {shown}{more}.", members[0])
+                self._nodes.update(members)
+            if not cycles:
+                node, maker = int(target[late[0]]), int(source[late[0]])
+                message = f"nodes are not in topological order: {graph.node_label(node)} comes before "
+                self._add("unsorted", f"{message}{graph.node_label(maker)}, whose result it reads.", node)
+
+    def _operators(self) -> None:
+        graph = self._graph
+        local = {(domain, name) for domain, name, _ in graph.functions}
+        for index, (op, domain) in enumerate(graph.operators):
+            kind, message = _unknown(op, domain, local, graph.opsets)
+            if kind:
+                nodes = np.flatnonzero(graph.op_index == index).tolist()
+                times = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
+                self._add(kind, message + times, nodes[0])
+                self._nodes.update(nodes)
+
+
+def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[str, int]) -> tuple[str, str]:
+    """Say what is wrong with an operator: the kind of fault and a message; empty if somebody defines it."""
+    domain = _domain(domain)
+    if (domain, op) in local:
+        return "", ""
+    shown, where, version = _shortened(op), _shortened(domain) or "ai.onnx", opsets.get(domain)
+    if domain and domain not in operators.known_domains():
+        return "unknown_domain", f"operator {shown!r} is of the unknown domain {where!r}: it needs a custom-op library"
+    if version is None:
+        return "unknown_domain", f"operator {shown!r}: its domain {where!r} is not among the model's opset imports"
+    if domain in operators.onnx_domains() and operators.schema(op, domain, version) is None:
+        return "unknown_op", f"operator {shown!r} does not exist in domain {where!r} at opset {version}"
+    return "", ""
+
+
+class _Types:
+    """The type of each value: an index into the distinct types."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.of_value = np.zeros(len(graph.value_names), np.int32)
+        self.known: list[ValueType] = [ValueType()]
+        self.protos: list[bytes | None] = [None]
+        self.faults: tuple[Fault, ...] = ()
+        self._index: dict[bytes, int] = {}
+        inferred: list[onnx.GraphProto] = []
+        if 0 < graph.node_count <= INFERENCE_LIMIT:
+            inferred = self._infer(graph)
+        for f, frame in enumerate(graph.frames):
+            scope = graph._scopes[f]  # noqa: SLF001 (a private part of Graph)
+            if f < len(inferred):
+                self._read(inferred[f], scope, inferred=True)
+            self._read(frame.graph, scope, inferred=False)
+            self._read_weights(frame.graph, scope)
+
+    def _infer(self, graph: Graph) -> list[onnx.GraphProto]:
+        try:
+            proto = onnx.shape_inference.infer_shapes(graph.model.proto)
+        except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
+            reason = _shortened(" ".join(str(error).split()), 200) or type(error).__name__
+            self.faults = (Fault("inference", f"onnx cannot infer types: {reason}"),)
+            return []
+        owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
+        return [proto.graph, *(body.graph for body in _bodies(proto.graph, owners, graph.opsets)[1])]
+
+    def _read(self, graph: onnx.GraphProto, scope: dict[str, int], *, inferred: bool) -> None:
+        for info in itertools.chain(graph.value_info, graph.input, graph.output):
+            value = scope.get(_text(info.name), -1)
+            if value < 0 or not info.HasField("type"):
+                continue
+            new = self._add(info.type.SerializeToString(), inferred=inferred)
+            old = self.known[self.of_value[value]]
+            # what onnx infers may say more than what the file declares
+            if old.shape is None or (self.known[new].shape is not None and not inferred):
+                self.of_value[value] = new if self.known[new].dtype else self.of_value[value]
+
+    def _read_weights(self, graph: onnx.GraphProto, scope: dict[str, int]) -> None:
+        cache: dict[tuple[int, tuple[int, ...]], int] = {}
+        sparse = [(s.values.name, s.values.data_type, tuple(s.dims)) for s in graph.sparse_initializer]
+        for name, code, dims in itertools.chain(
+            ((t.name, t.data_type, tuple(t.dims)) for t in graph.initializer), sparse
+        ):
+            key = (code, dims)
+            index = cache.get(key)
+            if index is None:
+                kind = onnx.helper.make_tensor_type_proto(code, dims)
+                index = cache[key] = self._add(kind.SerializeToString(), inferred=False)
+            value = scope.get(name if isinstance(name, str) else _text(name), -1)
+            if value >= 0:
+                self.of_value[value] = index
+
+    def _add(self, serialised: bytes, *, inferred: bool) -> int:
+        index = self._index.get(serialised)
+        if index is None:
+            index = self._index[serialised] = len(self.known)
+            self.known.append(_value_type(onnx.TypeProto.FromString(serialised), inferred=inferred))
+            self.protos.append(serialised)
+        return index
+
+
+def _value_type(proto: onnx.TypeProto, *, inferred: bool) -> ValueType:
+    wrappers: list[str] = []
+    while len(wrappers) < 64:
+        kind = proto.WhichOneof("value")
+        if kind == "sequence_type":
+            wrappers.append("seq")
+            proto = proto.sequence_type.elem_type
+        elif kind == "optional_type":
+            wrappers.append("optional")
+            proto = proto.optional_type.elem_type
+        elif kind == "map_type":
+            wrappers.append(f"map {dtype_name(proto.map_type.key_type)} →")
+            proto = proto.map_type.value_type
+        else:
+            break
+    tensor = proto.sparse_tensor_type if kind == "sparse_tensor_type" else proto.tensor_type
+    if kind == "sparse_tensor_type":
+        wrappers.append("sparse")
+    dtype = dtype_name(tensor.elem_type)
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        dtype = _text(proto.opaque_type.name) if kind == "opaque_type" else "?" if wrappers else ""
+    shape: tuple[int | str | None, ...] | None = None
+    if tensor.HasField("shape") and dtype and set(wrappers) <= {"sparse"}:
+        shape = tuple(_dimension(dim, inferred=inferred) for dim in tensor.shape.dim)
+    for wrapper in reversed(wrappers):
+        dtype = f"{wrapper} {dtype}" if wrapper.endswith("→") else f"{wrapper}({dtype})"
+    return ValueType(dtype, shape)
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension, *, inferred: bool) -> int | str | None:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        return int(dim.dim_value)
+    name = _text(dim.dim_param)
+    # onnx's inference numbers the dimensions it knows nothing about
+    return None if not name or (inferred and re.fullmatch(r"unk__\d+", name)) else name
+
+
+def dtype_name(code: int) -> str:
+    """Give numpy's name of an ONNX element type.
+
+    >>> dtype_name(onnx.TensorProto.FLOAT), dtype_name(onnx.TensorProto.FLOAT8E4M3FN), dtype_name(99)
+    ('float32', 'float8e4m3fn', 'dtype 99')
+    """
+    if code not in _DTYPES:
+        return f"dtype {code}"
+    return _DTYPES[code]
+
+
+_DTYPES = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
+_DTYPES |= {onnx.TensorProto.UNDEFINED: "", onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
+
+
+def _topological(start: int, stop: int, source: Ints, target: Ints) -> list[int]:
+    """Order nodes by their edges, the lowest free node first; those on cycles or behind them last, in file order."""
+    readers: dict[int, list[int]] = {}
+    waiting = dict.fromkeys(range(start, stop), 0)
+    for maker, reader in dict.fromkeys(zip(source.tolist(), target.tolist(), strict=True)):
+        readers.setdefault(maker, []).append(reader)
+        waiting[reader] += 1
+    free = [node for node, count in waiting.items() if not count]
+    order = []
+    while free:
+        node = heapq.heappop(free)
+        order.append(node)
+        for reader in readers.get(node, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(free, reader)
+    return order + [node for node, count in waiting.items() if count]
+
+
+def _cycles(start: int, stop: int, source: Ints, target: Ints) -> list[list[int]]:
+    """Give the cycles among nodes: each strongly connected set, in file order."""
+    readers: dict[int, list[int]] = {}
+    for maker, reader in zip(source.tolist(), target.tolist(), strict=True):
+        readers.setdefault(maker, []).append(reader)
+    return [
+        sorted(members)
+        for members in strongly_connected(range(start, stop), readers)
+        if len(members) > 1 or members[0] in readers.get(members[0], ())
+    ]
+
+
+def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Give the strongly connected sets of a directed graph (Tarjan's algorithm without recursion).
+
+    Parameters
+    ----------
+    items
+        The vertices.
+    after
+        Vertex → vertices that an edge leads to; vertices without edges may be absent.
+
+    Examples
+    --------
+    >>> strongly_connected(range(4), {0: [1], 1: [2], 2: [1, 3]})
+    [[3], [2, 1], [0]]
+    """
+    number: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found = []
+    for root in items:
+        if root in number:
+            continue
+        path: list[tuple[int, Iterator[int]]] = []
+        entering = root
+        while True:
+            if entering >= 0:
+                number[entering] = lowest[entering] = len(number)
+                stack.append(entering)
+                on_stack.add(entering)
+                path.append((entering, iter(after.get(entering, ()))))
+                entering = -1
+            item, edges = path[-1]
+            for reached in edges:
+                if reached not in number:
+                    entering = reached
+                    break
+                if reached in on_stack:
+                    lowest[item] = min(lowest[item], number[reached])
+            if entering >= 0:
+                continue
+            path.pop()
+            if lowest[item] == number[item]:
+                members = []
+                while not members or members[-1] != item:
+                    members.append(stack.pop())
+                    on_stack.discard(members[-1])
+                found.append(members)
+            if not path:
+                break
+            above = path[-1][0]
+            lowest[above] = min(lowest[above], lowest[item])
+    return found
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _text(name: str | bytes) -> str:
+    """Protobuf gives bytes for a name that is not valid UTF-8."""
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
+
+
+def _texts(names: list[str]) -> list[str]:
+    return names if all(type(name) is str for name in names) else [_text(name) for name in names]
+
+
+def _shortened(text: str, limit: int = 100) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int32)
+
+
+def _pointers(*counts: NDArray[np.int64]) -> Ints:
+    return np.concatenate([np.zeros(1, np.int32), np.cumsum(np.concatenate(counts))]).astype(np.int32)

@@ -1,0 +1,228 @@
+"""What is known of an operator before looking at a model: its kind, the names of its inputs, its documentation.
+
+Kinds are ours, one table below; names, attributes and documentation come from ``onnx.defs``, asked once per operator.
+Operators that onnx does not define (onnxruntime's, a user's) get their kind from the table or from words in their name.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import textwrap
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import onnx
+import onnx.defs
+
+_OPERATORS = {
+    "linear": """
+        Attention AffineGrid CausalConvWithState Col2Im Conv ConvInteger ConvTranspose DeformConv DFT Einsum
+        FlexAttention Gemm GRU LinearAttention LinearClassifier LinearRegressor LSTM MatMul MatMulInteger
+        MatMulNBits QLinearConv QLinearMatMul RNN RotaryEmbedding STFT SVMClassifier SVMRegressor TreeEnsemble
+        TreeEnsembleClassifier TreeEnsembleRegressor
+        BifurcationDetector CDist ConvTransposeWithDynamicPads DecoderAttention DecoderMaskedMultiHeadAttention
+        DecoderMaskedSelfAttention DynamicQuantizeLSTM DynamicQuantizeMatMul FusedConv FusedGemm FusedMatMul
+        FusedMatMulActivation GatedRelativePositionBias GemmFastGelu GemmFloat8 GroupQueryAttention Inverse
+        LongformerAttention MatMulBnb4 MatMulFpQ4 MatMulInteger16 MatMulIntegerToFloat MoE MultiHeadAttention
+        MultiHeadAttentionV2 NhwcConv NhwcFusedConv PackedAttention PackedMultiHeadAttention PagedAttention QAttention
+        QGemm QMoE QOrderedAttention QOrderedLongformerAttention QOrderedMatMul RelativePositionBias Rfft Irfft
+        SparseAttention SparseToDenseMatMul TransposeMatMul WordConvEmbedding""",
+    "activation": """
+        Celu Clip Elu Erf Gelu HardSigmoid HardSwish Hardmax LeakyRelu LogSoftmax Mish PRelu Relu Selu Shrink Sigmoid
+        Softmax Softplus Softsign SwiGLU Swish Tanh ThresholdedRelu
+        BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu FastGelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax
+        QOrderedGelu QuickGelu SiLU""",
+    "normalise": """
+        BatchNormalization GroupNormalization InstanceNormalization LayerNormalization LpNormalization LRN
+        MeanVarianceNormalization Normalizer RMSNormalization Scaler
+        EmbedLayerNormalization GroupNorm QEmbedLayerNormalization QOrderedLayerNormalization
+        SimplifiedLayerNormalization SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization""",
+    "arithmetic": """
+        Abs Acos Acosh Add And Asin Asinh Atan Atanh Binarizer BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil
+        Cos Cosh CumProd CumSum Det Div Equal Exp Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log Max Mean
+        Min Mod Mul Neg Not Or Pow Reciprocal Round Sign Sin Sinh Sqrt Sub Sum Tan Where Xor
+        ComplexMul ComplexMulConj QLinearAdd QLinearMul QLinearWhere""",
+    "shape": """
+        ArrayFeatureExtractor CenterCropPad Compress Concat ConcatFromSequence DepthToSpace Expand FeatureVectorizer
+        Flatten Gather GatherElements GatherND GridSample Identity NonZero OneHot OneHotEncoder Pad RegexFullMatch
+        Reshape Resize ReverseSequence Scatter ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty
+        SequenceErase SequenceInsert SequenceLength Shape Size Slice SpaceToDepth Split SplitToSequence Squeeze
+        StringConcat StringNormalizer StringSplit TensorScatter TfIdfVectorizer Tile Transpose Trilu Unique Unsqueeze
+        Upsample ZipMap LabelEncoder CategoryMapper DictVectorizer Optional OptionalGetElement OptionalHasElement
+        Crop CropAndResize DynamicSlice ExpandDims GatherBlockQuantized GatherToSplit ImageScaler PackedGather
+        QLinearConcat RemovePadding RestorePadding UnfoldTensor Tokenizer""",
+    "pool": """
+        ArgMax ArgMin AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxRoiPool MaxUnpool
+        NegativeLogLikelihoodLoss NonMaxSuppression ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
+        ReduceMin ReduceProd ReduceSum ReduceSumSquare RoiAlign SoftmaxCrossEntropyLoss TopK
+        NhwcMaxPool MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool QLinearReduceMean ReduceSumInteger""",
+    "cast": """
+        BitCast Cast CastLike CastMap DequantizeLinear DynamicQuantizeLinear Imputer QuantizeLinear
+        DequantizeBFP DequantizeWithOrder QuantizeBFP QuantizeWithOrder""",
+    "control": """
+        If Loop Scan SequenceMap Gradient
+        BeamSearch GreedySearch Sampling WhisperBeamSearch""",
+    "random": """
+        Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
+        BitmaskDropout BitmaskBiasDropout""",
+    "input": """
+        BlackmanWindow Constant ConstantOfShape EyeLike HammingWindow HannWindow ImageDecoder MelWeightMatrix Range""",
+    "other": """
+        Adagrad Adam Momentum""",
+}
+
+CATEGORIES: tuple[str, ...] = tuple(_OPERATORS)
+"""The kinds of operators; `category` gives an index into it."""
+
+# Words in the names of operators that no table knows, most telling first.
+_WORDS = (
+    ("cast", "quant|cast|fakequant"),
+    ("normalise", "norm"),
+    ("pool", "pool|reduce|arg_?max|arg_?min|top_?k"),
+    ("linear", "conv|mat_?mul|gemm|attention|linear|lstm|gru|rnn|einsum|bmm|addmm"),
+    ("activation", "relu|gelu|silu|swish|sigmoid|softmax|tanh|activation|mish"),
+    ("random", "rand|dropout|bernoulli"),
+    ("shape", "shape|view|transpose|permute|concat|split|slice|gather|scatter|squeeze|expand|pad|interpolate|resize"),
+    ("arithmetic", "add|sub|mul|div|pow|sqrt|exp|log|where|equal|less|greater|sum|mean|min|max|abs|neg"),
+)
+_CATEGORY_OF = {op: index for index, kind in enumerate(CATEGORIES) for op in _OPERATORS[kind].split()}
+_OTHER = CATEGORIES.index("other")
+
+
+@functools.lru_cache(maxsize=8192)
+def category(op_type: str, domain: str = "") -> int:
+    """Give the kind of an operator, an index into `CATEGORIES`.
+
+    Parameters
+    ----------
+    op_type, domain
+        As in a NodeProto. Operators known neither to onnx nor to onnxruntime are judged by words in their name.
+
+    Examples
+    --------
+    >>> CATEGORIES[category("Conv")], CATEGORIES[category("FusedMatMul", "com.microsoft")]
+    ('linear', 'linear')
+    >>> CATEGORIES[category("aten_rms_norm", "pkg.torch")], CATEGORIES[category("Frobnicate", "my")]
+    ('normalise', 'other')
+    """
+    known = _CATEGORY_OF.get(op_type)
+    if known is not None:
+        return known
+    lowered = op_type[:200].lower()
+    for kind, words in _WORDS:
+        if re.search(words, lowered):
+            return CATEGORIES.index(kind)
+    return _OTHER
+
+
+def input_names(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
+    """Give the formal names of an operator's inputs; a variadic input is named once, as the last.
+
+    Returns
+    -------
+    tuple of str
+        Empty if onnx does not define the operator.
+
+    Examples
+    --------
+    >>> input_names("Conv", "", 17)
+    ('X', 'W', 'B')
+    >>> input_names("Concat", "", 17)
+    ('inputs',)
+    """
+    found = schema(op_type, domain, opset)
+    return () if found is None else tuple(formal.name for formal in found.inputs)
+
+
+def documentation(op_type: str, domain: str, opset: int) -> str:
+    """Give onnx's description of an operator as plain text; empty if there is none.
+
+    Examples
+    --------
+    >>> documentation("Neg", "", 13).startswith("Neg takes one input data (Tensor<T>)")
+    True
+    """
+    found = schema(op_type, domain, opset)
+    return "" if found is None else textwrap.dedent(found.doc or "").strip()
+
+
+@functools.lru_cache(maxsize=8192)
+def attribute_defaults(op_type: str, domain: str, opset: int) -> Mapping[str, Any]:
+    """Give the defaults of an operator's attributes, those that have one.
+
+    Examples
+    --------
+    >>> dict(attribute_defaults("Gemm", "", 13))
+    {'alpha': 1.0, 'beta': 1.0, 'transA': 0, 'transB': 0}
+    """
+    found = schema(op_type, domain, opset)
+    if found is None:
+        return MappingProxyType({})
+    defaults = {}
+    for name in sorted(found.attributes):
+        proto = found.attributes[name].default_value
+        if proto.type != onnx.AttributeProto.UNDEFINED:
+            value = onnx.helper.get_attribute_value(proto)
+            defaults[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return MappingProxyType(defaults)
+
+
+@functools.lru_cache(maxsize=8192)
+def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    """Give onnx's schema of an operator at an opset version; None if there is none.
+
+    Examples
+    --------
+    >>> schema("Relu", "", 20).since_version, schema("Relu", "my.domain", 1)
+    (14, None)
+    """
+    domain = "" if domain == "ai.onnx" else domain
+    if not 0 < opset < 2**31 or "\0" in op_type + domain:
+        return None
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@functools.cache
+def onnx_domains() -> frozenset[str]:
+    """Give the domains that onnx defines operators for; the default one is "".
+
+    Examples
+    --------
+    >>> sorted(onnx_domains())[:2]
+    ['', 'ai.onnx.ml']
+    """
+    return frozenset(entry.domain for entry in onnx.defs.get_all_schemas())
+
+
+@functools.cache
+def known_domains() -> frozenset[str]:
+    """Give the domains that onnx and onnxruntime define operators for.
+
+    Examples
+    --------
+    >>> "ai.onnx.ml" in known_domains(), "com.microsoft" in known_domains()
+    (True, True)
+    """
+    runtime = {"com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "com.microsoft.dml"}
+    return onnx_domains() | runtime | {"com.ms.internal.nhwc", "org.pytorch.aten"}
+
+
+@functools.lru_cache(maxsize=8192)
+def may_hold_graphs(op_type: str, domain: str, opset: int) -> bool:
+    """Say whether a node of this operator can have a graph as an attribute; unknown operators can.
+
+    Examples
+    --------
+    >>> may_hold_graphs("If", "", 20), may_hold_graphs("Add", "", 20), may_hold_graphs("Mine", "my.domain", 1)
+    (True, False, True)
+    """
+    found = schema(op_type, domain, opset)
+    if found is None:
+        return True
+    kinds = (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS)
+    return any(attribute.type in kinds for attribute in found.attributes.values())
