@@ -149,7 +149,12 @@ _SIGNATURES: Final = (
         "an HTML page",
         "The download link probably led to a web page: use the link of the file itself.",
     ),
-    (rb"(?i)<", "an XML file", "Give the path of a .onnx file."),
+    (
+        rb"(?i)<\s*ir_version",
+        "an ONNX model in text form",
+        "Read it with onnx.load(path, format='onnxtxt') and give the result.",
+    ),
+    (rb"(?i)<(\?xml|net)", "an XML file", "Give the path of a .onnx file."),
     (rb"PK\x03\x04", "a zip archive, as PyTorch's .pt and .pth files are", "Export it with torch.onnx.export first."),
     (rb"\x80[\x02-\x05]", "a Python pickle, as old PyTorch files are", "Export it with torch.onnx.export first."),
     (rb"\x89HDF", "an HDF5 file, as Keras writes", "Convert it to ONNX with tf2onnx first."),
@@ -160,7 +165,7 @@ _SIGNATURES: Final = (
     (rb"\x1f\x8b", "a gzip archive", "Unpack it first."),
     (rb"\x93NUMPY", "a numpy array", "Read it with numpy.load."),
     (
-        rb"(?i)(ir_version:|<\s*ir_version|opset_import\s*\{)",
+        rb"(?i)(ir_version:|opset_import\s*\{)",
         "an ONNX model in text form",
         "Read it with onnx.load(path, format='textproto') and give the result.",
     ),
