@@ -1,1 +1,123 @@
-"""onnx_nb."""
+"""Look at an ONNX model in a notebook cell, take it apart, and find out why it does not compute what PyTorch computed.
+
+>>> import onnx_nb
+>>> "load" in dir(onnx_nb) and "ModelGraph" in dir(onnx_nb)
+True
+
+Names are imported when they are first used, so that ``import onnx_nb`` costs milliseconds and a script that only
+extracts a submodel never imports a widget.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from onnx_nb.analysis.errors import (
+    AlignmentError,
+    CaptureError,
+    ExternalDataError,
+    ExtractionError,
+    FeedError,
+    ModelFileError,
+    OnnxNbError,
+    SimplificationError,
+)
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
+    from onnx_nb.analysis.graph import Graph
+    from onnx_nb.analysis.model import Model, ModelLike, load
+    from onnx_nb.analysis.session import run
+    from onnx_nb.analysis.summary import Summary, summarize
+    from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.summary import ModelSummary
+    from onnx_nb.widgets.view import ModelView
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ExtractionPlan": "analysis.extraction",
+    "Graph": "analysis.graph",
+    "Model": "analysis.model",
+    "ModelGraph": "widgets.graph",
+    "ModelLike": "analysis.model",
+    "ModelSummary": "widgets.summary",
+    "ModelView": "widgets.view",
+    "Summary": "analysis.summary",
+    "extract": "analysis.extraction",
+    "load": "analysis.model",
+    "plan_extraction": "analysis.extraction",
+    "run": "analysis.session",
+    "summarize": "analysis.summary",
+}
+
+__all__ = [
+    "AlignmentError",
+    "CaptureError",
+    "ExternalDataError",
+    "ExtractionError",
+    "ExtractionPlan",
+    "FeedError",
+    "Graph",
+    "Model",
+    "ModelFileError",
+    "ModelGraph",
+    "ModelLike",
+    "ModelSummary",
+    "ModelView",
+    "OnnxNbError",
+    "SimplificationError",
+    "Summary",
+    "extract",
+    "load",
+    "plan_extraction",
+    "run",
+    "summarize",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562: any public name
+    if name not in _HOME:
+        msg = f"module 'onnx_nb' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(f"onnx_nb.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Do what ``%load_ext onnx_nb`` asks: show a bare ``onnx.ModelProto`` as a graph, and add ``%onnx``."""
+    from onnx_nb.notebook import load_extension
+
+    load_extension(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Do what ``%unload_ext onnx_nb`` asks: put everything back as it was before ``%load_ext``."""
+    from onnx_nb.notebook import unload_extension
+
+    unload_extension(shell)
+
+
+def _show_models_in_this_shell() -> None:
+    """Let a ``Model`` at the end of a cell show itself: analysis must not know of widgets, so the shell is told here."""
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    shell = get_ipython()  # type: ignore[no-untyped-call]
+    if shell is not None:
+        from onnx_nb.notebook.formatters import show_models
+
+        show_models(shell)
+
+
+_show_models_in_this_shell()

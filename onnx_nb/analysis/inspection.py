@@ -1,0 +1,180 @@
+"""All there is to say of one node, tensor or scope: what an inspector shows when it is clicked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnx_nb.analysis import operators
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.graph import INITIALIZER, Graph, dtype_name
+from onnx_nb.analysis.model import ModelLike, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LONGEST = 2000
+"""Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is known of one thing; plain text throughout."""
+
+    rows: tuple[tuple[str, str], ...]
+    """Label and text."""
+    attributes: tuple[tuple[str, str, bool], ...]
+    """A node's attributes: name, value, and whether it is the operator's default."""
+    documentation: str
+    """onnx's description of the operator; empty for tensors."""
+    source: str
+    """Where in the torch module it comes from, as ``modeling_bert.py:312``; empty if the exporter did not say."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything as plain JSON."""
+        return asdict(self)
+
+
+def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
+    """Say what is known of a node or tensor.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    kind
+        ``"node"``, ``"value"`` or ``"group"`` (a scope: the columns say all of it).
+    index
+        As in `Graph`.
+
+    Raises
+    ------
+    OnnxNbError
+        If there is no such thing.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2,3] x) => (float[2,3] z) { z = Softmax<axis = 1>(x) }''')
+    >>> inspect(model, "node", 0).attributes
+    (('axis', '1', False),)
+    """
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    if kind == "group":
+        return Inspection((), (), "", "")
+    count = graph.node_count if kind == "node" else len(graph.value_names)
+    if kind not in ("node", "value") or not 0 <= index < count:
+        raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
+    return _node(graph, index) if kind == "node" else _value(graph, index)
+
+
+def _node(graph: Graph, index: int) -> Inspection:
+    node = graph.nodes[index]
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    opset = graph.opsets.get(domain, 0)
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    rows = [("domain", domain), ("overload", node.overload)]
+    schema = operators.schema(node.op_type, domain, opset)
+    if schema is not None:
+        rows.append(("since opset", str(schema.since_version)))
+    if (function := graph.called(index)) is not None:
+        rows.append(("function", f"{len(function.node)} nodes"))
+    captured = [graph.value_names[value] for value in graph.captured(index)]
+    rows.append(("captured", ", ".join(captured)))
+    scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
+    rows.append(("torch module", scopes[-2] if len(scopes) > 1 else ""))
+    rows.append(("torch op", metadata.get("pkg.torch.onnx.fx_node", "").split(" : ")[-1]))
+    rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
+    known = {"namespace"}
+    rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key not in known)
+    trace = metadata.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
+    source = _source(trace)
+    if not source:
+        rows.append(("description", node.doc_string))
+    return Inspection(
+        rows=_clean(rows),
+        attributes=tuple(_attributes(node, domain, opset)),
+        documentation=operators.documentation(node.op_type, domain, opset)[: 4 * LONGEST],
+        source=source,
+    )
+
+
+def _value(graph: Graph, index: int) -> Inspection:
+    name = graph.value_names[index]
+    rows: list[tuple[str, str]] = []
+    if graph.value_kind[index] == INITIALIZER and (info := graph.model.initializers.get(name)) is not None:
+        rows.append(("bytes", f"{info.nbytes:,}"))
+        if info.location is not None and not info.location.startswith("*"):
+            rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
+    frame = int(graph.value_frame[index])
+    if frame:
+        place = graph.frames[frame]
+        rows.append(("inside", f"{place.attribute} of {graph.node_label(place.owner_node)}"))
+    info_proto = graph.value_info(index)
+    rows.append(("description", info_proto.doc_string if info_proto is not None else ""))
+    return Inspection(_clean(rows), (), "", "")
+
+
+def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple[str, str, bool]]:
+    defaults = operators.attribute_defaults(node.op_type, domain, opset)
+    given = set()
+    for attribute in node.attribute:
+        given.add(attribute.name)
+        yield attribute.name, _cut(_shown(attribute)), False
+    for name, value in defaults.items():
+        if name not in given:
+            yield name, _cut(str(value)), True
+
+
+def _shown(attribute: onnx.AttributeProto) -> str:
+    kind = onnx.AttributeProto
+    if attribute.ref_attr_name:
+        return f"the function's {attribute.ref_attr_name}"
+    match attribute.type:
+        case kind.GRAPH:
+            return f"a graph of {len(attribute.g.node)} nodes"
+        case kind.GRAPHS:
+            return f"{len(attribute.graphs)} graphs"
+        case kind.TENSOR:
+            shape = "×".join(map(str, attribute.t.dims)) or "scalar"
+            return f"{shape} {dtype_name(attribute.t.data_type)}"
+        case kind.TENSORS | kind.SPARSE_TENSOR | kind.SPARSE_TENSORS | kind.TYPE_PROTO | kind.TYPE_PROTOS:
+            return kind.AttributeType.Name(attribute.type).lower().replace("_", " ")
+        case kind.STRING:
+            return attribute.s[:LONGEST].decode("utf-8", "replace")
+        case kind.STRINGS:
+            return ", ".join(text[:LONGEST].decode("utf-8", "replace") for text in attribute.strings[:100])
+        case kind.INTS | kind.FLOATS:
+            numbers = attribute.ints if attribute.type == kind.INTS else attribute.floats
+            return ", ".join(f"{number:.9g}" if isinstance(number, float) else str(number) for number in numbers[:200])
+        case kind.INT:
+            return str(attribute.i)
+        case kind.FLOAT:
+            return f"{attribute.f:.9g}"
+        case other:
+            return f"of unknown type {other}"
+
+
+def _source(trace: str) -> str:
+    """Give the innermost line of a torch stack trace that is not torch's own."""
+    places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[: 50 * LONGEST], re.MULTILINE)
+    own = [place for place in places if "/torch/" not in place[0]] or places
+    return f"{own[-1][0].replace(chr(92), '/').rsplit('/', 1)[-1]}:{own[-1][1]}" if own else ""
+
+
+def _listed(text: str) -> list[str]:
+    """Read a list of strings as the exporter writes it, ``['', 'encoder', 'encoder.layer.0']``."""
+    return re.findall(r"'([^']*)'", text[:LONGEST])
+
+
+def _clean(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((_cut(label, 80), _cut(text)) for label, text in rows if text)
+
+
+def _cut(text: str, longest: int = LONGEST) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

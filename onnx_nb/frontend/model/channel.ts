@@ -1,0 +1,114 @@
+/**
+ * The browser's end of `widgets/_channel.py`: each request is a promise that the kernel settles exactly once.
+ * Only `on`, `off` and `send` of the widget model are used, so that any anywidget host will do.
+ */
+
+export interface Comm {
+  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  send(content: unknown): void;
+}
+
+export interface Reply {
+  readonly value: unknown;
+  readonly buffers: readonly DataView[];
+}
+
+export interface Progress {
+  readonly fraction: number;
+  readonly message: string;
+}
+
+/** An error of the kernel, with what to do about it. */
+export class KernelError extends Error {
+  readonly advice: string;
+
+  constructor(type: string, message: string, advice: string) {
+    super(message);
+    this.name = type;
+    this.advice = advice;
+  }
+}
+
+interface Pending {
+  readonly resolve: (reply: Reply) => void;
+  readonly reject: (error: Error) => void;
+  readonly progress: ((progress: Progress) => void) | undefined;
+}
+
+interface Answer {
+  readonly id: number;
+  readonly value?: unknown;
+  readonly cancelled?: boolean;
+  readonly progress?: Progress;
+  readonly error?: { readonly type: string; readonly message: string; readonly advice: string };
+}
+
+export class Channel {
+  readonly #comm: Comm;
+  readonly #pending = new Map<number, Pending>();
+  // two browser tabs may share one widget in the kernel: a random start keeps their ids apart
+  #next = Math.floor(Math.random() * 2 ** 40);
+
+  constructor(comm: Comm, signal: AbortSignal) {
+    this.#comm = comm;
+    const receive = (content: unknown, buffers: DataView[]): void => this.#receive(content, buffers);
+    comm.on("msg:custom", receive);
+    signal.addEventListener("abort", () => {
+      comm.off("msg:custom", receive);
+      for (const { reject } of this.#pending.values()) reject(new DOMException("the view was closed", "AbortError"));
+      this.#pending.clear();
+    });
+  }
+
+  /** Asks the kernel; aborting the signal tells it to stop and rejects at once. */
+  request(
+    verb: string,
+    args: Readonly<Record<string, unknown>>,
+    options: { signal?: AbortSignal; progress?: (progress: Progress) => void } = {},
+  ): Promise<Reply> {
+    const { signal, progress } = options;
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) {
+        reject(new DOMException("cancelled", "AbortError"));
+        return;
+      }
+      const id = this.#next++;
+      const cancel = (): void => {
+        if (!this.#pending.delete(id)) return;
+        this.#comm.send({ id, cancel: true });
+        reject(new DOMException("cancelled", "AbortError"));
+      };
+      const settled = (): void => signal?.removeEventListener("abort", cancel);
+      this.#pending.set(id, {
+        resolve: (reply) => {
+          settled();
+          resolve(reply);
+        },
+        reject: (error) => {
+          settled();
+          reject(error);
+        },
+        progress,
+      });
+      signal?.addEventListener("abort", cancel);
+      this.#comm.send({ id, verb, args });
+    });
+  }
+
+  #receive(content: unknown, buffers: DataView[]): void {
+    if (typeof content !== "object" || content === null || !("id" in content)) return;
+    const answer = content as Answer;
+    const pending = this.#pending.get(answer.id);
+    if (pending === undefined) return;
+    if (answer.progress !== undefined) {
+      pending.progress?.(answer.progress);
+      return;
+    }
+    this.#pending.delete(answer.id);
+    if (answer.error !== undefined) {
+      pending.reject(new KernelError(answer.error.type, answer.error.message, answer.error.advice));
+    } else if (answer.cancelled) pending.reject(new DOMException("cancelled", "AbortError"));
+    else pending.resolve({ value: answer.value, buffers });
+  }
+}

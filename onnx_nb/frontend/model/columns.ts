@@ -1,0 +1,350 @@
+/**
+ * The graph as the kernel sends it: typed arrays and one string table, plus the few tables that follow from them
+ * (producers, consumers, children of a group). Nothing here changes after it is built.
+ */
+
+/** Kinds of a value, as in `Graph.value_kind`. */
+export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
+/** Kinds of a group, as in `Scopes.group_kind`. */
+export const GROUP = { ROOT: 0, SCOPE: 1, REPEAT: 2, CHUNK: 3, BODY: 4, BRANCH: 5 } as const;
+export const NODE_FOLDED = 1;
+export const NODE_FAULT = 2;
+export const NODE_FUNCTION = 4;
+export const VALUE_OUTPUT = 1;
+export const VALUE_CONSTANT = 2;
+export const VALUE_FAULT = 4;
+
+/** What a person can point at. */
+export interface Target {
+  readonly kind: "node" | "value" | "group";
+  readonly id: number;
+}
+
+export interface Fault {
+  readonly kind: string;
+  readonly message: string;
+  readonly node: number;
+  readonly value: number;
+}
+
+export interface Meta {
+  readonly version: number;
+  readonly name: string;
+  readonly ir_version: number;
+  readonly opsets: Readonly<Record<string, number>>;
+  readonly producer: string;
+  readonly categories: readonly string[];
+  readonly scope_source: string;
+  readonly main_nodes: number;
+  readonly nodes: number;
+  readonly values: number;
+  readonly nbytes: number;
+  readonly faults: readonly Fault[];
+}
+
+export type TypedArray = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
+
+export interface Packed {
+  readonly meta: Meta;
+  readonly arrays: ReadonlyMap<string, TypedArray>;
+}
+
+/** Rows `row` of a compressed table: `items.subarray(ptr[row], ptr[row + 1])`. */
+export interface Rows<T extends Uint32Array | Int32Array> {
+  readonly ptr: Uint32Array;
+  readonly items: T;
+}
+
+export class Columns {
+  readonly meta: Meta;
+  readonly nodeCount: number;
+  readonly valueCount: number;
+  readonly groupCount: number;
+
+  readonly opName: Uint32Array;
+  readonly opDomain: Uint32Array;
+  readonly opCategory: Uint8Array;
+  readonly opInputs: Uint32Array;
+
+  readonly nodeOp: Uint32Array;
+  readonly nodeName: Uint32Array;
+  readonly nodeGroup: Uint32Array;
+  readonly nodeFlags: Uint8Array;
+  readonly nodeAttributes: Uint32Array;
+  readonly nodeBody: Int32Array;
+  readonly inPtr: Uint32Array;
+  readonly inValue: Int32Array;
+  readonly outPtr: Uint32Array;
+  readonly outValue: Int32Array;
+
+  readonly valueName: Uint32Array;
+  readonly valueKind: Uint8Array;
+  readonly valueFlags: Uint8Array;
+  readonly valueDtype: Uint32Array;
+  readonly valueShape: Uint32Array;
+  readonly valueLiteral: Uint32Array;
+  readonly graphInputs: Int32Array;
+  readonly graphOutputs: Int32Array;
+
+  readonly groupParent: Int32Array;
+  readonly groupName: Uint32Array;
+  readonly groupPath: Uint32Array;
+  readonly groupClass: Uint32Array;
+  readonly groupKind: Uint8Array;
+  readonly groupNode: Int32Array;
+  readonly groupNodes: Uint32Array;
+  readonly groupParams: Float64Array;
+  readonly groupBytes: Float64Array;
+  readonly groupRepeat: Uint32Array;
+
+  /** value → node that makes it, −1 if none. */
+  readonly producer: Int32Array;
+  /** value → nodes that read it (once each). */
+  readonly consumers: Rows<Uint32Array>;
+  /** group → nodes directly in it. */
+  readonly groupMembers: Rows<Uint32Array>;
+  /** group → groups directly in it. */
+  readonly groupChildren: Rows<Uint32Array>;
+  /** group → how many groups enclose it (the root has 0). */
+  readonly groupDepth: Uint16Array;
+
+  readonly #stringBytes: Uint8Array;
+  readonly #stringPtr: Uint32Array;
+  readonly #strings: (string | undefined)[];
+  readonly #decoder = new TextDecoder();
+  #byName: Map<string, Target> | undefined;
+
+  constructor(packed: Packed) {
+    const { arrays } = packed;
+    const take = <T extends TypedArray>(name: string, type: new (n: number) => T): T => {
+      const array = arrays.get(name);
+      if (!(array instanceof type)) throw new Error(`column '${name}' is missing or is not a ${type.name}`);
+      return array;
+    };
+    this.meta = packed.meta;
+    this.#stringBytes = take("string_bytes", Uint8Array);
+    this.#stringPtr = take("string_ptr", Uint32Array);
+    this.#strings = new Array<string | undefined>(this.#stringPtr.length - 1);
+    this.opName = take("op_name", Uint32Array);
+    this.opDomain = take("op_domain", Uint32Array);
+    this.opCategory = take("op_category", Uint8Array);
+    this.opInputs = take("op_inputs", Uint32Array);
+    this.nodeOp = take("node_op", Uint32Array);
+    this.nodeName = take("node_name", Uint32Array);
+    this.nodeGroup = take("node_group", Uint32Array);
+    this.nodeFlags = take("node_flags", Uint8Array);
+    this.nodeAttributes = take("node_attributes", Uint32Array);
+    this.nodeBody = take("node_body", Int32Array);
+    this.inPtr = take("in_ptr", Uint32Array);
+    this.inValue = take("in_value", Int32Array);
+    this.outPtr = take("out_ptr", Uint32Array);
+    this.outValue = take("out_value", Int32Array);
+    this.valueName = take("value_name", Uint32Array);
+    this.valueKind = take("value_kind", Uint8Array);
+    this.valueFlags = take("value_flags", Uint8Array);
+    this.valueDtype = take("value_dtype", Uint32Array);
+    this.valueShape = take("value_shape", Uint32Array);
+    this.valueLiteral = take("value_literal", Uint32Array);
+    this.graphInputs = take("graph_inputs", Int32Array);
+    this.graphOutputs = take("graph_outputs", Int32Array);
+    this.groupParent = take("group_parent", Int32Array);
+    this.groupName = take("group_name", Uint32Array);
+    this.groupPath = take("group_path", Uint32Array);
+    this.groupClass = take("group_class", Uint32Array);
+    this.groupKind = take("group_kind", Uint8Array);
+    this.groupNode = take("group_node", Int32Array);
+    this.groupNodes = take("group_nodes", Uint32Array);
+    this.groupParams = take("group_params", Float64Array);
+    this.groupBytes = take("group_bytes", Float64Array);
+    this.groupRepeat = take("group_repeat", Uint32Array);
+    this.nodeCount = this.nodeOp.length;
+    this.valueCount = this.valueName.length;
+    this.groupCount = this.groupParent.length;
+
+    this.producer = new Int32Array(this.valueCount).fill(-1);
+    for (let node = 0; node < this.nodeCount; node++) {
+      for (let k = this.#at(this.outPtr, node); k < this.#at(this.outPtr, node + 1); k++) {
+        const value = this.#at(this.outValue, k);
+        if (value >= 0 && this.producer[value] === -1) this.producer[value] = node;
+      }
+    }
+    this.consumers = this.#readers();
+    this.groupMembers = invert(this.nodeGroup, this.groupCount);
+    this.groupChildren = invert(this.groupParent, this.groupCount);
+    this.groupDepth = new Uint16Array(this.groupCount);
+    // parents come before their children in the kernel's numbering
+    for (let group = 1; group < this.groupCount; group++) {
+      this.groupDepth[group] = this.#at(this.groupDepth, this.#at(this.groupParent, group)) + 1;
+    }
+  }
+
+  #at(array: TypedArray, index: number): number {
+    return array[index] as number;
+  }
+
+  #readers(): Rows<Uint32Array> {
+    const { nodeCount, valueCount, inPtr, inValue } = this;
+    const ptr = new Uint32Array(valueCount + 1);
+    const last = new Int32Array(valueCount).fill(-1);
+    const each = (visit: (value: number, node: number) => void): void => {
+      last.fill(-1);
+      for (let node = 0; node < nodeCount; node++) {
+        for (let k = this.#at(inPtr, node); k < this.#at(inPtr, node + 1); k++) {
+          const value = this.#at(inValue, k);
+          if (value < 0 || last[value] === node) continue;
+          last[value] = node;
+          visit(value, node);
+        }
+      }
+    };
+    each((value) => {
+      ptr[value + 1] = this.#at(ptr, value + 1) + 1;
+    });
+    for (let value = 0; value < valueCount; value++) ptr[value + 1] = this.#at(ptr, value + 1) + this.#at(ptr, value);
+    const items = new Uint32Array(this.#at(ptr, valueCount));
+    const fill = ptr.slice(0, valueCount);
+    each((value, node) => {
+      const at = this.#at(fill, value);
+      items[at] = node;
+      fill[value] = at + 1;
+    });
+    return { ptr, items };
+  }
+
+  /** String `index` of the table, decoded on first use. */
+  str(index: number): string {
+    let text = this.#strings[index];
+    if (text === undefined) {
+      const bytes = this.#stringBytes.subarray(this.#at(this.#stringPtr, index), this.#at(this.#stringPtr, index + 1));
+      text = this.#decoder.decode(bytes);
+      this.#strings[index] = text;
+    }
+    return text;
+  }
+
+  opOf(node: number): string {
+    return this.str(this.#at(this.opName, this.#at(this.nodeOp, node)));
+  }
+
+  domainOf(node: number): string {
+    return this.str(this.#at(this.opDomain, this.#at(this.nodeOp, node)));
+  }
+
+  categoryOf(node: number): number {
+    return this.#at(this.opCategory, this.#at(this.nodeOp, node));
+  }
+
+  nameOf(target: Target): string {
+    switch (target.kind) {
+      case "node":
+        return this.str(this.#at(this.nodeName, target.id));
+      case "value":
+        return this.str(this.#at(this.valueName, target.id));
+      case "group":
+        return this.str(this.#at(this.groupPath, target.id));
+    }
+  }
+
+  valueNameOf(value: number): string {
+    return this.str(this.#at(this.valueName, value));
+  }
+
+  dtypeOf(value: number): string {
+    return this.str(this.#at(this.valueDtype, value));
+  }
+
+  shapeOf(value: number): string {
+    return this.str(this.#at(this.valueShape, value));
+  }
+
+  inputsOf(node: number): Int32Array {
+    return this.inValue.subarray(this.#at(this.inPtr, node), this.#at(this.inPtr, node + 1));
+  }
+
+  outputsOf(node: number): Int32Array {
+    return this.outValue.subarray(this.#at(this.outPtr, node), this.#at(this.outPtr, node + 1));
+  }
+
+  consumersOf(value: number): Uint32Array {
+    const { ptr, items } = this.consumers;
+    return items.subarray(this.#at(ptr, value), this.#at(ptr, value + 1));
+  }
+
+  membersOf(group: number): Uint32Array {
+    const { ptr, items } = this.groupMembers;
+    return items.subarray(this.#at(ptr, group), this.#at(ptr, group + 1));
+  }
+
+  childrenOf(group: number): Uint32Array {
+    const { ptr, items } = this.groupChildren;
+    return items.subarray(this.#at(ptr, group), this.#at(ptr, group + 1));
+  }
+
+  isConstant(value: number): boolean {
+    return (this.#at(this.valueFlags, value) & VALUE_CONSTANT) !== 0;
+  }
+
+  isGraphOutput(value: number): boolean {
+    return (this.#at(this.valueFlags, value) & VALUE_OUTPUT) !== 0;
+  }
+
+  isFolded(node: number): boolean {
+    return (this.#at(this.nodeFlags, node) & NODE_FOLDED) !== 0;
+  }
+
+  /** Formal name of input `position` of a node ("W"), or "" where the schema gives none. */
+  inputNameOf(node: number, position: number): string {
+    const names = this.str(this.#at(this.opInputs, this.#at(this.nodeOp, node)));
+    return names === "" ? "" : (names.split(",")[position] ?? "");
+  }
+
+  /** Groups that enclose a group, from the root down, itself last. */
+  ancestry(group: number): number[] {
+    const path: number[] = [];
+    for (let at = group; at >= 0; at = this.#at(this.groupParent, at)) path.push(at);
+    return path.reverse();
+  }
+
+  /** Group that directly contains a target; for a value that of its producer (else the root). */
+  groupOf(target: Target): number {
+    if (target.kind === "node") return this.#at(this.nodeGroup, target.id);
+    if (target.kind === "group") return Math.max(0, this.#at(this.groupParent, target.id));
+    const producer = this.#at(this.producer, target.id);
+    return producer < 0 ? 0 : this.#at(this.nodeGroup, producer);
+  }
+
+  /** The tensor, node or scope of this name: tensors win over nodes, nodes over scopes. */
+  find(name: string): Target | undefined {
+    if (this.#byName === undefined) {
+      const byName = new Map<string, Target>();
+      const add = (kind: Target["kind"], count: number, names: Uint32Array): void => {
+        for (let id = 0; id < count; id++) {
+          const text = this.str(this.#at(names, id));
+          if (text !== "" && !byName.has(text)) byName.set(text, { kind, id });
+        }
+      };
+      add("value", this.valueCount, this.valueName);
+      add("node", this.nodeCount, this.nodeName);
+      add("group", this.groupCount, this.groupPath);
+      this.#byName = byName;
+    }
+    return this.#byName.get(name);
+  }
+}
+
+/** For each key 0..count−1 the positions that hold it; negative keys belong to none. */
+function invert(keys: Uint32Array | Int32Array, count: number): Rows<Uint32Array> {
+  const ptr = new Uint32Array(count + 1);
+  for (const key of keys) if (key >= 0) ptr[key + 1] = (ptr[key + 1] as number) + 1;
+  for (let key = 0; key < count; key++) ptr[key + 1] = (ptr[key + 1] as number) + (ptr[key] as number);
+  const items = new Uint32Array(ptr[count] as number);
+  const fill = ptr.slice(0, count);
+  for (let index = 0; index < keys.length; index++) {
+    const key = keys[index] as number;
+    if (key < 0) continue;
+    const at = fill[key] as number;
+    items[at] = index;
+    fill[key] = at + 1;
+  }
+  return { ptr, items };
+}

@@ -1,0 +1,158 @@
+/** What a person has done to one graph view, and the one function that changes it. */
+
+import type { Columns, Target } from "../model/columns.ts";
+
+/** An input that an extraction lacks, as `analysis.plan_extraction` reports it. */
+export interface Missing {
+  readonly value: number;
+  readonly name: string;
+  readonly message: string;
+}
+
+/** What `analysis.plan_extraction` says of the chosen inputs and outputs. */
+export interface Plan {
+  readonly nodes: Int32Array;
+  readonly missing: readonly Missing[];
+  readonly redundant: readonly number[];
+  /** inputs that complete the cut, when `missing` is not empty */
+  readonly suggestion: readonly number[];
+  readonly nbytes: number;
+  readonly message: string;
+}
+
+export interface Cut {
+  readonly inputs: readonly number[];
+  readonly outputs: readonly number[];
+}
+
+export interface State {
+  readonly open: ReadonlySet<number>;
+  readonly selection: Target | null;
+  readonly hover: Target | null;
+  readonly cut: Cut;
+  readonly undo: readonly Cut[];
+  readonly redo: readonly Cut[];
+  readonly plan: Plan | null;
+  readonly search: string;
+  readonly hits: readonly Target[];
+  /** one of `hits`, −1 for none */
+  readonly hit: number;
+  /** a request to the kernel is under way: what it does, in words */
+  readonly busy: string | null;
+  readonly error: { readonly message: string; readonly advice: string } | null;
+  readonly live: boolean;
+}
+
+export type Action =
+  | { readonly type: "open" | "close" | "toggle"; readonly group: number }
+  | { readonly type: "openAll"; readonly groups: Iterable<number> }
+  | { readonly type: "select" | "hover"; readonly target: Target | null }
+  | { readonly type: "input" | "output"; readonly value: number }
+  | { readonly type: "cut"; readonly cut: Cut }
+  | { readonly type: "undo" | "redo" | "clear" }
+  | { readonly type: "plan"; readonly plan: Plan | null }
+  | { readonly type: "search"; readonly text: string; readonly hits: readonly Target[] }
+  | { readonly type: "hit"; readonly hit: number }
+  | { readonly type: "busy"; readonly busy: string | null }
+  | { readonly type: "error"; readonly error: State["error"] }
+  | { readonly type: "live"; readonly live: boolean };
+
+/** Asks the view for something that is not state: it moves the camera or talks to the kernel. */
+export type Command =
+  | { readonly type: "extract" }
+  | { readonly type: "fit" }
+  | { readonly type: "reveal"; readonly target: Target };
+
+export type Dispatch = (action: Action | Command) => void;
+
+export function initialState(open: Iterable<number>): State {
+  return {
+    open: new Set(open),
+    selection: null,
+    hover: null,
+    cut: { inputs: [], outputs: [] },
+    undo: [],
+    redo: [],
+    plan: null,
+    search: "",
+    hits: [],
+    hit: -1,
+    busy: null,
+    error: null,
+    live: true,
+  };
+}
+
+export function reduce(state: State, action: Action, columns: Columns): State {
+  switch (action.type) {
+    case "open":
+    case "close":
+    case "toggle":
+      return { ...state, open: toggled(state.open, action.group, action.type, columns) };
+    case "openAll":
+      return { ...state, open: new Set([...state.open, ...action.groups]) };
+    case "select":
+      return { ...state, selection: action.target };
+    case "hover":
+      return same(state.hover, action.target) ? state : { ...state, hover: action.target };
+    case "input":
+      return recut(state, { ...state.cut, inputs: flipped(state.cut.inputs, action.value) });
+    case "output":
+      return recut(state, { ...state.cut, outputs: flipped(state.cut.outputs, action.value) });
+    case "cut":
+      return sameCut(state.cut, action.cut) ? state : recut(state, action.cut);
+    case "clear":
+      return recut(state, { inputs: [], outputs: [] });
+    case "undo":
+    case "redo": {
+      const from = action.type === "undo" ? state.undo : state.redo;
+      const cut = from.at(-1);
+      if (cut === undefined) return state;
+      const rest = from.slice(0, -1);
+      return action.type === "undo"
+        ? { ...state, cut, plan: null, undo: rest, redo: [...state.redo, state.cut] }
+        : { ...state, cut, plan: null, redo: rest, undo: [...state.undo, state.cut] };
+    }
+    case "plan":
+      return { ...state, plan: action.plan };
+    case "search":
+      return { ...state, search: action.text, hits: action.hits, hit: action.hits.length > 0 ? 0 : -1 };
+    case "hit":
+      return { ...state, hit: action.hit };
+    case "busy":
+      return { ...state, busy: action.busy };
+    case "error":
+      return { ...state, error: action.error };
+    case "live":
+      return { ...state, live: action.live };
+  }
+}
+
+export function same(a: Target | null, b: Target | null): boolean {
+  return a === b || (a !== null && b !== null && a.kind === b.kind && a.id === b.id);
+}
+
+function sameCut(a: Cut, b: Cut): boolean {
+  return a.inputs.join() === b.inputs.join() && a.outputs.join() === b.outputs.join();
+}
+
+function recut(state: State, cut: Cut): State {
+  return { ...state, cut, plan: null, error: null, undo: [...state.undo.slice(-99), state.cut], redo: [] };
+}
+
+function flipped(values: readonly number[], value: number): readonly number[] {
+  return values.includes(value) ? values.filter((other) => other !== value) : [...values, value];
+}
+
+function toggled(
+  open: ReadonlySet<number>,
+  group: number,
+  how: "open" | "close" | "toggle",
+  columns: Columns,
+): ReadonlySet<number> {
+  const opens = how === "toggle" ? !open.has(group) : how === "open";
+  const next = new Set(open);
+  if (opens) for (const each of columns.ancestry(group)) next.add(each);
+  else next.delete(group);
+  return next;
+}

@@ -1,0 +1,67 @@
+"""How a model at the end of a cell shows itself.
+
+Foreign classes are registered by name, so nothing is imported before the first model is shown. The bundle always
+holds ``text/plain``: without it IPython would print the proto, which for a 36 MB model is 144 million characters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+MODEL = ("onnx_nb.analysis.model", "Model")
+PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
+
+
+def show_models(shell: InteractiveShell) -> None:
+    """Let a `Model` show its summary and graph; done by ``import onnx_nb`` in a notebook."""
+    _formatter(shell).for_type_by_name(*MODEL, bundle)
+
+
+def show_protos(shell: InteractiveShell) -> None:
+    """Let a bare ``onnx.ModelProto`` show the same."""
+    formatter = _formatter(shell)
+    previous = formatter.for_type_by_name(*PROTO, bundle)
+    if previous is not bundle:
+        _previous[id(formatter)] = previous
+
+
+def unshow_protos(shell: InteractiveShell) -> None:
+    """Give ``onnx.ModelProto`` back the display it had before `show_protos`."""
+    formatter = _formatter(shell)
+    previous = _previous.pop(id(formatter), None)
+    if previous is not None:
+        formatter.for_type_by_name(*PROTO, previous)
+        return
+    for registry in (formatter.deferred_printers, formatter.type_printers):
+        for key in [key for key, printer in registry.items() if printer is bundle and _names_proto(key)]:
+            del registry[key]
+
+
+def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give the MIME bundle of a model's view."""
+    from onnx_nb.analysis.errors import OnnxNbError
+    from onnx_nb.analysis.model import load
+    from onnx_nb.widgets.view import ModelView
+
+    try:
+        loaded = load(model)
+        shown = ModelView(loaded)._repr_mimebundle_(include=include, exclude=exclude)  # noqa: SLF001 - IPython's protocol
+    except OnnxNbError as error:
+        return {"text/plain": f"{type(error).__name__}: {error}"}, {}
+    data, metadata = shown if isinstance(shown, tuple) else (shown, {})
+    return {**(data or {}), "text/plain": repr(loaded)}, metadata
+
+
+# what a foreign formatter was before, by the identity of the shell's formatter, to be put back
+_previous: dict[int, Any] = {}
+
+
+def _formatter(shell: InteractiveShell) -> Any:
+    return shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
+
+
+def _names_proto(key: Any) -> bool:
+    return bool(key == PROTO or (getattr(key, "__module__", None), getattr(key, "__name__", None)) == PROTO)

@@ -1,0 +1,48 @@
+"""The ``%onnx`` magic: load a model and show it in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from onnx_nb.widgets.view import ModelView
+
+NAME = "onnx"
+
+
+def add_magics(shell: InteractiveShell) -> None:
+    """Add ``%onnx`` to a shell."""
+
+    @magic_arguments()  # type: ignore[untyped-decorator]
+    @argument("path", help="the .onnx file")
+    @argument("--data-dir", help="the folder of its external data, if that is not the file's own")
+    @argument("--name", help="a variable that gets the Model")
+    def onnx(line: str) -> ModelView:
+        """Load an ONNX model and show its summary and graph.
+
+        ``%onnx bert.onnx --name bert`` also keeps the Model as the variable ``bert``.
+        """
+        from onnx_nb.analysis.errors import OnnxNbError
+        from onnx_nb.analysis.model import load
+        from onnx_nb.widgets.view import ModelView
+
+        given = parse_argstring(onnx, line)
+        try:
+            model = load(given.path, data_dir=given.data_dir)
+        except OnnxNbError as error:
+            raise UsageError(str(error)) from error
+        if given.name:
+            shell.user_ns[given.name] = model
+        return ModelView(model)
+
+    shell.register_magic_function(onnx, "line", NAME)  # type: ignore[no-untyped-call]
+
+
+def remove_magics(shell: InteractiveShell) -> None:
+    """Take ``%onnx`` away again."""
+    shell.magics_manager.magics["line"].pop(NAME, None)  # type: ignore[union-attr]

@@ -1,0 +1,149 @@
+"""Requests from the browser, each answered exactly once: a value, an error, or "cancelled".
+
+The browser sends ``{id, verb, args}``; one worker thread a widget runs the verbs in order, so that a verb may take
+long without holding up the kernel's message loop, and ``{id, cancel: true}`` reaches it while it runs. The idea of ids
+and promises is that of manzt/quak; a reply on every path is ours, for a request that is never answered hangs the view.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from onnx_nb.analysis.errors import OnnxNbError
+
+if TYPE_CHECKING:
+    from ipywidgets import Widget
+
+logger = logging.getLogger(__name__)
+
+# more than this many messages a second are dropped by the notebook server, replies among them
+PROGRESS_INTERVAL = 0.1
+
+
+class Cancelled(Exception):  # noqa: N818 - an answer, not an error
+    """The browser asked that a request stop."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a verb answers: JSON, and buffers that travel as they are."""
+
+    value: Any = None
+    buffers: Sequence[bytes | memoryview] = ()
+
+
+@dataclass
+class Call:
+    """One request while it runs: what a verb is handed to report progress and to notice that it should stop."""
+
+    id: int
+    verb: str
+    args: Mapping[str, Any]
+    send: Callable[[dict[str, Any], Sequence[bytes | memoryview]], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    _told: float = 0.0
+
+    def progress(self, fraction: float, message: str) -> None:
+        """Tell the browser how far the work is, at most ten times a second; raise `Cancelled` if it should stop."""
+        self.check()
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_INTERVAL:
+            self._told = now
+            self.send({"id": self.id, "progress": {"fraction": fraction, "message": message}}, ())
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the browser asked to stop."""
+        if self.stop.is_set():
+            raise Cancelled
+
+
+Verb = Callable[[Call], Reply]
+
+
+class Channel:
+    """The kernel's end of a widget's channel.
+
+    Parameters
+    ----------
+    widget
+        The widget whose custom messages are requests.
+    verbs
+        What the browser may ask for, by name.
+
+    Notes
+    -----
+    Only names in `verbs` can be called: a message is data, never code.
+    """
+
+    def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
+        self._widget = widget
+        self._verbs = dict(verbs)
+        self._calls: dict[int, Call] = {}
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._worker: threading.Thread | None = None
+        widget.on_msg(self._receive)
+
+    def close(self) -> None:
+        """Stop what runs and end the worker."""
+        with self._lock:
+            for call in self._calls.values():
+                call.stop.set()
+            if self._worker is not None:
+                self._queue.put(None)
+                self._worker = None
+
+    def _receive(self, _widget: Widget, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, dict) or not isinstance(content.get("id"), int):
+            return
+        number = content["id"]
+        if content.get("cancel"):
+            with self._lock:
+                call = self._calls.get(number)
+            if call is not None:
+                call.stop.set()
+            return
+        args = content.get("args")
+        call = Call(number, str(content.get("verb")), args if isinstance(args, dict) else {}, self._send)
+        with self._lock:
+            self._calls[number] = call
+            if self._worker is None:
+                # daemon: a kernel that shuts down does not wait for a verb
+                self._worker = threading.Thread(target=self._work, name=f"onnx_nb {call.verb}", daemon=True)
+                self._worker.start()
+            self._queue.put(call)
+
+    def _work(self) -> None:
+        while (call := self._queue.get()) is not None:
+            try:
+                content, buffers = self._answer(call)
+                self._send({"id": call.id, **content}, buffers)
+            finally:
+                with self._lock:
+                    self._calls.pop(call.id, None)
+
+    def _answer(self, call: Call) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
+        try:
+            call.check()
+            if call.verb not in self._verbs:
+                message = f"this kernel's onnx_nb does not know the request {call.verb!r}."
+                raise OnnxNbError(message, advice="Restart the kernel if onnx_nb was upgraded while it ran.")
+            reply = self._verbs[call.verb](call)
+        except Cancelled:
+            return {"cancelled": True}, ()
+        except OnnxNbError as error:
+            return {"error": {"type": type(error).__name__, "message": error.message, "advice": error.advice}}, ()
+        except Exception as error:  # the browser must get an answer whatever happens; the traceback goes to the log
+            logger.exception("request %r failed", call.verb)
+            advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
+            return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}, ()
+        return {"value": reply.value}, reply.buffers
+
+    def _send(self, content: dict[str, Any], buffers: Sequence[bytes | memoryview]) -> None:
+        self._widget.send(content, list(buffers))

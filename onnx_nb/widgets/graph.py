@@ -1,0 +1,170 @@
+"""The interactive graph of a model: look, click tensors, choose inputs and outputs, extract.
+
+Everything a click does is one call of `onnx_nb.analysis`; the same functions answer in a cell.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from onnx_nb.analysis.columns import columns
+from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.inspection import inspect
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.summary import summarize
+from onnx_nb.drawing.html import write_page
+from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._channel import Call, Channel, Reply
+
+if TYPE_CHECKING:
+    import os
+
+# a trait of this size may be saved with the notebook, so that it reopens without its kernel; larger columns are asked for
+COLUMNS_IN_STATE = 1_000_000
+
+
+class ModelGraph(OnnxWidget):
+    """The interactive graph of a model.
+
+    Parameters
+    ----------
+    model
+        A path, bytes, ``ModelProto``, ``onnx_ir.Model``, ``ONNXProgram`` or `Model`. It is never changed.
+    inputs, outputs
+        Names of tensors chosen for extraction at the start.
+    height
+        Height of the view in pixels.
+    theme
+        ``"auto"`` follows the notebook.
+
+    Raises
+    ------
+    ModelFileError
+        If the model cannot be read.
+    TypeError
+        If an argument is not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
+    >>> g = ModelGraph(onnx.parser.parse_model(text))
+    >>> g.inputs, g.outputs = ["y"], ["z"]
+    >>> g.extract()
+    Model('g [y → z]', 1 node, 0 B, opset 17)
+    """
+
+    model: Model
+
+    _kind = traitlets.Unicode("graph").tag(sync=True)
+    _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+
+    selection = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}]``, empty for nothing."""
+
+    inputs = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    """Names of the tensors chosen as the submodel's inputs, by clicking or from a cell."""
+
+    outputs = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    """Names of the tensors chosen as the submodel's outputs."""
+
+    view = traitlets.Dict().tag(sync=True)
+    """What is shown: ``{"open": [paths of open scopes]}``; empty for the first view."""
+
+    height = traitlets.Int(640, min=160).tag(sync=True)
+    """Height of the view in CSS pixels."""
+
+    submodel = traitlets.Instance(Model, allow_none=True)
+    """What *Extract* (or `extract`) made last; ``None`` before."""
+
+    def __init__(self, model: ModelLike, **traits: Any) -> None:
+        self.model = load(model)
+        self._lock = threading.RLock()
+        packed = columns(self.model).to_bytes()
+        self._packed = packed
+        small = packed if len(packed) <= COLUMNS_IN_STATE else None
+        super().__init__(_columns=small, **traits)
+        self._channel = Channel(
+            self,
+            {
+                "columns": self._answer_columns,
+                "inspect": self._answer_inspect,
+                "plan": self._answer_plan,
+                "extract": self._answer_extract,
+            },
+        )
+
+    def plan(self) -> ExtractionPlan:
+        """Say what `extract` would take with the chosen `inputs` and `outputs`."""
+        return plan_extraction(self.model, self.inputs, self.outputs)
+
+    def extract(self) -> Model:
+        """Extract the submodel between `inputs` and `outputs` and keep it as `submodel`.
+
+        Raises
+        ------
+        ExtractionError
+            If inputs are missing; the message names them.
+        """
+        with self._lock:
+            self.submodel = extract(self.model, self.inputs, self.outputs)
+            return self.submodel
+
+    def to_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the live graph and the summary as one file that needs neither kernel nor network.
+
+        Parameters
+        ----------
+        path
+            Where to write; the folder is made if it is not there.
+        """
+        return write_page(path, summary=summarize(self.model), columns=self._packed)
+
+    def close(self) -> None:
+        """Remove the view and end its worker."""
+        if hasattr(self, "_channel"):
+            self._channel.close()
+        super().close()
+
+    def _answer_columns(self, _call: Call) -> Reply:
+        return Reply(buffers=[self._packed])
+
+    def _answer_inspect(self, call: Call) -> Reply:
+        kind, number = call.args.get("kind"), call.args.get("id")
+        return Reply(inspect(self.model, str(kind), int(number or 0)).to_json())
+
+    def _answer_plan(self, call: Call) -> Reply:
+        plan = plan_extraction(self.model, *self._chosen(call))
+        graph = Graph.of(self.model)
+        value = {
+            "missing": [{"value": graph.value(m.name), "name": m.name, "message": m.message} for m in plan.missing],
+            "redundant": _values(graph, plan.redundant),
+            "suggestion": _values(graph, plan.suggestion),
+            "nbytes": plan.nbytes,
+            "message": plan.message,
+        }
+        return Reply(value, [plan.nodes.astype("<i4").tobytes()])
+
+    def _answer_extract(self, call: Call) -> Reply:
+        with self._lock:
+            submodel = extract(self.model, *self._chosen(call))
+            packed = columns(submodel).to_bytes()
+            self.submodel = submodel
+        return Reply({"message": repr(submodel)}, [packed])
+
+    def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
+        return _names(call.args.get("inputs")), _names(call.args.get("outputs"))
+
+
+def _names(given: object) -> list[str]:
+    return [str(name) for name in given] if isinstance(given, list) else []
+
+
+def _values(graph: Graph, names: Iterable[str]) -> list[int]:
+    return [graph.value(name) for name in names]
