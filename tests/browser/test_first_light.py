@@ -1,0 +1,295 @@
+"""The main job in a real JupyterLab: look at a model, click two tensors, get a submodel that computes the same.
+
+`ONNX_NB_DOCS=1` writes the README's picture too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from playwright.sync_api import expect
+
+from tests import models
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import Browser
+
+    from tests.browser.jupyter import JupyterPage
+
+ROOT = Path(__file__).parents[2]
+
+# runs in the kernel: the whole model and the submodel on the same values
+COMPUTES_THE_SAME = """
+import numpy as np
+import onnxruntime
+
+def feeds_of(model):
+    random = np.random.default_rng(0)
+    for entry in model.proto.graph.input:
+        if entry.name in model.initializers:
+            continue
+        sizes = {"batch": 2, "seq": 7}
+        shape = [d.dim_value or sizes.get(d.dim_param, 2) for d in entry.type.tensor_type.shape.dim]
+        if entry.type.tensor_type.elem_type == 1:
+            yield entry.name, random.normal(size=shape).astype(np.float32)
+        else:
+            yield entry.name, random.integers(1, 2, size=shape)
+
+def computes_the_same(model, submodel):
+    inputs = [entry.name for entry in submodel.proto.graph.input]
+    outputs = [entry.name for entry in submodel.proto.graph.output]
+    feeds = dict(feeds_of(model))
+    whole = onnx_nb.run(model, feeds, outputs=[name for name in inputs + outputs if name not in feeds]) | feeds
+    # a file that only onnxruntime has to understand
+    session = onnxruntime.InferenceSession(submodel.to_proto().SerializeToString())
+    piece = dict(zip(outputs, session.run(outputs, {name: whole[name] for name in inputs})))
+    return all(np.allclose(piece[name], whole[name], rtol=1e-4, atol=1e-5) for name in outputs)
+"""
+
+# runs in the kernel: names of the outputs of main nodes of one op, in an order in which they can run
+OUTPUTS_OF = """
+graph = onnx_nb.Graph.of(model)
+
+def outputs_of(op):
+    return [graph.nodes[i].output[0] for i in graph.order if graph.nodes[i].op_type == op]
+"""
+
+
+def test_the_first_notebook_from_top_to_bottom_and_with_the_mouse(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    lab.open("00-first-light.ipynb").run_all()
+    shown = lab.cell(1)
+    lab.widget("summary", within=shown)
+    GraphWidget(lab.widget("graph", within=shown))
+    lab.screenshot(f"first-light-model-{lab.theme}")
+
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
+    lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
+    graph.click("/blocks.1/Add_output_0", "value")
+    graph.press("Input")
+    graph.click("/blocks.2/Add_output_0", "value")
+    graph.press("Output")
+    lab.screenshot(f"first-light-cut-{lab.theme}", graph.root)
+    graph.extract()
+    lab.screenshot(f"first-light-submodel-{lab.theme}", graph.root)
+
+    lab.kernel.run(COMPUTES_THE_SAME)
+    assert lab.kernel.evaluate("[g.inputs, g.outputs]") == [["/blocks.1/Add_output_0"], ["/blocks.2/Add_output_0"]]
+    assert lab.kernel.evaluate("len(g.submodel.proto.graph.node)") == 4
+    assert lab.kernel.evaluate("computes_the_same(model, g.submodel)") is True
+    assert lab.errors == []
+
+
+def test_opening_a_scope_shows_what_it_holds(lab: JupyterPage) -> None:
+    lab.open("00-first-light.ipynb").run_all()
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
+    scope = graph.call(
+        """const closed = view.columns.childrenOf(0).find(group => !view.state.open.has(group))
+               ?? view.columns.childrenOf(0)[0];
+           return view.columns.nameOf({kind: 'group', id: closed});"""
+    )
+    opened = graph.call("return view.state.open.size;")
+    before = graph.drawn[-1]["boxes"]
+    graph.toggle(scope)
+    assert abs(graph.call("return view.state.open.size;") - opened) >= 1
+    assert graph.drawn[-1]["boxes"] != before
+    graph.toggle(scope)
+    assert graph.drawn[-1]["boxes"] == before
+    assert lab.errors == []
+
+
+# model, and the two tensors as (op, which one of that op's outputs)
+CUTS: list[tuple[str, Callable[[], Path], tuple[str, int], tuple[str, int]]] = [
+    ("bert-dynamo", lambda: models.exported("bert", dynamo=True), ("LayerNormalization", 3), ("LayerNormalization", 5)),
+    (
+        "bert-torchscript",
+        lambda: models.exported("bert", dynamo=False),
+        ("LayerNormalization", 3),
+        ("LayerNormalization", 5),
+    ),
+    ("resnet50-dynamo", lambda: models.exported("resnet50", dynamo=True), ("Relu", 9), ("Relu", 14)),
+    ("llama-dynamo", lambda: models.exported("llama", dynamo=True), ("Softmax", 3), ("Softmax", 4)),
+    ("densenet121", lambda: models.light("densenet121"), ("Concat", 3), ("Concat", 6)),
+]
+
+
+@pytest.mark.parametrize(("model", "start", "end"), [cut[1:] for cut in CUTS], ids=[cut[0] for cut in CUTS])
+def test_two_clicks_on_a_real_model_give_a_submodel_that_computes_the_same(
+    lab: JupyterPage,
+    request: pytest.FixtureRequest,
+    model: Callable[[], Path],
+    start: tuple[str, int],
+    end: tuple[str, int],
+) -> None:
+    name = request.node.callspec.id
+    lab.open(
+        lab.server.write(
+            f"{name}.ipynb",
+            f"import onnx_nb\nmodel = onnx_nb.load({str(model())!r})",
+            "g = onnx_nb.ModelGraph(model)\ng",
+        )
+    ).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    lab.screenshot(f"{name}-first-view", graph.root)
+    assert 5 <= graph.drawn[0]["boxes"] <= 80
+    lab.kernel.run(OUTPUTS_OF + COMPUTES_THE_SAME)
+    first, last = (lab.kernel.evaluate(f"outputs_of({op!r})[{at}]") for op, at in (start, end))
+
+    graph.click(first, "value")
+    graph.press("Input")
+    graph.click(last, "value")
+    graph.press("Output")
+    graph.wait_for_plan()
+    lab.screenshot(f"{name}-cut", graph.root)
+    if os.environ.get("ONNX_NB_DOCS") and name == "bert-dynamo":
+        (ROOT / "docs").mkdir(exist_ok=True)
+        shutil.copyfile(lab.screenshot(f"{name}-cut", graph.root), ROOT / "docs" / "first-light.png")
+    graph.extract()
+    lab.screenshot(f"{name}-submodel", graph.root)
+
+    assert first in lab.kernel.evaluate("g.inputs")
+    assert lab.kernel.evaluate("g.outputs") == [last]
+    assert 0 < lab.kernel.evaluate("len(g.submodel.proto.graph.node)") < lab.kernel.evaluate("graph.main_count")
+    assert lab.kernel.evaluate("computes_the_same(model, g.submodel)", timeout=120) is True
+    assert lab.errors == []
+
+
+def test_a_missing_input_is_named_and_added_with_one_click(lab: JupyterPage) -> None:
+    lab.open("00-first-light.ipynb").run_all()
+    lab.kernel.run("g.inputs, g.outputs = ['/blocks.2/Relu_output_0'], ['/blocks.2/Add_output_0']")
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
+    expect(graph.root).to_contain_text("'/blocks.1/Add_output_0'")
+    expect(graph.root.get_by_role("button", name="Extract", exact=True)).to_be_disabled()
+    lab.screenshot("missing-input", graph.root)
+    graph.root.get_by_role("button", name="Add it", exact=True).click()
+    expect(graph.root.get_by_role("button", name="Extract", exact=True)).to_be_enabled()
+    assert set(lab.kernel.evaluate("g.inputs")) == {"/blocks.2/Relu_output_0", "/blocks.1/Add_output_0"}
+    assert lab.errors == []
+
+
+def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage) -> None:
+    lab.open(
+        lab.server.write(
+            "busy.ipynb",
+            f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.light('squeezenet'))!r})\ng",
+            "import time\ntime.sleep(20)",
+        )
+    ).run_cell(0)
+    graph = GraphWidget(lab.widget("graph"))
+    lab.page.evaluate(
+        """() => { const {content} = jupyterapp.shell.currentWidget; content.activeCellIndex = 1;
+                   void jupyterapp.commands.execute('notebook:run-cell'); }"""
+    )
+    expect(lab.page.get_by_text("[*]:")).to_be_visible()
+    node = graph.call(
+        """const node = [...Array(view.columns.nodeCount).keys()].find(id => view.locate(
+               view.columns.nameOf({kind: 'value', id: view.columns.outputsOf(id)[0]}), 'value') !== null);
+           return node === undefined ? null : view.columns.nameOf({kind: 'value', id: view.columns.outputsOf(node)[0]});"""
+    )
+    assert node is not None
+    graph.click(node, "value")
+    expect(graph.root).to_contain_text(node)
+    expect(lab.page.get_by_text("[*]:")).to_be_visible()
+
+
+def test_a_hundred_thousand_nodes_open(lab: JupyterPage) -> None:
+    lab.open(
+        lab.server.write("large.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.chain(100_000))!r})\ng")
+    ).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    assert graph.call("return view.columns.nodeCount;") == 100_000
+    assert 1 < graph.drawn[0]["boxes"] <= 200
+    name = "/layers.3000/attn/Softmax_output_0"
+    graph.click(name, "value")
+    lab.screenshot("chain-100000", graph.root)
+    assert lab.errors == []
+
+
+def test_nothing_from_a_model_becomes_html(lab: JupyterPage, tmp_path: Path) -> None:
+    evil = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
+    names = [evil, "two\nlines", "🙂" * 20, "n" * 10_000, "&lt;b&gt;"]
+    nodes, value = [], f"in {evil}"
+    for name in names:
+        nodes.append(helper.make_node("Relu", [value], [f"out {name}"], f"/{name}/Relu", doc_string=evil))
+        value = f"out {name}"
+    graph = helper.make_graph(
+        nodes,
+        evil,
+        [helper.make_tensor_value_info(f"in {evil}", TensorProto.FLOAT, [evil, 2])],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, [evil, 2])],
+    )
+    model = helper.make_model(graph, producer_name=evil, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path = tmp_path / "<b>evil.onnx"
+    onnx.save(model, path)
+    lab.open(lab.server.write("evil.ipynb", f"import onnx_nb\nonnx_nb.load({str(path)!r})")).run_all()
+    lab.widget("summary")
+    view = GraphWidget(lab.widget("graph"))
+    for name in names:
+        view.reveal(f"out {name}", "value")
+        view.click(f"out {name}", "value")
+    lab.screenshot("evil-names", view.root)
+    assert lab.page.evaluate("window.broken") is None
+    assert lab.page.locator(".onnx-nb img, .onnx-nb script, .onnx-nb b b").count() == 0
+    assert lab.errors == []
+
+
+def test_a_bare_proto_shows_as_a_graph_once_the_extension_is_loaded(lab: JupyterPage) -> None:
+    lab.open(
+        lab.server.write(
+            "extension.ipynb",
+            f"import onnx\nproto = onnx.load({str(models.one_node())!r})\n%load_ext onnx_nb",
+            "proto",
+            f"%onnx {models.functions()}",
+            "%unload_ext onnx_nb",
+            "proto",
+        )
+    ).run_all()
+    for index in (1, 2):
+        GraphWidget(lab.widget("graph", within=lab.cell(index)))
+    lab.screenshot("extension")
+    after = lab.cell(4)
+    expect(after.locator(".jp-OutputArea")).to_contain_text('op_type: "Relu"')
+    assert after.locator(".onnx-nb").count() == 0
+    assert lab.errors == []
+
+
+def test_an_unreadable_model_is_a_clear_error(lab: JupyterPage, tmp_path: Path) -> None:
+    page = tmp_path / "model.onnx"
+    page.write_text("<!DOCTYPE html><html>Not found</html>")
+    lab.open(lab.server.write("unreadable.ipynb", f"import onnx_nb\nonnx_nb.load({str(page)!r})"))
+    with pytest.raises(AssertionError, match="ModelFileError"):
+        lab.run_all()
+
+
+@pytest.fixture(scope="module")
+def exported_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "first-light.html"
+    command = [sys.executable, str(ROOT / "notebooks" / "run.py"), "--html", str(path)]
+    subprocess.run(command, check=True, timeout=120)
+    return path
+
+
+def test_the_exported_page_is_alive_without_kernel_and_network(browser: Browser, exported_page: Path) -> None:
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900}, color_scheme="dark")
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(exported_page.as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
+    graph.click("/blocks.1/Add_output_0", "value")
+    expect(graph.root).to_contain_text("/blocks.1/Add_output_0")
+    page.screenshot(path=ROOT / "build" / "screenshots" / "exported-page.png")
+    assert said == []
+    context.close()

@@ -1,0 +1,48 @@
+"""Every notebook runs from top to bottom on a fresh kernel, and the demo's page is made of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_SECONDS = 60
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(notebook, tmp_path))
+    client = NotebookClient(
+        nbformat.read(copy, as_version=4), timeout=MOST_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
+    )
+    started = time.monotonic()
+    with ThreadPoolExecutor(1) as thread:  # nbclient wants an event loop of its own
+        thread.submit(client.execute).result()
+    assert time.monotonic() - started < MOST_SECONDS
+    printed = "".join(
+        output.get("text", "")
+        for cell in client.nb.cells
+        for output in cell.get("outputs", [])
+        if output.get("name") == "stderr"
+    )
+    assert printed == ""
+
+
+def test_the_demo_writes_a_page_that_asks_for_nothing(tmp_path: Path) -> None:
+    page = tmp_path / "first-light.html"
+    command = [sys.executable, str(ROOT / "notebooks" / "run.py"), "--html", str(page)]
+    subprocess.run(command, check=True, timeout=MOST_SECONDS, env=os.environ | {"JUPYTER_PLATFORM_DIRS": "1"})
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert re.findall(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?!data:)[^"'\s>]+""", text) == []

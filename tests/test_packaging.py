@@ -1,0 +1,84 @@
+"""What a person installs: a wheel from a clean checkout, made without Node, that brings its bundle and works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import models
+
+ROOT = Path(__file__).parent.parent
+# a machine that has Python and nothing else
+BARE = {name: value for name, value in os.environ.items() if name not in {"PATH", "PYTHONPATH", "VIRTUAL_ENV"}}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from what git tracks, by way of the sdist, with no Node (nor anything else) on the PATH."""
+    folder = tmp_path_factory.mktemp("packaging")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout, so there is no telling what a clean one holds")
+    checkout = folder / "checkout"
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).exists():
+            target = checkout / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+    dist = folder / "dist"
+    _run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(dist)], cwd=checkout)
+    (sdist,) = dist.glob("*.tar.gz")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--wheel-dir", str(dist)]
+    _run([sys.executable, "-m", "pip", "wheel", *options, str(sdist)], cwd=folder)
+    (wheel,) = dist.glob("*.whl")
+    return wheel
+
+
+def test_the_wheel_carries_the_bundle_and_not_its_sources(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        bundle = archive.read("onnx_nb/static/widget.js")
+    assert bundle == (ROOT / "onnx_nb" / "static" / "widget.js").read_bytes()
+    assert b"export" in bundle
+    assert "onnx_nb/py.typed" in names
+    assert [name for name in names if name.startswith("onnx_nb/frontend") or "node_modules" in name] == []
+    assert {name.split("/")[0] for name in names} == {"onnx_nb", wheel.name.rsplit("-", 3)[0] + ".dist-info"}
+    assert wheel.stat().st_size < 1_500_000
+
+
+def test_the_installed_wheel_opens_a_model_and_makes_a_widget(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    # lends the dependencies but not onnx_nb: a .pth found in a folder that a .pth names is not followed
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
+    packages.joinpath("lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    _run([*pip, "install", "--no-deps", "--no-index", "--quiet", str(wheel)], cwd=tmp_path)
+    program = f"""
+import json, onnx_nb
+from onnx_nb.analysis.columns import columns
+model = onnx_nb.load({str(models.light("squeezenet"))!r})
+widget = onnx_nb.ModelGraph(model)
+packed = columns(model).to_bytes()
+print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].decode(), len(widget._esm)]))
+"""
+    where, nodes, magic, bundle = json.loads(_run([str(python), "-c", program], cwd=tmp_path))
+    assert Path(where).is_relative_to(packages)
+    assert (nodes, magic) == (118, "ONB1")
+    assert bundle > 10_000
+
+
+def _run(command: list[str], cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, env=BARE, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout
