@@ -153,6 +153,8 @@ class Model:
         """Held while something is derived and put into `memo`."""
         self.memo: Final[dict[object, Any]] = {}
         """What other modules derived from the model, so that it is derived once."""
+        # In messages: names may hold line breaks, or be very long.
+        self._called = name if name.isprintable() and len(name) <= 200 else shown(name)
         self._sources: dict[str, _Source] = dict(sources or {})
         self._index: dict[str, TensorProto | SparseTensorProto] | None = None
         self._initializers: Mapping[str, TensorInfo] | None = None
@@ -254,7 +256,7 @@ class Model:
         if isinstance(tensor, SparseTensorProto):
             array = self._dense(name, tensor)
         else:
-            array = self._values(tensor, f"weight {shown(name)} of {self.name}")
+            array = self._values(tensor, f"weight {shown(name)} of {self._called}")
         array.flags.writeable = False
         return array
 
@@ -293,7 +295,7 @@ class Model:
         True
         """
         target = Path(path)
-        if not target.name or target.is_dir():
+        if not target.name or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises if the name is too long
             raise ModelFileError(f"{shown(str(target))} is a folder.", advice="Give the name of a file in it.")
         if not target.parent.is_dir():
             raise ModelFileError(f"the folder {shown(str(target.parent))} does not exist.", advice="Create it first.")
@@ -304,8 +306,8 @@ class Model:
         if external_data is False:
             self._write({target: self._inside(extents)})
             return target
-        data = target.with_name(f"{target.name}.data" if external_data is True else external_data)
-        if data.parent != target.parent or data == target or data.is_dir():
+        data = target.parent / (f"{target.name}.data" if external_data is True else external_data)
+        if data.parent != target.parent or data in (target, target.parent) or os.path.isdir(data):  # noqa: PTH112
             raise ModelFileError(
                 f"{shown(str(external_data))} cannot hold the weights of {target.name}.",
                 advice="Give the name of another file, which is then written beside the model.",
@@ -336,7 +338,7 @@ class Model:
         total = self.proto.ByteSize() + sum(extent.nbytes + 32 for extent in extents)
         if total > wire.PROTO_LIMIT:
             raise ModelFileError(
-                f"{self.name} is {_readable(total)} with its weights, and a ModelProto holds at most 2 GB.",
+                f"{self._called} is {_readable(total)} with its weights, and a ModelProto holds at most 2 GB.",
                 advice="Save it with model.save(path), which puts the weights into a file of their own.",
             )
         proto = ModelProto()
@@ -420,19 +422,19 @@ class Model:
             if name in node.output:
                 maker = f"{text(node.op_type)} {shown(text(node.name))}".removesuffix(" ''")
                 return OnnxNbError(
-                    f"tensor {shown(name)} of {self.name} is not a weight: {maker} computes it when the model runs.",
+                    f"tensor {shown(name)} of {self._called} is not a weight: {maker} computes it when the model runs.",
                     advice="model.tensor_names() lists the weights.",
                 )
         if any(name == value.name for value in self.proto.graph.input):
-            return OnnxNbError(f"tensor {shown(name)} of {self.name} is not a weight: it is an input of the model.")
+            return OnnxNbError(f"tensor {shown(name)} of {self._called} is not a weight: it is an input of the model.")
         near = closest(name, self._tensors())
         hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
         pattern = repr(f"{near[0][:12]}*") if near else ""
-        message = f"tensor {shown(name)} is not in {self.name}.{hint}"
+        message = f"tensor {shown(name)} is not in {self._called}.{hint}"
         return OnnxNbError(message, advice=f"List them with model.tensor_names({pattern}).")
 
     def _of(self, tensor: TensorProto) -> str:
-        return f"weight {shown(text(tensor.name))} of {self.name}"
+        return f"weight {shown(text(tensor.name))} of {self._called}"
 
     def _values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -536,7 +538,7 @@ class Model:
         )
 
     def _dense(self, name: str, sparse: SparseTensorProto) -> NDArray[Any]:
-        what = f"sparse weight {shown(name)} of {self.name}"
+        what = f"sparse weight {shown(name)} of {self._called}"
         values = self._values(sparse.values, what)
         indices = self._values(sparse.indices, f"the indices of {what}")
         shape = tuple(sparse.dims)
@@ -580,7 +582,7 @@ class Model:
         total = proto.ByteSize() + sum(extent.nbytes for extent in extents[:streamed])
         if total > wire.PROTO_LIMIT:
             raise ModelFileError(
-                f"{self.name} is {_readable(total)}, and one .onnx file holds at most 2 GB.",
+                f"{self._called} is {_readable(total)}, and one .onnx file holds at most 2 GB.",
                 advice="Leave out external_data=False, and the weights go into a file of their own.",
             )
         return wire.splice(proto.SerializeToString(), lambda tensor: self._extent(tensor, self._of(tensor)))
@@ -607,9 +609,9 @@ class Model:
         """Write all the files, or none."""
         for path in files:
             for source in self._sources.values():
-                if source.path is not None and path.exists() and path.samefile(source.path):
+                if source.path is not None and _is_same(path, source.path):
                     raise ModelFileError(
-                        f"{shown(str(path))} holds weights of {self.name}, which is read from it.",
+                        f"{shown(str(path))} holds weights of {self._called}, which is read from it.",
                         advice="Save under another name.",
                     )
         with ExitStack() as cleanup:
@@ -951,6 +953,13 @@ def _checked_folder(folder: str | os.PathLike[str]) -> Path:
     return path.absolute()
 
 
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist
+        return False
+
+
 def _graph_name(proto: ModelProto) -> str:
     return text(proto.graph.name) or "model"
 
@@ -968,24 +977,29 @@ def _copy_fields(source: ModelProto | GraphProto, target: ModelProto | GraphProt
 
 
 def _raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
-    """Give the length of the raw data without copying it, and fill in the rest; ``None`` if it is to stay."""
-    size = tensor.ByteSize()
+    """Give the length of the raw data and fill in the rest; ``None`` if the tensor is to stay as it is."""
     plain = tensor.data_location == TensorProto.DEFAULT and tensor.data_type != TensorProto.STRING
-    if size < wire.THRESHOLD or not plain or tensor.HasField("segment") or not tensor.HasField("raw_data"):
+    if not plain or tensor.HasField("segment") or not tensor.HasField("raw_data"):
         return None
-    for field, value in tensor.ListFields():
-        if field.name == "raw_data":
-            continue
-        if isinstance(value, str | bytes | int):
-            setattr(rest, field.name, value)
-        else:
-            getattr(rest, field.name).MergeFrom(value)
-    left = size - rest.ByteSize() - 1
-    for digits in range(1, 6):
-        if 128 ** (digits - 1) <= left - digits < 128**digits and left - digits == _declared(tensor):
-            return left - digits if left - digits >= wire.THRESHOLD else None
-    length = len(tensor.raw_data)
-    return length if length >= wire.THRESHOLD else None
+    length = _declared(tensor)
+    if not 1 << 20 <= length <= wire.PROTO_LIMIT:
+        # Protobuf tells the length of bytes only by copying them. That is spared for large ones, where the shape is
+        # believed until the values are read.
+        length = len(tensor.raw_data)
+    if length < wire.THRESHOLD:
+        return None
+    for name in _BESIDE_RAW:  # not ListFields, which copies the raw data
+        value = getattr(tensor, name)
+        if not isinstance(value, str | bytes | int):
+            getattr(rest, name).MergeFrom(value)
+        elif tensor.HasField(name):
+            setattr(rest, name, value)
+    return length
+
+
+_BESIDE_RAW: Final = [
+    field.name for field in TensorProto.DESCRIPTOR.fields if field.name not in {"raw_data", "segment"}
+]
 
 
 def _declared(tensor: TensorProto) -> int:
