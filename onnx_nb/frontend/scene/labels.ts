@@ -1,4 +1,7 @@
-/** The words in a box and on an edge, elided to fit, and the size of the box that holds them. */
+/** The words in a box and on an edge, elided to fitLabel, and the size of the box that holds them. */
+
+import { type Columns, GROUP } from "../model/columns.ts";
+import { BOX } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
 export type Measure = (text: string, fontPx: number, bold: boolean) => number;
@@ -16,6 +19,12 @@ export interface Label {
   readonly full: string;
 }
 
+export interface Fitted {
+  readonly label: Label;
+  readonly w: number;
+  readonly h: number;
+}
+
 /** Where text stands in a box, in px from its top left corner (`y` is the baseline), as in shared/look/graph.py. */
 export const TEXT = {
   title: 12,
@@ -31,3 +40,252 @@ export const TEXT = {
   /** between key and value of a pair */
   keyGap: 4,
 } as const;
+
+const MAX_WIDTH = 260;
+const MAX_ROWS = 2;
+const NODE = { minWidth: 64, right: 11, height: 24 };
+const CLOSED = { minWidth: 110, right: 14, height: 27 };
+const PILL = { side: 16, height: 24, minWidth: 56 };
+/** Longer texts are cut before they are measured. */
+const LONGEST = 300;
+
+/** The text of a box and the size of a box that holds it; for an open group the least size of its title strip. */
+export function fitLabel(columns: Columns, kind: number, id: number, measure: Measure): Fitted {
+  switch (kind) {
+    case BOX.NODE:
+      return fitNode(columns, id, measure);
+    case BOX.GROUP:
+    case BOX.OPEN:
+      return fitGroup(columns, id, kind === BOX.OPEN, measure);
+    default:
+      return fitPill(columns, id, measure);
+  }
+}
+
+/** "batch×seq×768 f32" of a value; "" if neither is known. */
+export function typeText(columns: Columns, value: number): string {
+  const shape = columns.shapeOf(value);
+  const dtype = shortDtype(columns.dtypeOf(value));
+  return shape === "" ? dtype : `${shape} ${dtype}`.trimEnd();
+}
+
+/** "f32" for "float32", "bf16", "i64", "u8", "bool", "str", "seq(f32)". */
+export function shortDtype(dtype: string): string {
+  return dtype
+    .replace("bfloat", "bf")
+    .replace("float", "f")
+    .replace("uint", "u")
+    .replace("int", "i")
+    .replace("complex", "c")
+    .replace("string", "str");
+}
+
+/** One line of at most `width` px: control characters become spaces, the rest "…", at the end or in the middle. */
+export function elide(
+  text: string,
+  width: number,
+  fontPx: number,
+  bold: boolean,
+  measure: Measure,
+  where: "end" | "middle" = "end",
+): string {
+  const clean = oneLine(text);
+  if (clean.length === text.length && measure(clean, fontPx, bold) <= width) return clean;
+  const { head, tail } = ends(text);
+  if (tail.length === 0 && measure(head.join(""), fontPx, bold) <= width) return head.join("");
+  const whole = [...head, ...tail];
+  const cut = (kept: number): string => {
+    const back = where === "end" ? 0 : Math.floor(kept / 2);
+    return `${whole
+      .slice(0, kept - back)
+      .join("")
+      .trimEnd()}…${back === 0 ? "" : whole.slice(-back).join("")}`;
+  };
+  let low = 0;
+  let high = whole.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (measure(cut(middle), fontPx, bold) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low <= 0 ? "…" : cut(low);
+}
+
+/** 7087872 → "7.1 M". */
+export function count(n: number): string {
+  const units = ["", " k", " M", " G", " T"];
+  let unit = 0;
+  let x = n;
+  while (x >= 999.5 && unit < units.length - 1) {
+    x /= 1000;
+    unit++;
+  }
+  return unit === 0 ? String(Math.round(x)) : `${x < 99.95 ? x.toFixed(1) : x.toFixed(0)}${units[unit]}`;
+}
+
+function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
+  const domain = columns.domainOf(node);
+  const op = columns.opOf(node);
+  const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
+  const pairs = [...constants(columns, node), ...attributes(columns, node)];
+  const room = MAX_WIDTH - TEXT.node.x - NODE.right;
+  const sub =
+    domain === "" || domain === "ai.onnx"
+      ? ""
+      : elide(domain, room - measure(title, TEXT.title, true) - TEXT.gap, TEXT.line, false, measure);
+  const rows = pack(pairs, 186, measure);
+  const width = Math.max(titleWidth(title, sub, measure), ...rows.lines.map((row) => rowWidth(row, measure)));
+  const elided = rows.elided || title !== op || (sub !== "" && sub !== domain);
+  return {
+    label: {
+      title,
+      sub,
+      lines: rows.lines,
+      full: elided ? [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n") : "",
+    },
+    w: Math.max(NODE.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.node.x + NODE.right))),
+    h: NODE.height + TEXT.node.lineStep * rows.lines.length,
+  };
+}
+
+function fitGroup(columns: Columns, group: number, open: boolean, measure: Measure): Fitted {
+  const owner = columns.groupNode[group] as number;
+  const body = columns.groupKind[group] === GROUP.BODY && owner >= 0;
+  const name = columns.str(columns.groupName[group] as number);
+  const full = (body ? columns.opOf(owner) : name) || "…";
+  const repeat = columns.groupRepeat[group] as number;
+  const note = [
+    body ? name : columns.str(columns.groupClass[group] as number),
+    columns.groupKind[group] === GROUP.REPEAT || repeat > 1 ? `×${repeat}` : "",
+  ];
+  const room = MAX_WIDTH - TEXT.group.titleX - CLOSED.right;
+  const title = elide(full, room, TEXT.title, true, measure, "middle");
+  const left = room - measure(title, TEXT.title, true) - TEXT.gap;
+  const multiple = note[1] as string;
+  const multipleWidth = multiple === "" ? 0 : measure(multiple, TEXT.line, false) + TEXT.keyGap;
+  const kind =
+    left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
+  const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${multiple}`.trim();
+  const contents = contentsText(columns, group);
+  const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
+  const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
+  const whole = [`${full} ${note.join(" ")}`.trim(), contents].join("\n");
+  return {
+    label: {
+      title,
+      sub,
+      lines: open ? [] : [[row]],
+      full: whole === `${`${title} ${sub}`.trim()}\n${row[1]}` ? "" : whole,
+    },
+    w: Math.max(open ? 0 : CLOSED.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.group.titleX + CLOSED.right))),
+    h: CLOSED.height + (open ? 0 : TEXT.group.lineStep),
+  };
+}
+
+function contentsText(columns: Columns, group: number): string {
+  const nodes = columns.groupNodes[group] as number;
+  const params = columns.groupParams[group] as number;
+  const repeat = columns.groupRepeat[group] as number;
+  const each = columns.groupKind[group] === GROUP.REPEAT && repeat > 1 && nodes % repeat === 0;
+  const share = each ? repeat : 1;
+  const ops = nodes / share;
+  const parts = [`${ops.toLocaleString("en")} ${ops === 1 ? "op" : "ops"}${each ? " each" : ""}`];
+  if (params > 0) parts.push(`${count(params / share)} ${params / share === 1 ? "parameter" : "parameters"}`);
+  return parts.join(" · ");
+}
+
+function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
+  const name = columns.valueNameOf(value);
+  const type = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
+  const sub = elide(type, 150, TEXT.pill, true, measure, "middle");
+  const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
+  const title = elide(name, MAX_WIDTH - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
+  return {
+    label: { title, sub, lines: [], full: title === name && sub === type ? "" : `${name} ${type}`.trim() },
+    w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + used + 2 * PILL.side)),
+    h: PILL.height,
+  };
+}
+
+/** Weights and scalars that a node reads, by formal name: ["W", "64×3×7×7"], ["scale", "0.125"]. */
+function constants(columns: Columns, node: number): Pair[] {
+  const pairs: Pair[] = [];
+  const inputs = columns.inputsOf(node);
+  for (let k = 0; k < inputs.length; k++) {
+    const value = inputs[k] as number;
+    if (value < 0 || !columns.isConstant(value)) continue;
+    const literal = columns.str(columns.valueLiteral[value] as number);
+    pairs.push([
+      columns.inputNameOf(node, k),
+      literal || columns.shapeOf(value) || columns.dtypeOf(value) || "constant",
+    ]);
+  }
+  return pairs;
+}
+
+function attributes(columns: Columns, node: number): Pair[] {
+  const text = columns.str(columns.nodeAttributes[node] as number);
+  if (text === "") return [];
+  return text.split(" · ").map((part): Pair => {
+    const space = part.indexOf(" ");
+    return space < 0 ? [part, ""] : [part.slice(0, space), part.slice(space + 1)];
+  });
+}
+
+/** Pairs in at most MAX_ROWS rows of `width` px; what does not fit becomes "…". */
+function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines: Pair[][]; elided: boolean } {
+  const lines: Pair[][] = [];
+  let used = 0;
+  const ellipsis = measure("…", TEXT.line, false) + TEXT.keyGap;
+  for (const [rawKey, rawValue] of pairs) {
+    const key = elide(rawKey, width / 2, TEXT.line, false, measure);
+    const keyWidth = key === "" ? 0 : measure(key, TEXT.line, false) + TEXT.keyGap;
+    const value = elide(rawValue, width - keyWidth, TEXT.line, false, measure, "middle");
+    const pairWidth = keyWidth + measure(value, TEXT.line, false);
+    const last = lines.at(-1);
+    if (last !== undefined && used + TEXT.gap + pairWidth + (lines.length === MAX_ROWS ? ellipsis : 0) <= width) {
+      last.push([key, value]);
+      used += TEXT.gap + pairWidth;
+    } else if (lines.length < MAX_ROWS) {
+      lines.push([[key, value]]);
+      used = pairWidth;
+    } else {
+      if (last !== undefined && used + ellipsis <= width + ellipsis) last.push(["", "…"]);
+      return { lines, elided: true };
+    }
+  }
+  const elided = lines.flat().some(([key, value], index) => {
+    const pair = pairs[index];
+    return pair === undefined || pair[0] !== key || pair[1] !== value;
+  });
+  return { lines, elided };
+}
+
+function titleWidth(title: string, sub: string, measure: Measure): number {
+  return measure(title, TEXT.title, true) + (sub === "" ? 0 : TEXT.gap + measure(sub, TEXT.line, false));
+}
+
+function rowWidth(row: readonly Pair[], measure: Measure): number {
+  let width = -TEXT.gap;
+  for (const [key, value] of row) {
+    width += TEXT.gap + measure(value, TEXT.line, false);
+    if (key !== "") width += TEXT.keyGap + measure(key, TEXT.line, false);
+  }
+  return width;
+}
+
+function oneLine(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: names may hold any character, a canvas draws none of these
+  return text.length > LONGEST ? text.slice(0, LONGEST) : text.replace(/[\u0000-\u001f\u007f\u2028\u2029]+/g, " ");
+}
+
+/** The characters of a text; of a very long one its first and last. */
+function ends(text: string): { head: string[]; tail: string[] } {
+  const clean = (part: string): string[] => {
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
+    const line = part.replace(/[\u0000-\u001f\u007f\u2028\u2029]+/g, " ");
+    return Array.from(line).filter((character) => !/^[\ud800-\udfff]$/.test(character));
+  };
+  if (text.length <= LONGEST) return { head: clean(text), tail: [] };
+  return { head: clean(text.slice(0, LONGEST / 2)), tail: clean(text.slice(-LONGEST / 2)) };
+}

@@ -4,7 +4,13 @@
  */
 
 import type { Columns, Target } from "../model/columns.ts";
+import { arrangeAll } from "./arrange.ts";
+import { assemble } from "./assemble.ts";
+import { Cache } from "./cache.ts";
 import type { Label, Measure } from "./labels.ts";
+
+export { Cache } from "./cache.ts";
+export { defaultOpen } from "./opening.ts";
 
 /** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
 export const BOX = { NODE: 0, GROUP: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
@@ -79,14 +85,34 @@ export interface Scene {
   edgeLabel(edge: number): string;
 }
 
-export type BuildScene = (
+export function createCache(): Cache {
+  return new Cache();
+}
+
+export function buildScene(
   columns: Columns,
   open: ReadonlySet<number>,
   measure: Measure,
   cache: Cache,
-  options?: Options,
-) => Scene;
+  options: Options = {},
+): Scene {
+  cache.use(columns, measure);
+  const direction = options.direction ?? "down";
+  return assemble(columns, arrangeAll(columns, open, cache, direction, measure), cache, measure, direction);
+}
 
-export interface Cache {
-  readonly todo: never;
+/**
+ * How far a box moved between two scenes: add it to the camera, and the box stays where it was on the screen.
+ * Nothing moves if one of the scenes does not show it.
+ */
+export function keepInPlace(
+  before: Scene,
+  after: Scene,
+  kind: Target["kind"],
+  id: number,
+): { readonly dx: number; readonly dy: number } {
+  const was = before.boxOf(kind, id);
+  const now = after.boxOf(kind, id);
+  if (was < 0 || now < 0) return { dx: 0, dy: 0 };
+  return { dx: after.boxes.x[now] - before.boxes.x[was], dy: after.boxes.y[now] - before.boxes.y[was] };
 }

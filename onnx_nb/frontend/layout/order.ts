@@ -1,0 +1,423 @@
+/**
+ * Order within the rows: long edges become chains of dummy vertices, then barycenter sweeps and swaps of neighbours
+ * remove crossings. A tensor that many boxes read has one chain, from which each reader branches off.
+ */
+
+import { type Graph, PORTS } from "./graph.ts";
+import { FEW, group, type Ranking } from "./rank.ts";
+
+/** Vertices: boxes, then ports on the upper border, ports on the lower border, dummies. */
+export interface Layers {
+  readonly count: number;
+  readonly boxes: number;
+  readonly firstDummy: number;
+  readonly rank: Int32Array;
+  /** hyperedge of a port or dummy, −1 for boxes */
+  readonly edge: Int32Array;
+  readonly rows: number;
+  /** row r holds order[rowPtr[r]] … order[rowPtr[r+1] − 1] from left to right; pos is a vertex's place in its row */
+  readonly rowPtr: Uint32Array;
+  readonly order: Int32Array;
+  readonly pos: Int32Array;
+  /** segments between neighbouring rows, and their ports as a fraction of the width of either end */
+  readonly segments: number;
+  readonly upper: Int32Array;
+  readonly lower: Int32Array;
+  readonly upperPort: Float32Array;
+  readonly lowerPort: Float32Array;
+  /** the hyperedge of a segment and, where it ends at a box or border, the sink (else −1) */
+  readonly segmentEdge: Int32Array;
+  readonly segmentSink: Int32Array;
+  /** vertex → its segments down and up */
+  readonly down: { readonly ptr: Uint32Array; readonly items: Uint32Array };
+  readonly up: { readonly ptr: Uint32Array; readonly items: Uint32Array };
+  /** hyperedge → vertex it comes from, −1 nobody; sink → vertex it ends at, −1 the hyperedge has no line */
+  readonly from: Int32Array;
+  readonly to: Int32Array;
+  /** sink → vertex above its last segment (−1 for stubs and backward edges); dummy → vertex above it */
+  readonly above: Int32Array;
+  readonly dummyAbove: Int32Array;
+  /** sink that runs backward → its first dummy (the uppermost), −1 for others */
+  readonly lane: Int32Array;
+  readonly stub: Uint8Array;
+}
+
+const SWEEPS = 8;
+
+export function layer(graph: Graph, ranking: Ranking): Layers {
+  const layers = build(graph, ranking);
+  sweep(layers);
+  return layers;
+}
+
+function build(graph: Graph, ranking: Ranking): Layers {
+  const { source, sink, ptr } = graph;
+  const boxes = graph.width.length;
+  const edges = source.length;
+  const { backward } = ranking;
+  const hasTop = source.includes(-1);
+  const hasBottom = sink.includes(-1);
+  const shift = hasTop ? 1 : 0;
+  const lastRow = ranking.count + shift;
+  const rows = Math.max(lastRow + (hasBottom ? 1 : 0), 1);
+
+  // ports and the row where each hyperedge begins and where its sinks stand
+  const from = new Int32Array(edges).fill(-1);
+  const to = new Int32Array(sink.length).fill(-1);
+  let vertices = boxes;
+  for (let e = 0; e < edges; e++) {
+    if (source[e] >= 0) from[e] = source[e];
+    else if (source[e] === -1) from[e] = vertices++;
+  }
+  const firstBottom = vertices;
+  for (let k = 0; k < sink.length; k++) to[k] = sink[k] >= 0 ? sink[k] : vertices++;
+  const firstDummy = vertices;
+  const startRow = (e: number): number => (source[e] >= 0 ? ranking.rank[source[e]] + shift : 0);
+  const endRow = (k: number): number => (sink[k] >= 0 ? ranking.rank[sink[k]] + shift : lastRow);
+
+  const stub = findStubs(graph, ranking, startRow, endRow);
+  const rankOf: number[] = [];
+  const edgeOf: number[] = [];
+  for (let box = 0; box < boxes; box++) {
+    rankOf.push(ranking.rank[box] + shift);
+    edgeOf.push(-1);
+  }
+  for (let e = 0; e < edges; e++) {
+    if (source[e] !== -1) continue;
+    rankOf.push(0);
+    edgeOf.push(e);
+  }
+  for (let e = 0; e < edges; e++) {
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      if (sink[k] >= 0) continue;
+      rankOf.push(lastRow);
+      edgeOf.push(e);
+    }
+  }
+
+  const upper: number[] = [];
+  const lower: number[] = [];
+  const upperPort: number[] = [];
+  const lowerPort: number[] = [];
+  const segmentEdge: number[] = [];
+  const segmentSink: number[] = [];
+  const { outPort, inPort } = portFractions(graph);
+  const above = new Int32Array(sink.length).fill(-1);
+  const lane = new Int32Array(sink.length).fill(-1);
+  const dummyAbove: number[] = [];
+  const join = (a: number, b: number, e: number, k: number): void => {
+    upper.push(a);
+    lower.push(b);
+    upperPort.push(a < boxes ? outPort[e] : 0.5);
+    lowerPort.push(k >= 0 && b < boxes ? inPort[k] : 0.5);
+    segmentEdge.push(e);
+    segmentSink.push(k);
+  };
+  const dummy = (row: number, e: number, over: number): number => {
+    rankOf.push(row);
+    edgeOf.push(e);
+    dummyAbove.push(over);
+    return rankOf.length - 1;
+  };
+  for (let e = 0; e < edges; e++) {
+    const start = startRow(e);
+    let deepest = start;
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      if (from[e] >= 0 && !stub[k] && !backward[k]) deepest = Math.max(deepest, endRow(k) - 1);
+    }
+    const first = rankOf.length; // the dummy of row start + 1
+    for (let row = start + 1, over = from[e]; row <= deepest; row++) {
+      const made = dummy(row, e, over);
+      join(over, made, e, -1);
+      over = made;
+    }
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      if (from[e] < 0 || stub[k]) continue;
+      if (backward[k]) {
+        lane[k] = rankOf.length;
+        for (let row = endRow(k), over = -1; row <= start; row++) {
+          const made = dummy(row, e, over);
+          if (over >= 0) join(over, made, e, -1);
+          over = made;
+        }
+        continue;
+      }
+      const row = endRow(k);
+      above[k] = row - 1 === start ? from[e] : first + (row - 2 - start);
+      join(above[k], to[k], e, k);
+    }
+  }
+
+  const rank = Int32Array.from(rankOf);
+  const lowerColumn = Int32Array.from(lower);
+  const upperColumn = Int32Array.from(upper);
+  const { rowPtr, order, pos } = firstOrder(rank, rows, firstBottom, upperColumn, lowerColumn);
+  return {
+    count: rank.length,
+    boxes,
+    firstDummy,
+    rank,
+    edge: Int32Array.from(edgeOf),
+    rows,
+    rowPtr,
+    order,
+    pos,
+    segments: upper.length,
+    upper: upperColumn,
+    lower: lowerColumn,
+    upperPort: Float32Array.from(upperPort),
+    lowerPort: Float32Array.from(lowerPort),
+    segmentEdge: Int32Array.from(segmentEdge),
+    segmentSink: Int32Array.from(segmentSink),
+    down: group(upperColumn, rank.length),
+    up: group(lowerColumn, rank.length),
+    from,
+    to,
+    above,
+    dummyAbove: Int32Array.from(dummyAbove),
+    lane,
+    stub,
+  };
+}
+
+/**
+ * Lines that are not drawn through: from nobody, to far readers of a tensor with many, and the longest ones where the
+ * chains would be many times as many as the boxes.
+ */
+function findStubs(
+  graph: Graph,
+  ranking: Ranking,
+  startRow: (e: number) => number,
+  endRow: (k: number) => number,
+): Uint8Array {
+  const { source, sink, ptr } = graph;
+  const stub = new Uint8Array(sink.length);
+  const lengths: number[] = [];
+  let total = 0;
+  for (let e = 0; e < source.length; e++) {
+    const many = ptr[e + 1] - ptr[e] > FEW;
+    let longest = 0;
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      const span = endRow(k) - startRow(e);
+      if (sink[k] >= 0 && (source[e] === -2 || (many && (span > 1 || ranking.backward[k])))) stub[k] = 1;
+      else longest = Math.max(longest, Math.abs(span));
+    }
+    lengths.push(longest);
+    total += longest;
+  }
+  const budget = 6 * graph.width.length + 4000;
+  if (total <= budget) return stub;
+  const sorted = lengths.slice().sort((a, b) => a - b);
+  let sum = 0;
+  let limit = 0;
+  for (const each of sorted) {
+    sum += each;
+    if (sum > budget) break;
+    limit = each;
+  }
+  for (let e = 0; e < source.length; e++) {
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      if (sink[k] >= 0 && Math.abs(endRow(k) - startRow(e)) > Math.max(limit, 1)) stub[k] = 1;
+    }
+  }
+  return stub;
+}
+
+/** Where each port stands, as a fraction of its box's width; ports of closed groups have no place of their own yet. */
+function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Array } {
+  const { width, ports, source, sink } = graph;
+  const boxes = width.length;
+  const outPort = new Float64Array(source.length).fill(0.5);
+  const inPort = new Float64Array(sink.length).fill(0.5);
+  const spread = (keys: Int32Array, slots: Int32Array, offsets: Float64Array, result: Float64Array): void => {
+    const rows = group(keys, boxes);
+    for (let box = 0; box < boxes; box++) {
+      const members = rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]);
+      if (ports[box] === PORTS.FIXED) for (const each of members) result[each] = offsets[each] / width[box];
+      else if (ports[box] === PORTS.ORDERED && members.length > 1) {
+        const sorted = Array.from(members).sort((a, b) => slots[a] - slots[b]);
+        sorted.forEach((each, index) => {
+          result[each] = (index + 1) / (sorted.length + 1);
+        });
+      }
+    }
+  };
+  spread(source, graph.outSlot, graph.outOffset, outPort);
+  spread(sink, graph.inSlot, graph.inOffset, inPort);
+  return { outPort, inPort };
+}
+
+/** Depth first from the top: what belongs together comes to stand together. */
+function firstOrder(
+  rank: Int32Array,
+  rows: number,
+  firstBottom: number,
+  upper: Int32Array,
+  lower: Int32Array,
+): { rowPtr: Uint32Array; order: Int32Array; pos: Int32Array } {
+  const count = rank.length;
+  const rowPtr = new Uint32Array(rows + 1);
+  for (let v = 0; v < count; v++) rowPtr[rank[v] + 1]++;
+  for (let r = 0; r < rows; r++) rowPtr[r + 1] += rowPtr[r];
+  const order = new Int32Array(count);
+  const pos = new Int32Array(count).fill(-1);
+  const filled = new Int32Array(rows);
+  const down = group(upper, count);
+  const up = group(lower, count);
+  const settle = (v: number): void => {
+    pos[v] = filled[rank[v]]++;
+    order[rowPtr[rank[v]] + pos[v]] = v;
+  };
+  const stack: number[] = [];
+  const visit = (start: number): void => {
+    stack.push(start);
+    for (let v = stack.pop(); v !== undefined; v = stack.pop()) {
+      if (pos[v] >= 0) continue;
+      settle(v);
+      // pushed last is visited first: boxes before dummies, in the order of the edges
+      for (let pass = 0; pass < 2; pass++) {
+        for (let j = down.ptr[v + 1] - 1; j >= down.ptr[v]; j--) {
+          const w = lower[down.items[j]];
+          if (w < firstBottom === (pass === 1) && pos[w] < 0) stack.push(w);
+        }
+      }
+    }
+  };
+  for (let v = 0; v < count; v++) if (pos[v] < 0 && up.ptr[v] === up.ptr[v + 1] && rank[v] === 0) visit(v);
+  for (let v = 0; v < count; v++) if (pos[v] < 0 && up.ptr[v] === up.ptr[v + 1]) visit(v);
+  for (let v = 0; v < count; v++) if (pos[v] < 0) visit(v);
+  return { rowPtr, order, pos };
+}
+
+function sweep(layers: Layers): void {
+  const { order, pos } = layers;
+  let best = crossings(layers);
+  if (best === 0) return;
+  const small = layers.count <= 3000;
+  const kept = order.slice();
+  const keep = (): boolean => {
+    const now = crossings(layers);
+    if (now >= best) return false;
+    best = now;
+    kept.set(order);
+    return true;
+  };
+  let stale = 0;
+  for (let i = 0; i < SWEEPS && best > 0 && stale < 3; i++) {
+    const downward = i % 2 === 0;
+    for (let step = 0; step < layers.rows; step++) {
+      sortRow(layers, downward ? step : layers.rows - 1 - step, downward, i % 4 >= 2);
+    }
+    if (small) for (let turn = 0; turn < 4 && swapNeighbours(layers); turn++);
+    stale = keep() ? 0 : stale + 1;
+  }
+  order.set(kept);
+  for (let r = 0; r < layers.rows; r++) {
+    for (let at = layers.rowPtr[r]; at < layers.rowPtr[r + 1]; at++) pos[order[at]] = at - layers.rowPtr[r];
+  }
+}
+
+/** Sorts a row by the mean place of each vertex's neighbours above (or below); those without any stay. */
+function sortRow(layers: Layers, row: number, downward: boolean, reverseTies: boolean): void {
+  const { rowPtr, order, pos } = layers;
+  const start = rowPtr[row];
+  const size = rowPtr[row + 1] - start;
+  if (size < 2) return;
+  const rows = downward ? layers.up : layers.down;
+  const neighbour = downward ? layers.upper : layers.lower;
+  const port = downward ? layers.upperPort : layers.lowerPort;
+  const slots: number[] = [];
+  const entries: { v: number; mean: number; at: number }[] = [];
+  for (let at = 0; at < size; at++) {
+    const v = order[start + at];
+    const degree = rows.ptr[v + 1] - rows.ptr[v];
+    if (degree === 0) continue;
+    let sum = 0;
+    for (let j = rows.ptr[v]; j < rows.ptr[v + 1]; j++) {
+      const s = rows.items[j];
+      sum += pos[neighbour[s]] + port[s];
+    }
+    slots.push(at);
+    entries.push({ v, mean: sum / degree, at: reverseTies ? -at : at });
+  }
+  entries.sort((a, b) => a.mean - b.mean || a.at - b.at);
+  for (let i = 0; i < entries.length; i++) {
+    order[start + slots[i]] = entries[i].v;
+    pos[entries[i].v] = slots[i];
+  }
+}
+
+/** Swaps neighbours in a row where that removes crossings. */
+function swapNeighbours(layers: Layers): boolean {
+  const { rowPtr, order, pos } = layers;
+  let improved = false;
+  for (let row = 0; row < layers.rows; row++) {
+    if (rowPtr[row + 1] - rowPtr[row] > 100) continue;
+    for (let at = rowPtr[row]; at + 1 < rowPtr[row + 1]; at++) {
+      const a = order[at];
+      const b = order[at + 1];
+      const gain =
+        between(layers, layers.up, layers.upper, layers.upperPort, a, b) +
+        between(layers, layers.down, layers.lower, layers.lowerPort, a, b);
+      if (gain <= 0) continue;
+      order[at] = b;
+      order[at + 1] = a;
+      pos[b]--;
+      pos[a]++;
+      improved = true;
+    }
+  }
+  return improved;
+}
+
+/** Crossings between the segments of neighbours a, b on one side, less those if they were swapped. */
+function between(
+  layers: Layers,
+  rows: Layers["up"],
+  neighbour: Int32Array,
+  port: Float32Array,
+  a: number,
+  b: number,
+): number {
+  let gain = 0;
+  for (let i = rows.ptr[a]; i < rows.ptr[a + 1]; i++) {
+    const x = layers.pos[neighbour[rows.items[i]]] + port[rows.items[i]];
+    for (let j = rows.ptr[b]; j < rows.ptr[b + 1]; j++) {
+      const y = layers.pos[neighbour[rows.items[j]]] + port[rows.items[j]];
+      if (x > y) gain++;
+      else if (x < y) gain--;
+    }
+  }
+  return gain;
+}
+
+/** Number of crossings in all rows: inversions, counted in a binary indexed tree. */
+export function crossings(layers: Layers): number {
+  const { rowPtr, order, pos, down, lower, upperPort, lowerPort } = layers;
+  let total = 0;
+  for (let row = 0; row + 1 < layers.rows; row++) {
+    const width = rowPtr[row + 2] - rowPtr[row + 1];
+    if (rowPtr[row + 1] - rowPtr[row] < 2 && width < 2) continue;
+    const ends: { x: number; y: number }[] = [];
+    for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
+      const v = order[at];
+      for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) {
+        const s = down.items[j];
+        ends.push({ x: pos[v] + upperPort[s], y: pos[lower[s]] + lowerPort[s] });
+      }
+    }
+    if (ends.length < 2) continue;
+    ends.sort((p, q) => p.x - q.x || p.y - q.y);
+    const ys = [...new Set(ends.map((end) => end.y))].sort((p, q) => p - q);
+    const index = new Map(ys.map((y, i) => [y, i + 1]));
+    const tree = new Int32Array(ys.length + 1);
+    ends.forEach((end, seen) => {
+      const at = index.get(end.y) as number;
+      let notAfter = 0;
+      for (let i = at; i > 0; i -= i & -i) notAfter += tree[i];
+      total += seen - notAfter;
+      for (let i = at; i <= ys.length; i += i & -i) tree[i]++;
+    });
+  }
+  return total;
+}

@@ -1,0 +1,406 @@
+/**
+ * x of every vertex. Spines (each box with the box that goes on the longest way) and long edges become straight vertical
+ * blocks, as in Brandes & Köpf; blocks then settle where their tensors pull them, kept apart in every row.
+ */
+
+import { type Graph, PORTS } from "./graph.ts";
+import type { Layers } from "./order.ts";
+import { group } from "./rank.ts";
+
+/** Least distance between neighbours in a row, by how many of the two are boxes. */
+export const GAP = { boxes: 22, boxLane: 16, lanes: 12 } as const;
+
+/** Returns the middle of every vertex; the least left side is 0. */
+export function place(graph: Graph, layers: Layers): Float64Array {
+  const blocks = toBlocks(graph, layers, align(graph, layers));
+  const at = settle(layers, blocks, constraints(graph, layers, blocks), pulls(graph, layers, blocks));
+  const x = new Float64Array(layers.count);
+  let left = Number.POSITIVE_INFINITY;
+  for (let v = 0; v < layers.count; v++) {
+    x[v] = Math.round(at[blocks.of[v]]) + blocks.offset[v];
+    left = Math.min(left, x[v] - halfWidth(graph, layers, v));
+  }
+  for (let v = 0; v < layers.count; v++) x[v] -= left;
+  return x;
+}
+
+export function halfWidth(graph: Graph, layers: Layers, v: number): number {
+  return v < layers.boxes ? graph.width[v] / 2 : 3;
+}
+
+/** Where segment s leaves its upper vertex (or meets its lower one), from the middle: only fixed ports are off it. */
+export function upperOffset(graph: Graph, layers: Layers, s: number): number {
+  const v = layers.upper[s];
+  if (v >= layers.boxes || graph.ports[v] !== PORTS.FIXED) return 0;
+  return graph.outOffset[layers.segmentEdge[s]] - graph.width[v] / 2;
+}
+
+export function lowerOffset(graph: Graph, layers: Layers, s: number): number {
+  const v = layers.lower[s];
+  const k = layers.segmentSink[s];
+  if (v >= layers.boxes || k < 0 || graph.ports[v] !== PORTS.FIXED) return 0;
+  return graph.inOffset[k] - graph.width[v] / 2;
+}
+
+/** Chooses segments to stand upright, at most one above and one below each vertex: [vertex] → segment below, or −1. */
+function align(graph: Graph, layers: Layers): Int32Array {
+  const { upper, lower, pos, rank } = layers;
+  const below = new Int32Array(layers.count).fill(-1);
+  const above = new Int32Array(layers.count).fill(-1);
+  const upright: { x: number; y: number }[][] = [];
+  for (const s of byImportance(graph, layers)) {
+    const v = upper[s];
+    const w = lower[s];
+    if (below[v] >= 0 || above[w] >= 0) continue;
+    upright[rank[v]] ??= [];
+    const row = upright[rank[v]];
+    let at = row.length;
+    while (at > 0 && row[at - 1].x > pos[v]) at--;
+    if ((at > 0 && row[at - 1].y > pos[w]) || (at < row.length && row[at].y < pos[w])) continue;
+    row.splice(at, 0, { x: pos[v], y: pos[w] });
+    below[v] = s;
+    above[w] = s;
+  }
+  return below;
+}
+
+/** Segments in the order in which they may become upright: spines from long to short, then long edges. */
+function byImportance(graph: Graph, layers: Layers): number[] {
+  const { upper, lower, boxes, firstDummy } = layers;
+  const lines = toLines(layers);
+  const { longestDown, longestUp } = lengths(graph, layers, lines);
+  const next = choose(lines, lines.start, lines.end, longestDown, layers, true);
+  const previous = choose(lines, lines.end, lines.start, longestUp, layers, false);
+  const importance = new Float64Array(layers.segments).fill(-1);
+  for (let s = 0; s < layers.segments; s++) {
+    if (upper[s] >= firstDummy && lower[s] >= firstDummy) importance[s] = 1;
+  }
+  for (let i = 0; i < lines.count; i++) {
+    const goesOn = next[lines.start[i]] === i;
+    const comesFrom = previous[lines.end[i]] === i;
+    const weight = goesOn && comesFrom ? 2 + longestUp[lines.start[i]] + longestDown[lines.end[i]] : -1;
+    const straight = lines.last[i] === lines.first[i];
+    if (weight > 0) {
+      for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : segmentAbove(layers, s)) {
+        importance[s] = Math.max(importance[s], weight);
+      }
+    } else if (!straight) {
+      if (goesOn) importance[lines.first[i]] = Math.max(importance[lines.first[i]], 0.5);
+      if (comesFrom) importance[lines.last[i]] = Math.max(importance[lines.last[i]], 0.5);
+    } else if ((goesOn || comesFrom) && upper[lines.first[i]] < boxes) {
+      importance[lines.first[i]] = Math.max(importance[lines.first[i]], 0.25);
+    }
+  }
+  const chosen: number[] = [];
+  for (let s = 0; s < layers.segments; s++) if (importance[s] >= 0) chosen.push(s);
+  return chosen.sort((a, b) => importance[b] - importance[a] || a - b);
+}
+
+/** Lines from a box or port to a box or port, through any dummies. */
+interface Lines {
+  readonly count: number;
+  readonly start: Int32Array;
+  readonly end: Int32Array;
+  /** the uppermost and the lowest segment */
+  readonly first: Int32Array;
+  readonly last: Int32Array;
+}
+
+function toLines(layers: Layers): Lines {
+  const { upper, segmentSink, lower, firstDummy } = layers;
+  const start: number[] = [];
+  const end: number[] = [];
+  const first: number[] = [];
+  const last: number[] = [];
+  const topOf = new Int32Array(layers.count).fill(-1); // dummy → uppermost segment of its chain
+  for (let s = 0; s < layers.segments; s++) {
+    const from = upper[s];
+    const top = from < firstDummy ? s : topOf[from];
+    if (lower[s] >= firstDummy) topOf[lower[s]] = top;
+    if (segmentSink[s] < 0 || top < 0) continue;
+    start.push(upper[top]);
+    end.push(lower[s]);
+    first.push(top);
+    last.push(s);
+  }
+  return {
+    count: start.length,
+    start: Int32Array.from(start),
+    end: Int32Array.from(end),
+    first: Int32Array.from(first),
+    last: Int32Array.from(last),
+  };
+}
+
+function segmentAbove(layers: Layers, s: number): number {
+  const v = layers.upper[s];
+  return layers.up.items[layers.up.ptr[v]];
+}
+
+/** For each box and port the length of the longest way on (and back), a box counting by its height. */
+function lengths(graph: Graph, layers: Layers, lines: Lines): { longestDown: Float64Array; longestUp: Float64Array } {
+  const longestDown = new Float64Array(layers.count);
+  const longestUp = new Float64Array(layers.count);
+  const size = (v: number): number => (v < layers.boxes ? 1 + Math.floor(graph.height[v] / 120) : 0);
+  const byStart = Array.from({ length: lines.count }, (_, i) => i);
+  byStart.sort((a, b) => layers.rank[lines.start[a]] - layers.rank[lines.start[b]]);
+  for (const i of byStart) {
+    const way = longestUp[lines.start[i]] + size(lines.start[i]);
+    longestUp[lines.end[i]] = Math.max(longestUp[lines.end[i]], way);
+  }
+  for (let j = byStart.length - 1; j >= 0; j--) {
+    const i = byStart[j];
+    const way = longestDown[lines.end[i]] + size(lines.end[i]);
+    longestDown[lines.start[i]] = Math.max(longestDown[lines.start[i]], way);
+  }
+  return { longestDown, longestUp };
+}
+
+/** The line on which each box goes on (or comes from): the longest way, of equals the middle one, of two equals none. */
+function choose(
+  lines: Lines,
+  near: Int32Array,
+  far: Int32Array,
+  longest: Float64Array,
+  layers: Layers,
+  downward: boolean,
+): Int32Array {
+  const chosen = new Int32Array(layers.count).fill(-1);
+  const rows = new Map<number, number[]>();
+  for (let i = 0; i < lines.count; i++) {
+    const row = rows.get(near[i]);
+    if (row === undefined) rows.set(near[i], [i]);
+    else row.push(i);
+  }
+  const place = (i: number): number =>
+    downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
+  const long = (i: number): boolean => lines.first[i] !== lines.last[i];
+  for (const [v, row] of rows) {
+    let best = row;
+    if (row.length > 1) {
+      const top = row.reduce((most, i) => Math.max(most, longest[far[i]]), 0);
+      const direct = row.filter((i) => !long(i));
+      // three or more ways of much the same length stand symmetrically about the middle one
+      if (direct.length > 2 && direct.every((i) => longest[far[i]] >= top - 4)) best = direct;
+      else {
+        best = row.filter((i) => longest[far[i]] === top);
+        if (best.some((i) => !long(i))) best = best.filter((i) => !long(i));
+      }
+      best.sort((a, b) => place(a) - place(b) || a - b);
+    }
+    if (best.length % 2 === 1) chosen[v] = best[best.length >> 1];
+  }
+  return chosen;
+}
+
+interface Blocks {
+  readonly count: number;
+  /** vertex → its block, and its place from the block's own */
+  readonly of: Int32Array;
+  readonly offset: Float64Array;
+}
+
+function toBlocks(graph: Graph, layers: Layers, below: Int32Array): Blocks {
+  const of = new Int32Array(layers.count).fill(-1);
+  const offset = new Float64Array(layers.count);
+  let count = 0;
+  for (let row = 0; row < layers.rows; row++) {
+    for (let at = layers.rowPtr[row]; at < layers.rowPtr[row + 1]; at++) {
+      const top = layers.order[at];
+      if (of[top] >= 0) continue;
+      of[top] = count;
+      for (let v = top, s = below[v]; s >= 0; s = below[v]) {
+        const w = layers.lower[s];
+        of[w] = count;
+        offset[w] = offset[v] + upperOffset(graph, layers, s) - lowerOffset(graph, layers, s);
+        v = w;
+      }
+      count++;
+    }
+  }
+  return { count, of, offset };
+}
+
+/** Block `right[c]` stands at least `apart[c]` right of block `left[c]`; sorted so that lefts are settled first. */
+interface Constraints {
+  readonly left: Int32Array;
+  readonly right: Int32Array;
+  readonly apart: Float64Array;
+}
+
+function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints {
+  const { rowPtr, order, boxes } = layers;
+  const left: number[] = [];
+  const right: number[] = [];
+  const apart: number[] = [];
+  for (let row = 0; row < layers.rows; row++) {
+    for (let at = rowPtr[row] + 1; at < rowPtr[row + 1]; at++) {
+      const v = order[at - 1];
+      const w = order[at];
+      const gap = v < boxes && w < boxes ? GAP.boxes : v < boxes || w < boxes ? GAP.boxLane : GAP.lanes;
+      left.push(blocks.of[v]);
+      right.push(blocks.of[w]);
+      apart.push(halfWidth(graph, layers, v) + halfWidth(graph, layers, w) + gap + blocks.offset[v] - blocks.offset[w]);
+    }
+  }
+  const sorted = fromTheLeft(blocks.count, left, right);
+  return {
+    left: Int32Array.from(sorted, (c) => left[c]),
+    right: Int32Array.from(sorted, (c) => right[c]),
+    apart: Float64Array.from(sorted, (c) => apart[c]),
+  };
+}
+
+/** Constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */
+function fromTheLeft(count: number, left: readonly number[], right: readonly number[]): number[] {
+  const out = group(Int32Array.from(left), count);
+  const waits = new Int32Array(count);
+  for (const block of right) waits[block]++;
+  const ready: number[] = [];
+  for (let block = 0; block < count; block++) if (waits[block] === 0) ready.push(block);
+  const sorted: number[] = [];
+  for (let at = 0; at < ready.length; at++) {
+    for (let j = out.ptr[ready[at]]; j < out.ptr[ready[at] + 1]; j++) {
+      sorted.push(out.items[j]);
+      if (--waits[right[out.items[j]]] === 0) ready.push(right[out.items[j]]);
+    }
+  }
+  return sorted;
+}
+
+/** Springs between blocks: the segments that are not upright. b wants to stand `offset` right of a. */
+interface Pulls {
+  readonly a: Int32Array;
+  readonly b: Int32Array;
+  readonly offset: Float64Array;
+  readonly weight: Float64Array;
+}
+
+function pulls(graph: Graph, layers: Layers, blocks: Blocks): Pulls {
+  const a: number[] = [];
+  const b: number[] = [];
+  const offset: number[] = [];
+  const weight: number[] = [];
+  const pull = (v: number, w: number, between: number, strength: number): void => {
+    if (blocks.of[v] === blocks.of[w]) return;
+    a.push(blocks.of[v]);
+    b.push(blocks.of[w]);
+    offset.push(blocks.offset[v] + between - blocks.offset[w]);
+    weight.push(strength);
+  };
+  for (let s = 0; s < layers.segments; s++) {
+    const v = layers.upper[s];
+    const w = layers.lower[s];
+    const lanes = (v >= layers.firstDummy ? 1 : 0) + (w >= layers.firstDummy ? 1 : 0);
+    pull(v, w, upperOffset(graph, layers, s) - lowerOffset(graph, layers, s), lanes === 0 ? 4 : lanes === 1 ? 1 : 6);
+  }
+  for (let k = 0; k < layers.lane.length; k++) {
+    if (layers.lane[k] >= 0) pull(layers.to[k], layers.lane[k], 0, 1);
+  }
+  return {
+    a: Int32Array.from(a),
+    b: Int32Array.from(b),
+    offset: Float64Array.from(offset),
+    weight: Float64Array.from(weight),
+  };
+}
+
+/** Turns of pulling and pushing apart; fewer where there are very many blocks. */
+const TURNS = 24;
+
+function settle(layers: Layers, blocks: Blocks, apart: Constraints, springs: Pulls): Float64Array {
+  const { count } = blocks;
+  const x = new Float64Array(count);
+  pushRight(x, apart);
+  if (springs.a.length === 0) return x;
+  const turns = layers.count > 20000 ? 8 : TURNS;
+  const wanted = new Float64Array(count);
+  const weight = new Float64Array(count);
+  const toLeft = new Float64Array(count);
+  for (let turn = 0; turn < turns; turn++) {
+    wanted.fill(0);
+    weight.fill(0);
+    for (let i = 0; i < springs.a.length; i++) {
+      const a = springs.a[i];
+      const b = springs.b[i];
+      const w = springs.weight[i];
+      wanted[b] += w * (x[a] + springs.offset[i]);
+      wanted[a] += w * (x[b] - springs.offset[i]);
+      weight[a] += w;
+      weight[b] += w;
+    }
+    for (let i = 0; i < count; i++) {
+      // half the way: two blocks that pull each other would only change places
+      if (weight[i] > 0) x[i] = (x[i] + wanted[i] / weight[i]) / 2;
+      toLeft[i] = x[i];
+    }
+    // pushing everything right and pushing everything left both keep the distances, and so does their mean
+    pushRight(x, apart);
+    pushLeft(toLeft, apart);
+    for (let i = 0; i < count; i++) x[i] = (x[i] + toLeft[i]) / 2;
+  }
+  slide(x, apart, springs, turns >> 1);
+  return x;
+}
+
+function pushRight(x: Float64Array, { left, right, apart }: Constraints): void {
+  for (let c = 0; c < left.length; c++) x[right[c]] = Math.max(x[right[c]], x[left[c]] + apart[c]);
+}
+
+function pushLeft(x: Float64Array, { left, right, apart }: Constraints): void {
+  for (let c = left.length - 1; c >= 0; c--) x[left[c]] = Math.min(x[left[c]], x[right[c]] - apart[c]);
+}
+
+/** Each block in turn goes to the weighted median of where it is pulled, as far as its neighbours leave room. */
+function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: number): void {
+  const count = x.length;
+  const rightOf = group(apart.left, count);
+  const leftOf = group(apart.right, count);
+  const asA = group(springs.a, count);
+  const asB = group(springs.b, count);
+  for (let turn = 0; turn < turns; turn++) {
+    let moved = false;
+    for (let step = 0; step < count; step++) {
+      const i = turn % 2 === 0 ? step : count - 1 - step;
+      const at: { x: number; w: number }[] = [];
+      let total = 0;
+      for (let j = asA.ptr[i]; j < asA.ptr[i + 1]; j++) {
+        const s = asA.items[j];
+        at.push({ x: x[springs.b[s]] - springs.offset[s], w: springs.weight[s] });
+        total += springs.weight[s];
+      }
+      for (let j = asB.ptr[i]; j < asB.ptr[i + 1]; j++) {
+        const s = asB.items[j];
+        at.push({ x: x[springs.a[s]] + springs.offset[s], w: springs.weight[s] });
+        total += springs.weight[s];
+      }
+      if (at.length === 0) continue;
+      let low = Number.NEGATIVE_INFINITY;
+      let high = Number.POSITIVE_INFINITY;
+      for (let j = leftOf.ptr[i]; j < leftOf.ptr[i + 1]; j++) {
+        const c = leftOf.items[j];
+        low = Math.max(low, x[apart.left[c]] + apart.apart[c]);
+      }
+      for (let j = rightOf.ptr[i]; j < rightOf.ptr[i + 1]; j++) {
+        const c = rightOf.items[j];
+        high = Math.min(high, x[apart.right[c]] - apart.apart[c]);
+      }
+      const to = Math.max(low, Math.min(high, median(at, total)));
+      if (Math.abs(to - x[i]) > 0.25) moved = true;
+      x[i] = to;
+    }
+    if (!moved) return;
+  }
+}
+
+/** The middle of all points that have at most half the weight on either side. */
+function median(at: { x: number; w: number }[], total: number): number {
+  at.sort((p, q) => p.x - q.x);
+  let sum = 0;
+  for (let i = 0; i < at.length; i++) {
+    sum += at[i].w;
+    if (sum * 2 > total) return at[i].x;
+    if (sum * 2 === total) return (at[i].x + at[i + 1].x) / 2;
+  }
+  return at[at.length - 1].x;
+}

@@ -1,0 +1,217 @@
+/**
+ * Which row each box stands in: longest path first, then every box moves to where its tensors are shortest. A tensor
+ * costs its length once, however many boxes read it on the way.
+ */
+
+import type { Graph } from "./graph.ts";
+
+export interface Ranking {
+  /** box → row, from 0 without gaps */
+  readonly rank: Int32Array;
+  readonly count: number;
+  /** per sink: 1 where the edge runs against the rows, because it closes a cycle */
+  readonly backward: Uint8Array;
+}
+
+/** More boxes than this in a row wrap into the next. */
+const WIDEST = 40;
+/** A tensor with more readers than this is drawn as stubs; its length does not matter. */
+export const FEW = 8;
+
+export function assignRanks(graph: Graph): Ranking {
+  const backward = findCycles(graph);
+  const order = topologicalOrder(graph, backward);
+  const rank = longestPath(graph, backward, order);
+  tighten(graph, backward, order, rank);
+  return { rank, count: wrap(rank), backward };
+}
+
+/** Source of each sink's edge. */
+export function sinkSources(graph: Graph): Int32Array {
+  const from = new Int32Array(graph.sink.length);
+  for (let e = 0; e < graph.source.length; e++) from.fill(graph.source[e], graph.ptr[e], graph.ptr[e + 1]);
+  return from;
+}
+
+/** For each box the sinks k whose edge it makes (`keys` = source of each sink) or reads (`keys` = sink). */
+export function group(keys: Int32Array, count: number): { ptr: Uint32Array; items: Uint32Array } {
+  const ptr = new Uint32Array(count + 1);
+  for (let k = 0; k < keys.length; k++) if (keys[k] >= 0) ptr[keys[k] + 1]++;
+  for (let i = 0; i < count; i++) ptr[i + 1] += ptr[i];
+  const fill = ptr.slice();
+  const items = new Uint32Array(ptr[count]);
+  for (let k = 0; k < keys.length; k++) if (keys[k] >= 0) items[fill[keys[k]]++] = k;
+  return { ptr, items };
+}
+
+function findCycles(graph: Graph): Uint8Array {
+  const { sink } = graph;
+  const from = sinkSources(graph);
+  const backward = new Uint8Array(sink.length);
+  let sorted = true;
+  for (let k = 0; k < sink.length && sorted; k++) sorted = from[k] < 0 || sink[k] < 0 || from[k] < sink[k];
+  if (sorted) return backward; // boxes come in file order, and almost every file is sorted
+  const n = graph.width.length;
+  const out = group(from, n);
+  const state = new Uint8Array(n); // 0 new, 1 on the path, 2 done
+  const next = out.ptr.slice(0, n);
+  const path: number[] = [];
+  for (let start = 0; start < n; start++) {
+    if (state[start] !== 0) continue;
+    state[start] = 1;
+    path.push(start);
+    while (path.length > 0) {
+      const at = path[path.length - 1];
+      if (next[at] === out.ptr[at + 1]) {
+        state[at] = 2;
+        path.pop();
+        continue;
+      }
+      const k = out.items[next[at]++];
+      const to = sink[k];
+      if (to < 0) continue;
+      if (state[to] === 1) backward[k] = 1;
+      else if (state[to] === 0) {
+        state[to] = 1;
+        path.push(to);
+      }
+    }
+  }
+  return backward;
+}
+
+function topologicalOrder(graph: Graph, backward: Uint8Array): Int32Array {
+  const n = graph.width.length;
+  const from = sinkSources(graph);
+  const out = group(from, n);
+  const into = group(graph.sink, n);
+  const waits = new Int32Array(n);
+  for (let k = 0; k < graph.sink.length; k++) {
+    if (from[k] >= 0 && graph.sink[k] >= 0) waits[backward[k] ? from[k] : graph.sink[k]]++;
+  }
+  const order = new Int32Array(n);
+  let filled = 0;
+  for (let i = 0; i < n; i++) if (waits[i] === 0) order[filled++] = i;
+  for (let at = 0; at < filled; at++) {
+    const box = order[at];
+    for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
+      const k = out.items[j];
+      if (!backward[k] && graph.sink[k] >= 0 && --waits[graph.sink[k]] === 0) order[filled++] = graph.sink[k];
+    }
+    for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
+      const k = into.items[j];
+      if (backward[k] && --waits[from[k]] === 0) order[filled++] = from[k];
+    }
+  }
+  return order;
+}
+
+function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array): Int32Array {
+  const n = graph.width.length;
+  const from = sinkSources(graph);
+  const out = group(from, n);
+  const into = group(graph.sink, n);
+  const rank = new Int32Array(n);
+  for (const box of order) {
+    const below = rank[box] + 1;
+    for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
+      const k = out.items[j];
+      const to = graph.sink[k];
+      if (!backward[k] && to >= 0 && rank[to] < below) rank[to] = below;
+    }
+    for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
+      const k = into.items[j];
+      if (backward[k] && from[k] >= 0 && rank[from[k]] < below) rank[from[k]] = below;
+    }
+  }
+  return rank;
+}
+
+/** Moves boxes down where that shortens more tensors than it lengthens, and whole chains that hang from nothing. */
+function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: Int32Array): void {
+  const n = graph.width.length;
+  const { source, sink, ptr } = graph;
+  const from = sinkSources(graph);
+  const out = group(from, n);
+  const into = group(sink, n);
+  const edgeOf = new Int32Array(sink.length);
+  const lowest = new Int32Array(source.length); // the row that a tensor reaches
+  const reach = (e: number): void => {
+    lowest[e] = -1;
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      if (backward[k]) continue;
+      lowest[e] = Math.max(lowest[e], sink[k] < 0 ? Number.MAX_SAFE_INTEGER : rank[sink[k]]);
+    }
+  };
+  for (let e = 0; e < source.length; e++) {
+    edgeOf.fill(e, ptr[e], ptr[e + 1]);
+    reach(e);
+  }
+  const made = group(source, n);
+  const hangs = new Uint8Array(n);
+  for (const box of order) {
+    hangs[box] = 1;
+    for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
+      const k = into.items[j];
+      const e = edgeOf[k];
+      if (from[k] < 0 || backward[k] || !hangs[from[k]] || ptr[e + 1] - ptr[e] > 1) hangs[box] = 0;
+    }
+    if (made.ptr[box + 1] - made.ptr[box] > 1) hangs[box] = 0;
+  }
+  for (let pass = 0; pass < 4; pass++) {
+    let moved = false;
+    for (let at = n - 1; at >= 0; at--) {
+      const box = order[at];
+      let low = 0;
+      let high = Number.MAX_SAFE_INTEGER;
+      let shorter = 0;
+      let longer = 0;
+      for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
+        const k = out.items[j];
+        if (sink[k] < 0) continue;
+        if (backward[k]) low = Math.max(low, rank[sink[k]] + 1);
+        else high = Math.min(high, rank[sink[k]] - 1);
+      }
+      if (high === Number.MAX_SAFE_INTEGER) continue;
+      for (let j = made.ptr[box]; j < made.ptr[box + 1]; j++) {
+        if (lowest[made.items[j]] >= 0) shorter++;
+      }
+      for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
+        const k = into.items[j];
+        if (backward[k]) high = Math.min(high, rank[from[k]] - 1);
+        else {
+          if (from[k] >= 0) low = Math.max(low, rank[from[k]] + 1);
+          const e = edgeOf[k];
+          if (lowest[e] <= rank[box] && ptr[e + 1] - ptr[e] <= FEW) longer++;
+        }
+      }
+      const gain = shorter - longer;
+      const to = gain > 0 || (gain === 0 && hangs[box]) ? high : gain < 0 ? low : rank[box];
+      if (to === rank[box] || to < low || to > high) continue;
+      rank[box] = to;
+      moved = true;
+      for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
+        const e = edgeOf[into.items[j]];
+        if (ptr[e + 1] - ptr[e] <= FEW) reach(e);
+      }
+    }
+    if (!moved) return;
+  }
+}
+
+/** Closes empty rows and wraps rows that are too wide; returns how many there are. */
+function wrap(rank: Int32Array): number {
+  let highest = 0;
+  for (const r of rank) highest = Math.max(highest, r + 1);
+  const size = new Int32Array(highest);
+  for (const r of rank) size[r]++;
+  const start = new Int32Array(highest + 1);
+  for (let r = 0; r < highest; r++) start[r + 1] = start[r] + Math.ceil(size[r] / WIDEST);
+  const filled = new Int32Array(highest);
+  for (let box = 0; box < rank.length; box++) {
+    const r = rank[box];
+    const rows = start[r + 1] - start[r];
+    rank[box] = start[r] + Math.floor((filled[r]++ * rows) / size[r]);
+  }
+  return start[highest];
+}

@@ -1,0 +1,173 @@
+/** Lays out every open scope, from the innermost out: an open group becomes one box of its parent, with fixed ports. */
+
+import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
+import type { Columns } from "../model/columns.ts";
+import type { Cache } from "./cache.ts";
+import { elide, type Measure, TEXT, typeText } from "./labels.ts";
+import { BOX, type Direction } from "./scene.ts";
+import { BORDER, type Scope } from "./scope.ts";
+
+/** Padding of an open group around what is in it; `title` is the height of its title strip. */
+const PAD = { side: 14, title: 34, end: 14, beforePorts: 16, afterPorts: 2 } as const;
+/** Widest text on an edge and at a stub. */
+const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
+/** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
+const FEW = 8;
+
+/** What one scope looks like, from the left end of its upper border, before its title and padding. */
+export interface Arrangement {
+  readonly scope: Scope;
+  readonly layout: Layout;
+  /** size of each item as drawn (not turned) */
+  readonly w: Float64Array;
+  readonly h: Float64Array;
+}
+
+/** Layouts of the open groups that show, from the innermost out. */
+export function arrangeAll(
+  columns: Columns,
+  open: ReadonlySet<number>,
+  cache: Cache,
+  direction: Direction,
+  measure: Measure,
+): Map<number, Arrangement> {
+  const visible: number[] = [0];
+  const shows = new Uint8Array(columns.groupCount);
+  shows[0] = 1;
+  for (let group = 1; group < columns.groupCount; group++) {
+    if (!open.has(group) || !shows[columns.groupParent[group]]) continue;
+    shows[group] = 1;
+    visible.push(group);
+  }
+  visible.sort((a, b) => columns.groupDepth[b] - columns.groupDepth[a] || a - b);
+  const arrangements = new Map<number, Arrangement>();
+  for (const group of visible)
+    arrangements.set(group, arrange(columns, group, arrangements, cache, direction, measure));
+  return arrangements;
+}
+
+function arrange(
+  columns: Columns,
+  group: number,
+  inner: ReadonlyMap<number, Arrangement>,
+  cache: Cache,
+  direction: Direction,
+  measure: Measure,
+): Arrangement {
+  const scope = cache.scope(group);
+  const count = scope.kind.length;
+  const w = new Float64Array(count);
+  const h = new Float64Array(count);
+  const ports = new Uint8Array(count);
+  const outOffset = new Float64Array(scope.value.length);
+  const inOffset = new Float64Array(scope.sink.length);
+  const openItems: (ReadonlyMap<number, number> | undefined)[] = [];
+  for (let item = 0; item < count; item++) {
+    const child = scope.kind[item] === BOX.GROUP ? inner.get(scope.id[item]) : undefined;
+    ports[item] = scope.kind[item] === BOX.GROUP ? PORTS.FREE : PORTS.ORDERED;
+    if (child === undefined) {
+      const size = cache.size(scope.kind[item], scope.id[item]);
+      w[item] = size.w;
+      h[item] = size.h;
+      continue;
+    }
+    const frame = framed(child, cache, direction);
+    w[item] = frame.w;
+    h[item] = frame.h;
+    ports[item] = PORTS.FIXED;
+    openItems[item] = borderPorts(child, direction === "down" ? frame.x : frame.y);
+  }
+  for (let e = 0; e < scope.value.length; e++) {
+    const from = scope.source[e];
+    if (from >= 0) outOffset[e] = openItems[from]?.get(-1 - scope.value[e]) ?? 0;
+    for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
+      if (scope.sink[k] >= 0) inOffset[k] = openItems[scope.sink[k]]?.get(scope.value[e]) ?? 0;
+    }
+  }
+  const down = direction === "down";
+  const text = labelRoom(columns, scope, cache, measure);
+  const graph: Graph = {
+    width: down ? w : h,
+    height: down ? h : w,
+    ports,
+    source: scope.source,
+    ptr: scope.ptr,
+    sink: scope.sink,
+    outSlot: scope.outSlot,
+    inSlot: scope.inSlot,
+    outOffset,
+    inOffset,
+    labelWidth: down ? text.label : text.label.map(thin),
+    labelLength: down ? text.label.map(thin) : text.label,
+    nameWidth: down ? text.name : text.name.map(thin),
+    nameLength: down ? text.name.map(thin) : text.name,
+  };
+  return { scope, layout: cache.layout(graph), w, h };
+}
+
+function thin(width: number): number {
+  return width > 0 ? EDGE_TEXT.height : 0;
+}
+
+/** Place of each tensor's port on the borders of an open group: inputs by value, outputs by −1 − value. */
+function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number, number> {
+  const places = new Map<number, number>();
+  for (let e = 0; e < scope.value.length; e++) {
+    if (scope.source[e] === BORDER) places.set(scope.value[e], shift + layout.outX[e]);
+    for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
+      if (scope.sink[k] === BORDER) places.set(-1 - scope.value[e], shift + layout.inX[k]);
+    }
+  }
+  return places;
+}
+
+/** Size of an open group, and where the origin of its layout stands in it. */
+export function framed(
+  { scope, layout }: Arrangement,
+  cache: Cache,
+  direction: Direction,
+): { w: number; h: number; x: number; y: number } {
+  const title = cache.size(BOX.OPEN, scope.group);
+  const entered = scope.source.includes(BORDER);
+  const left = scope.sink.includes(BORDER);
+  if (direction === "down") {
+    const w = Math.ceil(Math.max(layout.width + 2 * PAD.side, title.w) / 2) * 2;
+    const y = entered ? PAD.beforePorts : PAD.title;
+    const h = Math.ceil(y + layout.height + (left ? PAD.afterPorts : PAD.end));
+    return { w, h, x: Math.floor((w - layout.width) / 2), y };
+  }
+  const x = entered ? PAD.afterPorts : PAD.side;
+  const w = Math.ceil(Math.max(x + layout.height + (left ? PAD.afterPorts : PAD.end), title.w));
+  return { w, h: Math.ceil((PAD.title + layout.width + PAD.end) / 2) * 2, x, y: PAD.title };
+}
+
+/** Widths of the texts on hyperedges (0: none) and of their names at stubs. */
+function labelRoom(
+  columns: Columns,
+  scope: Scope,
+  cache: Cache,
+  measure: Measure,
+): { label: Float64Array; name: Float64Array } {
+  const label = new Float64Array(scope.value.length);
+  const name = new Float64Array(scope.value.length);
+  for (let e = 0; e < scope.value.length; e++) {
+    const readers = scope.ptr[e + 1] - scope.ptr[e];
+    if (readers > FEW || scope.source[e] < BORDER) {
+      name[e] = cache.textWidth(nameText(columns, scope.value[e], measure));
+      if (scope.source[e] !== BORDER) label[e] = name[e];
+      continue;
+    }
+    // what only passes a border, or came through one, is labelled on the other side of it
+    const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
+    if (inside) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure));
+  }
+  return { label, name };
+}
+
+export function edgeText(columns: Columns, value: number, measure: Measure): string {
+  return elide(typeText(columns, value), EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+}
+
+export function nameText(columns: Columns, value: number, measure: Measure): string {
+  return elide(columns.valueNameOf(value), EDGE_TEXT.name, TEXT.edge, false, measure, "middle");
+}

@@ -1,0 +1,299 @@
+/** Puts the layouts of the open scopes together into one scene, from the root in. */
+
+import { STUB } from "../layout/graph.ts";
+import type { Columns, Target } from "../model/columns.ts";
+import { type Arrangement, edgeText, framed, nameText } from "./arrange.ts";
+import type { Cache } from "./cache.ts";
+import { fitLabel, type Label, type Measure } from "./labels.ts";
+import { BOX, type Boxes, type Direction, type Edges, type Rect, type Scene } from "./scene.ts";
+import { BORDER } from "./scope.ts";
+
+/** What an edge's label says. */
+const SAYS = { NOTHING: 0, TYPE: 1, NAME: 2 } as const;
+
+export function assemble(
+  columns: Columns,
+  arrangements: ReadonlyMap<number, Arrangement>,
+  cache: Cache,
+  measure: Measure,
+  direction: Direction,
+): Scene {
+  const sizes = count(arrangements);
+  const boxes = newBoxes(sizes.boxes);
+  const edges = newEdges(sizes.edges, sizes.points);
+  const says = new Uint8Array(sizes.edges);
+  const down = direction === "down";
+  let nextBox = 0;
+  let nextEdge = 0;
+  let nextPoint = 0;
+
+  /** Open scopes still to be put in: the box around each (−1 the root) and where its layout's origin stands. */
+  const queue: { group: number; box: number; x: number; y: number }[] = [{ group: 0, box: -1, x: 0, y: 0 }];
+  for (let at = 0; at < queue.length; at++) {
+    const { group, box: outer, x: ox, y: oy } = queue[at];
+    const { scope, layout, w, h } = arrangements.get(group) as Arrangement;
+    const first = nextBox;
+    const depth = outer < 0 ? 0 : Math.min(255, boxes.depth[outer] + 1);
+    for (let item = 0; item < scope.kind.length; item++) {
+      const box = nextBox++;
+      const inner = scope.kind[item] === BOX.GROUP ? arrangements.get(scope.id[item]) : undefined;
+      boxes.kind[box] = inner === undefined ? scope.kind[item] : BOX.OPEN;
+      boxes.id[box] = scope.id[item];
+      boxes.parent[box] = outer;
+      boxes.depth[box] = depth;
+      boxes.x[box] = ox + (down ? layout.x[item] : layout.y[item]);
+      boxes.y[box] = oy + (down ? layout.y[item] : layout.x[item]);
+      boxes.w[box] = w[item];
+      boxes.h[box] = h[item];
+      if (inner === undefined) continue;
+      const frame = framed(inner, cache, direction);
+      queue.push({ group: scope.id[item], box, x: boxes.x[box] + frame.x, y: boxes.y[box] + frame.y });
+    }
+
+    /** across and along the flow → world */
+    const put = (across: number, along: number): void => {
+      edges.points[nextPoint++] = down ? ox + across : ox + along;
+      edges.points[nextPoint++] = down ? oy + along : oy + across;
+    };
+    const start = outer < 0 ? 0 : down ? boxes.y[outer] - oy : boxes.x[outer] - ox;
+    const end = outer < 0 ? 0 : start + (down ? boxes.h[outer] : boxes.w[outer]);
+    const boxOfItem = (item: number): number => (item >= 0 ? first + item : item === BORDER ? outer : -1);
+    const label = (e: number, across: number, along: number, what: number): void => {
+      says[nextEdge] = what;
+      const width = down ? 0 : cache.textWidth(text(columns, scope.value[e], what, measure));
+      edges.labelX[nextEdge] = down ? ox + across : ox + along - width / 2;
+      edges.labelY[nextEdge] = down ? oy + along : oy + across + 6;
+    };
+
+    for (let e = 0; e < scope.value.length; e++) {
+      const many = layout.tail[e] === 1 && scope.ptr[e + 1] > scope.ptr[e];
+      let labelled = Number.isNaN(layout.labelX[e]);
+      const begin = (to: number, stub: number, captured: number): void => {
+        edges.value[nextEdge] = scope.value[e];
+        edges.fromBox[nextEdge] = boxOfItem(scope.source[e]);
+        edges.toBox[nextEdge] = to;
+        edges.scope[nextEdge] = outer;
+        edges.captured[nextEdge] = captured;
+        edges.stub[nextEdge] = stub;
+      };
+      const finish = (stub: number): void => {
+        if (!labelled && stub === 0) {
+          labelled = true;
+          label(e, layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
+        }
+        edges.ptr[++nextEdge] = nextPoint / 2;
+      };
+      if (layout.tail[e] === 1) {
+        const source = scope.source[e];
+        const along = source < 0 ? start : layout.y[source] + (down ? h[source] : w[source]);
+        begin(-1, 1, 0);
+        put(layout.outX[e], along);
+        put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
+        finish(0);
+      }
+      for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
+        const from = layout.linePtr[k];
+        const to = layout.linePtr[k + 1];
+        if (from === to) continue;
+        begin(boxOfItem(scope.sink[k]), layout.stub[k], scope.captured[k]);
+        for (let p = from; p < to; p++) {
+          // where a line passes the border of its scope it begins (ends) on the border of the box
+          const along =
+            p === from && scope.source[e] === BORDER && layout.stub[k] === 0
+              ? start
+              : p === to - 1 && scope.sink[k] === BORDER
+                ? end
+                : layout.line[2 * p + 1];
+          put(layout.line[2 * p], along);
+        }
+        if (layout.stub[k] === 1) {
+          const length = down ? 12 : cache.textWidth(text(columns, scope.value[e], SAYS.NAME, measure));
+          label(e, layout.inX[k] + STUB.beside, layout.line[2 * to - 1] - STUB.above - length / 2, SAYS.NAME);
+        }
+        finish(layout.stub[k]);
+      }
+    }
+  }
+  return new Assembled(columns, boxes, edges, says, bounds(boxes, edges), direction, measure);
+}
+
+function count(arrangements: ReadonlyMap<number, Arrangement>): { boxes: number; edges: number; points: number } {
+  let boxes = 0;
+  let edges = 0;
+  let points = 0;
+  for (const { scope, layout } of arrangements.values()) {
+    boxes += scope.kind.length;
+    points += layout.line.length;
+    for (let k = 0; k < scope.sink.length; k++) if (layout.linePtr[k] < layout.linePtr[k + 1]) edges++;
+    for (const tail of layout.tail) {
+      edges += tail;
+      points += 4 * tail;
+    }
+  }
+  return { boxes, edges, points };
+}
+
+function newBoxes(count: number): Boxes {
+  return {
+    count,
+    kind: new Uint8Array(count),
+    id: new Int32Array(count),
+    parent: new Int32Array(count),
+    depth: new Uint8Array(count),
+    x: new Float32Array(count),
+    y: new Float32Array(count),
+    w: new Float32Array(count),
+    h: new Float32Array(count),
+  };
+}
+
+function newEdges(count: number, points: number): Edges {
+  return {
+    count,
+    value: new Int32Array(count),
+    fromBox: new Int32Array(count),
+    toBox: new Int32Array(count),
+    scope: new Int32Array(count),
+    ptr: new Uint32Array(count + 1),
+    points: new Float32Array(points),
+    captured: new Uint8Array(count),
+    labelX: new Float32Array(count).fill(Number.NaN),
+    labelY: new Float32Array(count).fill(Number.NaN),
+    stub: new Uint8Array(count),
+  };
+}
+
+function bounds(boxes: Boxes, edges: Edges): Rect {
+  let x0 = Number.POSITIVE_INFINITY;
+  let y0 = Number.POSITIVE_INFINITY;
+  let x1 = Number.NEGATIVE_INFINITY;
+  let y1 = Number.NEGATIVE_INFINITY;
+  for (let box = 0; box < boxes.count; box++) {
+    x0 = Math.min(x0, boxes.x[box]);
+    y0 = Math.min(y0, boxes.y[box]);
+    x1 = Math.max(x1, boxes.x[box] + boxes.w[box]);
+    y1 = Math.max(y1, boxes.y[box] + boxes.h[box]);
+  }
+  for (let p = 0; p < edges.points.length; p += 2) {
+    x0 = Math.min(x0, edges.points[p]);
+    y0 = Math.min(y0, edges.points[p + 1]);
+    x1 = Math.max(x1, edges.points[p]);
+    y1 = Math.max(y1, edges.points[p + 1]);
+  }
+  return x1 < x0 ? { x: 0, y: 0, w: 0, h: 0 } : { x: x0, y: y0, w: x1 - x0, h: y1 - y0 };
+}
+
+function text(columns: Columns, value: number, what: number, measure: Measure): string {
+  if (what === SAYS.NOTHING) return "";
+  return what === SAYS.NAME ? nameText(columns, value, measure) : edgeText(columns, value, measure);
+}
+
+class Assembled implements Scene {
+  readonly boxes: Boxes;
+  readonly edges: Edges;
+  readonly bounds: Rect;
+  readonly direction: Direction;
+  readonly #columns: Columns;
+  readonly #measure: Measure;
+  readonly #says: Uint8Array;
+  /** node, group → its box, −1 if it has none */
+  readonly #ofNode: Int32Array;
+  readonly #ofGroup: Int32Array;
+  readonly #ofPill = new Map<number, number>();
+  #edgesByValue: { ptr: Uint32Array; items: Uint32Array } | undefined;
+
+  constructor(
+    columns: Columns,
+    boxes: Boxes,
+    edges: Edges,
+    says: Uint8Array,
+    around: Rect,
+    direction: Direction,
+    measure: Measure,
+  ) {
+    this.#columns = columns;
+    this.boxes = boxes;
+    this.edges = edges;
+    this.#says = says;
+    this.bounds = around;
+    this.direction = direction;
+    this.#measure = measure;
+    this.#ofNode = new Int32Array(columns.nodeCount).fill(-1);
+    this.#ofGroup = new Int32Array(columns.groupCount).fill(-1);
+    for (let box = 0; box < boxes.count; box++) {
+      const id = boxes.id[box];
+      const kind = boxes.kind[box];
+      if (kind === BOX.NODE) this.#ofNode[id] = box;
+      else if (kind === BOX.INPUT) this.#ofPill.set(id, box);
+      else if (kind === BOX.OUTPUT) this.#ofPill.set(-1 - id, box);
+      else this.#ofGroup[id] = box;
+    }
+  }
+
+  boxOf(kind: Target["kind"], id: number): number {
+    const columns = this.#columns;
+    if (kind === "group") {
+      for (let group = id; group >= 0; group = columns.groupParent[group]) {
+        if (this.#ofGroup[group] >= 0) return this.#ofGroup[group];
+      }
+      return -1;
+    }
+    if (kind === "node") {
+      if (this.#ofNode[id] >= 0) return this.#ofNode[id];
+      if (columns.nodeBody[id] >= 0) return this.boxOf("group", columns.nodeBody[id]);
+      // a folded node shows in what reads it
+      const [made] = columns.outputsOf(id);
+      if (columns.isFolded(id) && made !== undefined && made >= 0) return this.#readerOf(made);
+      return this.boxOf("group", columns.nodeGroup[id]);
+    }
+    const pill = this.#ofPill.get(id);
+    if (pill !== undefined) return pill;
+    const producer = columns.producer[id];
+    if (producer >= 0 && !columns.isFolded(producer)) return this.boxOf("node", producer);
+    return this.#readerOf(id);
+  }
+
+  #readerOf(value: number): number {
+    for (const node of this.#columns.consumersOf(value)) {
+      if (!this.#columns.isFolded(node)) return this.boxOf("node", node);
+    }
+    return this.#ofPill.get(-1 - value) ?? -1;
+  }
+
+  edgesOf(value: number): Uint32Array {
+    this.#edgesByValue ??= this.#byValue();
+    const { ptr, items } = this.#edgesByValue;
+    return items.subarray(ptr[value], ptr[value + 1]);
+  }
+
+  #byValue(): { ptr: Uint32Array; items: Uint32Array } {
+    const { value, count: edges } = this.edges;
+    const ptr = new Uint32Array(this.#columns.valueCount + 1);
+    for (let e = 0; e < edges; e++) ptr[value[e] + 1]++;
+    for (let v = 0; v < this.#columns.valueCount; v++) ptr[v + 1] += ptr[v];
+    const fill = ptr.slice();
+    const items = new Uint32Array(edges);
+    for (let e = 0; e < edges; e++) items[fill[value[e]]++] = e;
+    return { ptr, items };
+  }
+
+  boxesOfValue(value: number): { readonly producer: number; readonly consumers: readonly number[] } {
+    const columns = this.#columns;
+    const made = columns.producer[value];
+    const producer = made >= 0 ? this.boxOf("node", made) : (this.#ofPill.get(value) ?? -1);
+    const consumers = new Set<number>();
+    for (const node of columns.consumersOf(value)) if (!columns.isFolded(node)) consumers.add(this.boxOf("node", node));
+    const output = this.#ofPill.get(-1 - value);
+    if (output !== undefined) consumers.add(output);
+    consumers.delete(-1);
+    return { producer, consumers: [...consumers] };
+  }
+
+  label(box: number): Label {
+    return fitLabel(this.#columns, this.boxes.kind[box], this.boxes.id[box], this.#measure).label;
+  }
+
+  edgeLabel(edge: number): string {
+    return text(this.#columns, this.edges.value[edge], this.#says[edge], this.#measure);
+  }
+}

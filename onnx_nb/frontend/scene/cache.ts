@@ -1,0 +1,98 @@
+/** What stays the same from one scene of a model to the next. */
+
+import type { Graph, Layout } from "../layout/graph.ts";
+import { layered } from "../layout/layered.ts";
+import type { Columns } from "../model/columns.ts";
+import { fitLabel, type Measure, TEXT } from "./labels.ts";
+import { BOX } from "./scene.ts";
+import { type Scope, Scopes } from "./scope.ts";
+
+/** Keeps what does not change between two scenes of one model: scopes, sizes of boxes, layouts by their signature. */
+export class Cache {
+  #columns: Columns | undefined;
+  #measure: Measure | undefined;
+  #scopes: Scopes | undefined;
+  #nodeSize = new Float32Array(0);
+  readonly #layouts = new Map<number, { signature: Float64Array; layout: Layout }[]>();
+  readonly #texts = new Map<string, number>();
+
+  /** Forgets everything if the model or the font is another one. */
+  use(columns: Columns, measure: Measure): void {
+    if (this.#columns === columns && this.#measure === measure) return;
+    this.#columns = columns;
+    this.#measure = measure;
+    this.#scopes = new Scopes(columns);
+    this.#nodeSize = new Float32Array(2 * columns.nodeCount);
+    this.#layouts.clear();
+    this.#texts.clear();
+  }
+
+  scope(group: number): Scope {
+    return (this.#scopes as Scopes).of(group);
+  }
+
+  size(kind: number, id: number): { w: number; h: number } {
+    const columns = this.#columns as Columns;
+    const measure = this.#measure as Measure;
+    if (kind !== BOX.NODE) return even(fitLabel(columns, kind, id, measure));
+    if (this.#nodeSize[2 * id] === 0) {
+      const { w, h } = even(fitLabel(columns, kind, id, measure));
+      this.#nodeSize[2 * id] = w;
+      this.#nodeSize[2 * id + 1] = h;
+    }
+    return { w: this.#nodeSize[2 * id], h: this.#nodeSize[2 * id + 1] };
+  }
+
+  textWidth(text: string): number {
+    let width = this.#texts.get(text);
+    if (width === undefined) {
+      width = Math.ceil((this.#measure as Measure)(text, TEXT.edge, false));
+      this.#texts.set(text, width);
+    }
+    return width;
+  }
+
+  layout(graph: Graph): Layout {
+    const signature = sign(graph);
+    const key = hash(signature);
+    const bucket = this.#layouts.get(key) ?? [];
+    for (const known of bucket) if (equal(known.signature, signature)) return known.layout;
+    const layout = layered(graph);
+    this.#layouts.set(key, [...bucket, { signature, layout }]);
+    return layout;
+  }
+}
+
+/** Even sizes have their middle on a whole pixel. */
+function even({ w, h }: { w: number; h: number }): { w: number; h: number } {
+  return { w: Math.ceil(w / 2) * 2, h: Math.ceil(h) };
+}
+
+/** Everything the layout depends on, as numbers. */
+function sign(graph: Graph): Float64Array {
+  const columns = Object.values(graph) as ArrayLike<number>[];
+  let length = columns.length;
+  for (const column of columns) length += column.length;
+  const signature = new Float64Array(length);
+  let at = 0;
+  for (const column of columns) {
+    signature[at++] = column.length;
+    signature.set(column, at);
+    at += column.length;
+  }
+  return signature;
+}
+
+/** FNV-1a over the bits of the numbers. */
+function hash(signature: Float64Array): number {
+  const words = new Uint32Array(signature.buffer);
+  let sum = 0x811c9dc5;
+  for (const word of words) sum = Math.imul(sum ^ word, 0x01000193);
+  return sum;
+}
+
+function equal(a: Float64Array, b: Float64Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}

@@ -1,0 +1,282 @@
+/**
+ * One scope as a graph of its own: its items (child groups and nodes, at the root also inputs and outputs) and one
+ * hyperedge a tensor, with the borders of the scope where a tensor enters or leaves. It does not depend on what is open.
+ */
+
+import { type Columns, GROUP, VALUE } from "../model/columns.ts";
+import { BOX } from "./scene.ts";
+
+/** Ends of a hyperedge that are no item. */
+export const BORDER = -1;
+export const NOBODY = -2;
+
+/** More items than any scope has: makes one number of a hyperedge and an item. */
+const ITEMS = 2 ** 24;
+
+export interface Scope {
+  readonly group: number;
+  /** items in file order: BOX.NODE, BOX.GROUP, BOX.INPUT or BOX.OUTPUT and the id of the node, group or value */
+  readonly kind: Uint8Array;
+  readonly id: Int32Array;
+  /** hyperedge → its tensor */
+  readonly value: Int32Array;
+  /** hyperedge → item that makes the tensor, BORDER (it comes from outside) or NOBODY */
+  readonly source: Int32Array;
+  /** sinks of hyperedge e are ptr[e] … ptr[e+1] − 1: items that read it, once each, or BORDER (it is read outside) */
+  readonly ptr: Uint32Array;
+  readonly sink: Int32Array;
+  /** 1: every reader in that item is a body that captures the tensor from outside of itself */
+  readonly captured: Uint8Array;
+  /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
+  readonly outSlot: Int32Array;
+  readonly inSlot: Int32Array;
+}
+
+/** Builds scopes of one model; holds scratch memory between calls. */
+export class Scopes {
+  readonly #columns: Columns;
+  readonly #known = new Map<number, Scope>();
+  /** group → nearest enclosing branch of a body (itself included), −1 in the main graph */
+  readonly #branch: Int32Array;
+  /** node → item of the scope at hand, where #stamp says so */
+  readonly #item: Int32Array;
+  readonly #stamp: Uint32Array;
+  readonly #edge: Int32Array;
+  readonly #edgeStamp: Uint32Array;
+  #now = 0;
+
+  constructor(columns: Columns) {
+    this.#columns = columns;
+    this.#branch = new Int32Array(columns.groupCount).fill(-1);
+    for (let group = 1; group < columns.groupCount; group++) {
+      this.#branch[group] =
+        columns.groupKind[group] === GROUP.BRANCH ? group : this.#branch[columns.groupParent[group]];
+    }
+    this.#item = new Int32Array(columns.nodeCount);
+    this.#stamp = new Uint32Array(columns.nodeCount);
+    this.#edge = new Int32Array(columns.valueCount);
+    this.#edgeStamp = new Uint32Array(columns.valueCount);
+  }
+
+  of(group: number): Scope {
+    let scope = this.#known.get(group);
+    if (scope === undefined) {
+      scope = this.#build(group);
+      this.#known.set(group, scope);
+    }
+    return scope;
+  }
+
+  #build(group: number): Scope {
+    const { nodes, kind, id } = this.#items(group);
+    return this.#edges(group, nodes, kind, id);
+  }
+
+  /** Numbers the items in file order and notes the item of every node inside. */
+  #items(group: number): { nodes: Int32Array; kind: number[]; id: number[] } {
+    const columns = this.#columns;
+    const stamp = ++this.#now;
+    const found: { kind: number; id: number; first: number }[] = [];
+    const nodes: number[] = [];
+    const itemOf: number[] = [];
+    const visit = (node: number, item: number): void => {
+      nodes.push(node);
+      itemOf.push(item);
+      this.#stamp[node] = stamp;
+    };
+    const bodyItem = new Map<number, number>();
+    for (const child of columns.childrenOf(group)) {
+      const item = found.length;
+      const before = nodes.length;
+      const stack = [child];
+      for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
+        for (const node of columns.membersOf(at)) if (!columns.isFolded(node)) visit(node, item);
+        for (const inner of columns.childrenOf(at)) stack.push(inner);
+      }
+      const owner = columns.groupKind[child] === GROUP.BODY ? columns.groupNode[child] : -1;
+      if (owner >= 0) bodyItem.set(owner, item);
+      let first = owner >= 0 ? owner : Number.POSITIVE_INFINITY;
+      if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
+      found.push({ kind: BOX.GROUP, id: child, first });
+    }
+    for (const node of columns.membersOf(group)) {
+      if (columns.isFolded(node)) continue;
+      const body = bodyItem.get(node);
+      if (body !== undefined) visit(node, body);
+      else if (node === columns.groupNode[group]) this.#stamp[node] = 0;
+      else {
+        visit(node, found.length);
+        found.push({ kind: BOX.NODE, id: node, first: node });
+      }
+    }
+    const order = found.map((_, index) => index).sort((a, b) => found[a].first - found[b].first || a - b);
+    const rank = new Int32Array(found.length);
+    order.forEach((item, position) => {
+      rank[item] = position;
+    });
+    for (let k = 0; k < nodes.length; k++) this.#item[nodes[k]] = rank[itemOf[k]];
+    const kind = order.map((item) => found[item].kind);
+    const id = order.map((item) => found[item].id);
+    return { nodes: Int32Array.from(nodes).sort(), kind, id };
+  }
+
+  #edges(group: number, nodes: Int32Array, kind: number[], id: number[]): Scope {
+    const columns = this.#columns;
+    const stamp = this.#now;
+    const value: number[] = [];
+    const source: number[] = [];
+    const sinks: number[][] = [];
+    const captured: number[][] = [];
+    const placeOf = new Map<number, number>(); // (hyperedge, item) → place among its sinks
+    const edgeOf = (tensor: number, from: number): number => {
+      if (this.#edgeStamp[tensor] === stamp) return this.#edge[tensor];
+      this.#edgeStamp[tensor] = stamp;
+      this.#edge[tensor] = value.length;
+      value.push(tensor);
+      source.push(from);
+      sinks.push([]);
+      captured.push([]);
+      return value.length - 1;
+    };
+    const connect = (edge: number, item: number, captures: number): void => {
+      const key = edge * ITEMS + item;
+      const at = placeOf.get(key);
+      if (at !== undefined) captured[edge][at] &= captures;
+      else {
+        placeOf.set(key, sinks[edge].length);
+        sinks[edge].push(item);
+        captured[edge].push(captures);
+      }
+    };
+    const root = group === 0;
+    if (root) {
+      for (const tensor of columns.graphInputs) {
+        if (this.#edgeStamp[tensor] === stamp) continue; // listed twice: a fault, drawn once
+        edgeOf(tensor, kind.length);
+        kind.push(BOX.INPUT);
+        id.push(tensor);
+      }
+    }
+    const sourceOf = (tensor: number): number => {
+      const producer = columns.producer[tensor];
+      if (producer >= 0) return this.#stamp[producer] === stamp ? this.#item[producer] : BORDER;
+      switch (columns.valueKind[tensor]) {
+        case VALUE.DANGLING:
+          return NOBODY;
+        case VALUE.BODY_INPUT:
+          return this.#ownsBodyInput(group, tensor) ? this.#pill(tensor, kind, id) : BORDER;
+        default:
+          return root ? NOBODY : BORDER;
+      }
+    };
+
+    for (const node of nodes) {
+      const item = this.#item[node];
+      const branch = this.#branch[columns.nodeGroup[node]];
+      for (let k = columns.inPtr[node]; k < columns.inPtr[node + 1]; k++) {
+        const tensor = columns.inValue[k];
+        if (tensor < 0 || columns.isConstant(tensor)) continue;
+        const producer = columns.producer[tensor];
+        if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside of it
+        const edge = this.#edgeStamp[tensor] === stamp ? this.#edge[tensor] : edgeOf(tensor, sourceOf(tensor));
+        connect(edge, item, branch >= 0 && this.#captures(branch, tensor) ? 1 : 0);
+      }
+      for (let k = columns.outPtr[node]; k < columns.outPtr[node + 1]; k++) {
+        const tensor = columns.outValue[k];
+        if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
+        const readers = columns.consumersOf(tensor);
+        let leaves = !root && columns.isGraphOutput(tensor) && this.#passes(group, branch);
+        for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
+        if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
+        else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
+      }
+    }
+    // the node that owns this body reads and makes its values at the border
+    const owner = columns.groupKind[group] === GROUP.BODY ? columns.groupNode[group] : -1;
+    if (owner >= 0) {
+      for (const tensor of columns.inputsOf(owner)) {
+        if (tensor >= 0 && !columns.isConstant(tensor)) edgeOf(tensor, BORDER);
+      }
+      for (const tensor of columns.outputsOf(owner)) {
+        if (tensor >= 0 && !columns.isConstant(tensor)) connect(edgeOf(tensor, NOBODY), BORDER, 0);
+      }
+    }
+    if (root) {
+      for (const tensor of columns.graphOutputs) {
+        const known = this.#edgeStamp[tensor] === stamp;
+        if (known || !columns.isConstant(tensor)) connect(edgeOf(tensor, known ? 0 : sourceOf(tensor)), kind.length, 0);
+        kind.push(BOX.OUTPUT);
+        id.push(tensor);
+      }
+    }
+    return finish(columns, group, kind, id, { value, source, sinks, captured });
+  }
+
+  /** An output of the graph passes every border up to the root, an output of a body those up to its owner. */
+  #passes(group: number, branch: number): boolean {
+    return this.#branch[group] === branch || (branch >= 0 && this.#columns.groupParent[branch] === group);
+  }
+
+  /** A body input is a pill in the branch that holds all its readers most closely. */
+  #ownsBodyInput(group: number, tensor: number): boolean {
+    const readers = this.#columns.consumersOf(tensor);
+    return readers.length > 0 && this.#branch[this.#columns.nodeGroup[readers[0]]] === group;
+  }
+
+  #pill(tensor: number, kind: number[], id: number[]): number {
+    kind.push(BOX.INPUT);
+    id.push(tensor);
+    return kind.length - 1;
+  }
+
+  /** Whether a reader in `branch` takes the tensor from outside of it. */
+  #captures(branch: number, tensor: number): boolean {
+    const columns = this.#columns;
+    const producer = columns.producer[tensor];
+    if (producer >= 0) return this.#branch[columns.nodeGroup[producer]] !== branch;
+    return columns.valueKind[tensor] !== VALUE.BODY_INPUT;
+  }
+}
+
+interface Hyperedges {
+  readonly value: readonly number[];
+  readonly source: readonly number[];
+  readonly sinks: readonly (readonly number[])[];
+  readonly captured: readonly (readonly number[])[];
+}
+
+/** Packs the lists, and numbers the ports of every item: a node's in the order of its inputs, others as they come. */
+function finish(columns: Columns, group: number, kind: number[], id: number[], edges: Hyperedges): Scope {
+  const count = edges.value.length;
+  const ptr = new Uint32Array(count + 1);
+  for (let e = 0; e < count; e++) ptr[e + 1] = ptr[e] + edges.sinks[e].length;
+  const sink = new Int32Array(ptr[count]);
+  const captured = new Uint8Array(ptr[count]);
+  const outSlot = new Int32Array(count);
+  const inSlot = new Int32Array(ptr[count]);
+  const outs = new Int32Array(kind.length);
+  const ins = new Int32Array(kind.length);
+  for (let e = 0; e < count; e++) {
+    sink.set(edges.sinks[e], ptr[e]);
+    captured.set(edges.captured[e], ptr[e]);
+    const from = edges.source[e];
+    if (from >= 0)
+      outSlot[e] = kind[from] === BOX.NODE ? columns.outputsOf(id[from]).indexOf(edges.value[e]) : outs[from]++;
+    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
+      const to = sink[k];
+      if (to >= 0) inSlot[k] = kind[to] === BOX.NODE ? columns.inputsOf(id[to]).indexOf(edges.value[e]) : ins[to]++;
+    }
+  }
+  return {
+    group,
+    kind: Uint8Array.from(kind),
+    id: Int32Array.from(id),
+    value: Int32Array.from(edges.value),
+    source: Int32Array.from(edges.source),
+    ptr,
+    sink,
+    captured,
+    outSlot,
+    inSlot,
+  };
+}
