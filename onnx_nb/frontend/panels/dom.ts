@@ -1,0 +1,132 @@
+/** Elements in one call. Text goes in as text nodes only, so nothing from a model is ever read as HTML. */
+
+type Child = Node | string | null;
+
+interface Properties {
+  readonly class?: string;
+  readonly title?: string;
+  readonly data?: Readonly<Record<string, string>>;
+  /** any other attribute; `false` leaves it out, `true` sets it empty */
+  readonly attrs?: Readonly<Record<string, string | number | boolean>>;
+  readonly style?: Readonly<Record<string, string>>;
+}
+
+export function el<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: Properties = {},
+  ...children: readonly Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  if (properties.class !== undefined) element.className = properties.class;
+  if (properties.title !== undefined) element.title = properties.title;
+  for (const [key, value] of Object.entries(properties.data ?? {})) element.dataset[key] = value;
+  for (const [key, value] of Object.entries(properties.attrs ?? {})) {
+    if (value === true) element.setAttribute(key, "");
+    else if (value !== false) element.setAttribute(key, String(value));
+  }
+  for (const [key, value] of Object.entries(properties.style ?? {})) element.style.setProperty(key, value);
+  for (const child of children) if (child !== null) element.append(child);
+  return element;
+}
+
+export function button(
+  text: string,
+  press: (event: MouseEvent) => void,
+  signal: AbortSignal,
+  properties: Properties = {},
+): HTMLButtonElement {
+  const element = el("button", { ...properties, class: `onnx-nb-btn ${properties.class ?? ""}`.trimEnd() }, text);
+  element.type = "button";
+  element.addEventListener("click", press, { signal });
+  return element;
+}
+
+/** A button that puts `text` on the clipboard and says so. */
+export function copyButton(text: () => string, signal: AbortSignal, name = "Copy"): HTMLButtonElement {
+  const element = button(
+    name,
+    () => {
+      void copy(text()).then((done) => {
+        element.textContent = done ? "Copied" : "Copy failed";
+        setTimeout(() => {
+          element.textContent = name;
+        }, 1200);
+      });
+    },
+    signal,
+    { class: "onnx-nb-small" },
+  );
+  return element;
+}
+
+async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // no permission or no secure context: the old way needs neither
+    const area = el("textarea", { attrs: { "aria-hidden": "true" }, style: { position: "fixed", opacity: "0" } });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+/** One line of at most `most` characters: line breaks and tabs become marks, the middle gives way, the ends stay. */
+export function elide(text: string, most: number): string {
+  const line = (text.length > 4 * most ? `${text.slice(0, 2 * most)}…${text.slice(-2 * most)}` : text)
+    .replace(/\r\n?|\n/g, "⏎")
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is made visible here
+    .replace(/[\u0000-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "·");
+  const characters = Array.from(line);
+  if (characters.length <= most) return line;
+  const tail = Math.floor((most - 1) * 0.6);
+  return `${characters.slice(0, most - 1 - tail).join("")}…${characters.slice(characters.length - tail).join("")}`;
+}
+
+const PLAIN = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/** 1897 → "1,897" */
+export function plain(count: number): string {
+  return PLAIN.format(count);
+}
+
+/** 1 → "1 node", 3 → "3 nodes" */
+export function counted(count: number, noun: string): string {
+  return `${plain(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** 7087872 → "7.1 M" */
+export function scaled(count: number): string {
+  return prefixed(count, ["", " k", " M", " G", " T", " P"]);
+}
+
+/** 2400000 → "2.4 MB" */
+export function bytes(count: number): string {
+  return prefixed(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
+}
+
+function prefixed(count: number, units: readonly string[]): string {
+  let value = count;
+  let unit = 0;
+  while (Math.abs(value) >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  return `${unit === 0 || Math.abs(value) >= 99.95 ? Math.round(value) : value.toFixed(1)}${units[unit]}`;
+}
+
+/** A signal for each filling of a panel; the one before is aborted, so that listeners do not pile up. */
+export function fillings(signal: AbortSignal): () => AbortSignal {
+  let current = new AbortController();
+  signal.addEventListener("abort", () => current.abort(), { once: true });
+  return () => {
+    current.abort();
+    current = new AbortController();
+    if (signal.aborted) current.abort();
+    return current.signal;
+  };
+}

@@ -1,0 +1,124 @@
+/** The bar below: chosen inputs and outputs as chips, what an extraction would take, what it lacks, and the buttons. */
+
+import type { Columns } from "../model/columns.ts";
+import type { GraphHost } from "../scene/host.ts";
+import type { Dispatch, State } from "../scene/state.ts";
+import { button, bytes, counted, el, elide, fillings } from "./dom.ts";
+import { NO_KERNEL } from "./inspector.ts";
+import { valueLink } from "./link.ts";
+
+export interface ExtractBar {
+  update(state: State): void;
+}
+
+/** More chips than this would push everything else away. */
+const CHIPS = 12;
+
+export function createExtractBar(
+  root: HTMLElement,
+  columns: Columns,
+  host: GraphHost,
+  dispatch: Dispatch,
+  cancel: () => void,
+  signal: AbortSignal,
+): ExtractBar {
+  const next = fillings(signal);
+  const chips = el("div", { class: "onnx-nb-chips" });
+  const message = el("span", { class: "onnx-nb-say onnx-nb-dim" });
+  const add = button("Add it", () => fix(), signal, { title: "Add the suggested inputs" });
+  const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
+  const clear = button("Clear", () => dispatch({ type: "clear" }), signal);
+  const stop = button("Cancel", cancel, signal);
+  const extract = button("Extract", () => dispatch({ type: "extract" }), signal, { class: "onnx-nb-primary" });
+  const progress = el("div", { class: "onnx-nb-progress", attrs: { role: "progressbar", "aria-label": "Working" } });
+  root.append(progress, chips, message, add, undo, clear, stop, extract);
+
+  let shown: State | undefined;
+  const fix = (): void => {
+    if (shown?.plan == null) return;
+    const { suggestion, missing, redundant } = shown.plan;
+    const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
+    const kept = shown.cut.inputs.filter((value) => !redundant.includes(value));
+    dispatch({ type: "cut", cut: { inputs: [...new Set([...kept, ...wanted])], outputs: shown.cut.outputs } });
+  };
+
+  const fill = (state: State): void => {
+    const round = next();
+    const { cut, plan } = state;
+    chips.replaceChildren();
+    if (cut.inputs.length === 0 && cut.outputs.length === 0) return;
+    const chip = (value: number, type: "input" | "output"): HTMLElement => {
+      const redundant = type === "input" && (plan?.redundant.includes(value) ?? false);
+      const name = columns.valueNameOf(value);
+      const remove = button("×", () => dispatch({ type, value }), round, {
+        class: "onnx-nb-x",
+        attrs: { "aria-label": `Remove ${type} ${elide(name, 80)}` },
+      });
+      return el(
+        "span",
+        {
+          class: `onnx-nb-chip${redundant ? " onnx-nb-redundant" : ""}`,
+          title: redundant ? `${name.slice(0, 2000)}\nnothing on the way to the outputs reads it` : name.slice(0, 2000),
+        },
+        valueLink(columns, value, 28),
+        remove,
+      );
+    };
+    const some = (values: readonly number[], type: "input" | "output"): void => {
+      for (const value of values.slice(0, CHIPS)) chips.append(chip(value, type));
+      if (values.length > CHIPS)
+        chips.append(el("span", { class: "onnx-nb-dim" }, `and ${values.length - CHIPS} more`));
+    };
+    chips.append(el("span", { class: "onnx-nb-dim" }, "in"));
+    some(cut.inputs, "input");
+    for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
+      const { inputs, outputs } = cut;
+      chips.append(
+        button(
+          `+ add: ${elide(name, 28)}`,
+          () => dispatch({ type: "cut", cut: { inputs: [...inputs, value], outputs } }),
+          round,
+          { class: "onnx-nb-chip onnx-nb-missing", title: `${name}\n${message}`.slice(0, 2000) },
+        ),
+      );
+    }
+    const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
+    chips.append(
+      el("span", { class: "onnx-nb-dim onnx-nb-plan" }, result),
+      el("span", { class: "onnx-nb-dim" }, "out"),
+    );
+    some(cut.outputs, "output");
+  };
+
+  return {
+    update(state) {
+      const before = shown;
+      shown = state;
+      const { cut, plan, busy } = state;
+      if (before?.cut !== cut || before?.plan !== plan) fill(state);
+      const empty = cut.inputs.length === 0 && cut.outputs.length === 0;
+      const text = busy ?? (host.live ? advice(state) : (host.reason ?? NO_KERNEL));
+      if (message.textContent !== text) {
+        message.textContent = elide(text, 240);
+        message.title = text.slice(0, 4000);
+      }
+      progress.hidden = busy === null;
+      stop.hidden = busy === null || host.cancellable !== true;
+      const lacking = plan !== null && plan.missing.length > 0;
+      add.hidden = !lacking;
+      add.textContent = plan !== null && Math.max(plan.suggestion.length, 1) > 1 ? "Add them" : "Add it";
+      undo.hidden = state.undo.length === 0;
+      clear.hidden = empty;
+      extract.disabled = !host.live || cut.outputs.length === 0 || busy !== null || lacking;
+      extract.title = extract.disabled && busy === null ? text : "Cut this part out as a model of its own";
+    },
+  };
+}
+
+function advice({ cut, plan }: State): string {
+  if (cut.inputs.length === 0 && cut.outputs.length === 0) {
+    return "To cut out a submodel, select a tensor and press Input or Output (keys i, o).";
+  }
+  if (cut.outputs.length === 0) return "Now select the tensor where it should end and press Output (o).";
+  return plan?.message ?? "";
+}

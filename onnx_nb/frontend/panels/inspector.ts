@@ -1,0 +1,374 @@
+/** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
+
+import { type Columns, GROUP, NODE_FOLDED, VALUE } from "../model/columns.ts";
+import { categoryVariable } from "../render/theme.ts";
+import { failure, type GraphHost, type InspectReply } from "../scene/host.ts";
+import { type Dispatch, type State, same } from "../scene/state.ts";
+import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
+import { link, nodeLink, valueLink } from "./link.ts";
+
+export interface Inspector {
+  update(state: State): void;
+}
+
+/** Long lists show this many rows and a button for the rest. */
+const SHOWN = 8;
+
+export const NO_KERNEL =
+  "No kernel is connected, so nothing can be extracted here; open the notebook and run the cell.";
+
+export function createInspector(
+  root: HTMLElement,
+  columns: Columns,
+  host: GraphHost,
+  dispatch: Dispatch,
+  signal: AbortSignal,
+): Inspector {
+  const next = fillings(signal);
+  let selection: State["selection"] | undefined;
+  let cut: State["cut"] | undefined;
+  let open: State["open"] | undefined;
+  let marks: ((state: State) => void) | null = null;
+
+  const fill = (state: State): void => {
+    const round = next();
+    root.replaceChildren();
+    root.scrollTop = 0;
+    marks = null;
+    const target = state.selection;
+    if (target === null) {
+      root.append(...overview(columns));
+      return;
+    }
+    const extra = el("div", { class: "onnx-nb-extra" });
+    switch (target.kind) {
+      case "value":
+        root.append(...tensor(columns, target.id, round));
+        if (!columns.isConstant(target.id)) marks = cutButtons(root, columns, host, target.id, dispatch, round);
+        break;
+      case "node":
+        root.append(...node(columns, target.id, round));
+        break;
+      case "group":
+        root.append(...group(columns, target.id, round));
+        if (target.id > 0) marks = openButton(root, target.id, dispatch, round);
+        break;
+    }
+    root.append(extra);
+    marks?.(state);
+    if (!host.live) {
+      if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
+      return;
+    }
+    host.inspect(target, columns.nameOf(target), round).then(
+      (reply) => {
+        if (!round.aborted) extra.replaceChildren(...answered(reply, round));
+      },
+      (error: unknown) => {
+        if (round.aborted) return;
+        extra.replaceChildren(
+          ...(target.kind === "node" ? staticAttributes(columns, target.id) : []),
+          el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)),
+        );
+      },
+    );
+  };
+
+  return {
+    update(state) {
+      if (selection === undefined || !same(selection, state.selection)) fill(state);
+      else if (state.cut !== cut || state.open !== open) marks?.(state);
+      ({ selection, cut, open } = state);
+    },
+  };
+}
+
+function overview(columns: Columns): Node[] {
+  const { meta } = columns;
+  const opsets = Object.entries(meta.opsets).map(([domain, version]) => `${domain || "ai.onnx"} ${version}`);
+  const rows: Row[] = [
+    ["nodes", plain(meta.nodes)],
+    ["parameters", columns.groupCount > 0 ? scaled(columns.groupParams[0]) : ""],
+    ["weights", bytes(meta.nbytes)],
+    ["opset", opsets.join(", ")],
+    ["producer", meta.producer],
+    ["IR version", String(meta.ir_version)],
+  ];
+  return [
+    heading("model", meta.name || "model"),
+    table(rows),
+    list("inputs", columns.graphInputs, (value) => tensorRow(columns, value)),
+    list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
+    el("p", { class: "onnx-nb-dim" }, "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
+  ];
+}
+
+const KINDS: Readonly<Record<number, string>> = {
+  [VALUE.NODE_OUTPUT]: "tensor",
+  [VALUE.GRAPH_INPUT]: "tensor · graph input",
+  [VALUE.INITIALIZER]: "weight",
+  [VALUE.DANGLING]: "tensor · made by no node",
+  [VALUE.BODY_INPUT]: "tensor · input of a body",
+};
+
+function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
+  const name = columns.valueNameOf(value);
+  const producer = columns.producer[value];
+  const kind = columns.valueKind[value];
+  let what = KINDS[kind] ?? "tensor";
+  if (kind === VALUE.NODE_OUTPUT && columns.isConstant(value)) what = "constant";
+  if (columns.isGraphOutput(value)) what += " · graph output";
+  const rows: Row[] = [
+    ["type", `${columns.dtypeOf(value) || "unknown"}  ${columns.shapeOf(value) || "shape unknown"}`],
+  ];
+  const literal = columns.str(columns.valueLiteral[value]);
+  if (literal !== "") rows.push(["value", literal]);
+  if (producer >= 0) rows.push(["made by", nodeLink(columns, producer)]);
+  const readers = columns.consumersOf(value);
+  const parts: Node[] = [heading(what, name, signal), table(rows)];
+  if (readers.length > 0) parts.push(list("read by", readers, (reader) => nodeLink(columns, reader)));
+  else if (!columns.isGraphOutput(value)) parts.push(el("p", { class: "onnx-nb-dim" }, "Read by no node."));
+  return parts;
+}
+
+function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
+  const name = columns.nameOf({ kind: "node", id });
+  const domain = columns.domainOf(id);
+  const category = columns.meta.categories[columns.categoryOf(id)] ?? "other";
+  const title = el(
+    "h4",
+    {},
+    el("i", {
+      class: "onnx-nb-swatch",
+      style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` },
+    }),
+    elide(columns.opOf(id), 80),
+    domain === "" || domain === "ai.onnx" ? null : el("span", { class: "onnx-nb-dim" }, `  ${elide(domain, 40)}`),
+  );
+  const rows: Row[] = [];
+  if (name !== "") rows.push(["name", mono(name, 160)]);
+  const scope = columns.groupOf({ kind: "node", id });
+  if (scope > 0) {
+    const path = columns.str(columns.groupPath[scope]);
+    rows.push(["scope", link(elide(path, 80), { kind: "group", id: scope }, path)]);
+  }
+  const body = columns.nodeBody[id];
+  if (body >= 0) rows.push(["body", link(counted(columns.groupNodes[body], "node"), { kind: "group", id: body })]);
+  for (const fault of columns.meta.faults) if (fault.node === id) rows.push(["fault", warning(fault.message)]);
+  const parts: Node[] = [el("div", { class: "onnx-nb-dim" }, `node · ${category}`), title];
+  if (name !== "") parts[0].appendChild(copyButton(() => name, signal, "Copy name"));
+  parts.push(table(rows));
+  const inputs = Array.from(columns.inputsOf(id), (value, position) => ({ value, position }));
+  const outputs = Array.from(columns.outputsOf(id), (value, position) => ({ value, position }));
+  const given = inputs.filter(({ value }) => value >= 0);
+  if (given.length > 0) {
+    parts.push(
+      list("inputs", given, ({ value, position }) => tensorRow(columns, value, columns.inputNameOf(id, position))),
+    );
+  }
+  const made = outputs.filter(({ value }) => value >= 0);
+  if (made.length > 0) parts.push(list("outputs", made, ({ value }) => tensorRow(columns, value)));
+  return parts;
+}
+
+const GROUP_KINDS: Readonly<Record<number, string>> = {
+  [GROUP.ROOT]: "model",
+  [GROUP.SCOPE]: "scope",
+  [GROUP.REPEAT]: "repeated scopes",
+  [GROUP.CHUNK]: "part of a long scope",
+  [GROUP.BODY]: "node with bodies",
+  [GROUP.BRANCH]: "body",
+};
+
+function group(columns: Columns, id: number, signal: AbortSignal): Node[] {
+  const path = columns.str(columns.groupPath[id]);
+  const name = columns.str(columns.groupName[id]);
+  const rows: Row[] = [
+    ["class", columns.str(columns.groupClass[id])],
+    ["nodes", plain(columns.groupNodes[id])],
+    ["parameters", columns.groupParams[id] > 0 ? scaled(columns.groupParams[id]) : "none"],
+    ["weights", columns.groupBytes[id] > 0 ? bytes(columns.groupBytes[id]) : ""],
+    ["repeats", columns.groupRepeat[id] > 1 ? `×${columns.groupRepeat[id]}` : ""],
+  ];
+  const owner = columns.groupNode[id];
+  if (owner >= 0) rows.push(["of", nodeLink(columns, owner)]);
+  return [heading(GROUP_KINDS[columns.groupKind[id]] ?? "scope", path || name, signal), table(rows), ops(columns, id)];
+}
+
+/** The commonest ops in a scope; counted over at most 200,000 nodes, which is all of them. */
+function ops(columns: Columns, root: number): Node {
+  const counts = new Map<number, number>();
+  const open = [root];
+  for (let at = 0; at < open.length; at++) {
+    for (const id of columns.membersOf(open[at])) {
+      if ((columns.nodeFlags[id] & NODE_FOLDED) === 0)
+        counts.set(columns.nodeOp[id], (counts.get(columns.nodeOp[id]) ?? 0) + 1);
+    }
+    open.push(...columns.childrenOf(open[at]));
+  }
+  const sorted = [...counts].sort(([, a], [, b]) => b - a);
+  return list("ops", sorted, ([op, count]) => {
+    const category = columns.meta.categories[columns.opCategory[op]] ?? "other";
+    const swatch = el("i", {
+      class: "onnx-nb-swatch",
+      style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` },
+    });
+    return el(
+      "span",
+      {},
+      swatch,
+      elide(columns.str(columns.opName[op]), 40),
+      el("span", { class: "onnx-nb-dim" }, `  ${plain(count)}`),
+    );
+  });
+}
+
+function cutButtons(
+  root: HTMLElement,
+  columns: Columns,
+  host: GraphHost,
+  value: number,
+  dispatch: Dispatch,
+  signal: AbortSignal,
+): (state: State) => void {
+  const press = (type: "input" | "output") =>
+    button(type === "input" ? "Input" : "Output", () => dispatch({ type, value }), signal, {
+      title: type === "input" ? "Start the extraction here (i)" : "End the extraction here (o)",
+    });
+  const input = press("input");
+  const output = press("output");
+  const row = el("div", { class: "onnx-nb-row" }, input, output);
+  root.append(row);
+  const name = columns.valueNameOf(value);
+  const why = !host.live
+    ? (host.reason ?? NO_KERNEL)
+    : name === ""
+      ? "A tensor without a name cannot be an end of an extraction."
+      : "";
+  if (why !== "") root.append(el("p", { class: "onnx-nb-dim" }, why));
+  return (state) => {
+    for (const [element, chosen] of [
+      [input, state.cut.inputs],
+      [output, state.cut.outputs],
+    ] as const) {
+      element.disabled = why !== "";
+      element.setAttribute("aria-pressed", String(chosen.includes(value)));
+    }
+  };
+}
+
+function openButton(root: HTMLElement, id: number, dispatch: Dispatch, signal: AbortSignal): (state: State) => void {
+  const toggle = button("Expand", () => dispatch({ type: "toggle", group: id }), signal, { title: "e or Enter" });
+  root.append(el("div", { class: "onnx-nb-row" }, toggle));
+  return (state) => {
+    toggle.textContent = state.open.has(id) ? "Collapse" : "Expand";
+  };
+}
+
+function answered(reply: InspectReply, signal: AbortSignal): Node[] {
+  const parts: Node[] = [];
+  const rows: Row[] = reply.rows.map(([label, text]) => [label, mono(text, 300)]);
+  if (reply.source !== "") rows.push(["source", mono(reply.source, 160)]);
+  if (rows.length > 0) parts.push(table(rows));
+  if (reply.attributes.length > 0) {
+    parts.push(
+      list("attributes", reply.attributes, ([name, text, isDefault]) =>
+        el(
+          "span",
+          { class: isDefault ? "onnx-nb-dim" : "", title: `${name} ${text}`.slice(0, 4000) },
+          el("em", {}, elide(name, 40)),
+          ` ${elide(text, 160)}`,
+          isDefault ? el("span", { class: "onnx-nb-dim" }, " default") : null,
+        ),
+      ),
+    );
+  }
+  if (reply.documentation !== "") {
+    const text = el("div", { class: "onnx-nb-doc" }, reply.documentation.slice(0, 20_000));
+    parts.push(
+      el(
+        "details",
+        {},
+        el("summary", {}, "Documentation"),
+        text,
+        copyButton(() => reply.documentation, signal),
+      ),
+    );
+  }
+  return parts;
+}
+
+function staticAttributes(columns: Columns, id: number): Node[] {
+  const text = columns.str(columns.nodeAttributes[id]);
+  if (text === "") return [];
+  return [list("attributes", text.split(" · "), (attribute) => el("span", {}, elide(attribute, 120)))];
+}
+
+type Row = readonly [label: string, content: string | HTMLElement];
+
+function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
+  const above = el("div", { class: "onnx-nb-dim" }, kind);
+  if (signal !== undefined) above.append(copyButton(() => name, signal, "Copy name"));
+  return el(
+    "div",
+    {},
+    above,
+    el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, elide(name, 160) || "(unnamed)"),
+  );
+}
+
+function table(rows: readonly Row[]): HTMLElement {
+  const body = el("dl", { class: "onnx-nb-rows" });
+  for (const [label, content] of rows) {
+    if (content === "") continue;
+    const cell = typeof content === "string" ? mono(content, 300) : content;
+    body.append(el("dt", {}, elide(label, 40)), el("dd", {}, cell));
+  }
+  return body;
+}
+
+function mono(text: string, most: number): HTMLElement {
+  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, most));
+}
+
+function warning(text: string): HTMLElement {
+  return el("span", { class: "onnx-nb-bad", title: text.slice(0, 4000) }, elide(text, 300));
+}
+
+function tensorRow(columns: Columns, value: number, formal = ""): HTMLElement {
+  const type = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
+  const literal = columns.str(columns.valueLiteral[value]);
+  return el(
+    "span",
+    {},
+    formal === "" ? null : el("em", { class: "onnx-nb-dim" }, `${elide(formal, 24)} `),
+    valueLink(columns, value),
+    el("span", { class: "onnx-nb-dim" }, `  ${elide(literal !== "" ? `= ${literal}` : type, 60)}`),
+  );
+}
+
+/** A titled list; beyond a few rows the rest waits behind "show all N". */
+export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => Node): HTMLElement {
+  const rows = el("ul", { class: "onnx-nb-list" });
+  const add = (from: number, to: number): void => {
+    for (let at = from; at < to; at++) rows.append(el("li", {}, row(items[at])));
+  };
+  add(0, Math.min(items.length, SHOWN));
+  const section = el("section", {}, el("h5", {}, title), rows);
+  if (items.length > SHOWN) {
+    const more = el("button", { class: "onnx-nb-link" }, `show all ${plain(items.length)}`);
+    more.type = "button";
+    more.addEventListener(
+      "click",
+      () => {
+        more.remove();
+        add(SHOWN, Math.min(items.length, 2000));
+        if (items.length > 2000)
+          rows.append(el("li", { class: "onnx-nb-dim" }, `and ${plain(items.length - 2000)} more`));
+      },
+      { once: true },
+    );
+    section.append(more);
+  }
+  return section;
+}

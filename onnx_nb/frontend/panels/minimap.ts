@@ -1,0 +1,120 @@
+/** The whole graph in a corner, with a frame around what is in view; dragging the frame moves the view. */
+
+import { type Camera, type Size, visible } from "../render/camera.ts";
+import type { Theme } from "../render/theme.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
+
+export interface Minimap {
+  update(scene: Scene, theme: Theme, camera: Camera, view: Size): void;
+}
+
+const WIDTH = 104;
+const HEIGHT = 124;
+const MARGIN = 5;
+/** A map of a long thin graph is stretched up to this, or nothing on it could be seen. */
+const STRETCH = 4;
+
+/** `move` gets the world point to bring to the middle. */
+export function createMinimap(
+  canvas: HTMLCanvasElement,
+  move: (x: number, y: number) => void,
+  signal: AbortSignal,
+): Minimap {
+  const ctx = canvas.getContext("2d");
+  const map = document.createElement("canvas");
+  const inked = map.getContext("2d");
+  let drawn: { scene: Scene; theme: Theme } | null = null;
+  let sx = 1;
+  let sy = 1;
+  let bounds = { x: 0, y: 0, w: 1, h: 1 };
+
+  const paint = (scene: Scene, theme: Theme, dpr: number): void => {
+    bounds = scene.bounds;
+    sx = (WIDTH - 2 * MARGIN) / Math.max(1, bounds.w);
+    sy = (HEIGHT - 2 * MARGIN) / Math.max(1, bounds.h);
+    const s = Math.min(sx, sy);
+    sx = Math.min(sx, s * STRETCH);
+    sy = Math.min(sy, s * STRETCH);
+    const width = Math.max(40, bounds.w * sx + 2 * MARGIN);
+    const height = Math.max(24, bounds.h * sy + 2 * MARGIN);
+    for (const each of [canvas, map]) {
+      each.width = Math.round(width * dpr);
+      each.height = Math.round(height * dpr);
+    }
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+    if (inked === null) return;
+    inked.setTransform(dpr * sx, 0, 0, dpr * sy, dpr * (MARGIN - bounds.x * sx), dpr * (MARGIN - bounds.y * sy));
+    const { count, kind, x, y, w, h } = scene.boxes;
+    const patch = (colour: string, wanted: (box: number) => boolean): void => {
+      inked.beginPath();
+      for (let box = 0; box < count; box++) {
+        // what would be less than a pixel still leaves a trace
+        if (wanted(box)) inked.rect(x[box], y[box], Math.max(w[box], 1 / sx), Math.max(h[box] - 2, 1 / sy));
+      }
+      inked.fillStyle = colour;
+      inked.fill();
+    };
+    inked.globalAlpha = 0.55;
+    patch(theme.line, (box) => kind[box] === BOX.OPEN);
+    inked.globalAlpha = 0.8;
+    patch(theme.edge, (box) => kind[box] === BOX.NODE || kind[box] === BOX.GROUP);
+    patch(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+    inked.globalAlpha = 1;
+  };
+
+  const at = (event: PointerEvent): void => {
+    move((event.offsetX - MARGIN) / sx + bounds.x, (event.offsetY - MARGIN) / sy + bounds.y);
+  };
+  canvas.addEventListener(
+    "pointerdown",
+    (event) => {
+      if (event.button !== 0) return;
+      event.preventDefault();
+      event.stopPropagation();
+      canvas.setPointerCapture(event.pointerId);
+      at(event);
+    },
+    { signal },
+  );
+  canvas.addEventListener(
+    "pointermove",
+    (event) => {
+      if (canvas.hasPointerCapture(event.pointerId)) at(event);
+    },
+    { signal },
+  );
+
+  return {
+    update(scene, theme, camera, view) {
+      const seen = visible(camera, view);
+      const { x, y, w, h } = scene.bounds;
+      // nothing to find on a map of what is all in view
+      canvas.hidden = seen.x <= x && seen.y <= y && seen.x + seen.w >= x + w && seen.y + seen.h >= y + h;
+      if (canvas.hidden || ctx === null) return;
+      const dpr = window.devicePixelRatio || 1;
+      if (drawn?.scene !== scene || drawn.theme !== theme) {
+        paint(scene, theme, dpr);
+        drawn = { scene, theme };
+      }
+      ctx.setTransform(1, 0, 0, 1, 0, 0);
+      ctx.clearRect(0, 0, canvas.width, canvas.height);
+      ctx.drawImage(map, 0, 0);
+      ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+      const clamp = (value: number, most: number): number => Math.min(most, Math.max(1, value));
+      const width = canvas.width / dpr;
+      const height = canvas.height / dpr;
+      const left = clamp((seen.x - x) * sx + MARGIN, width - 1);
+      const top = clamp((seen.y - y) * sy + MARGIN, height - 1);
+      const right = clamp((seen.x + seen.w - x) * sx + MARGIN, width - 1);
+      const bottom = clamp((seen.y + seen.h - y) * sy + MARGIN, height - 1);
+      ctx.fillStyle = theme.halo;
+      ctx.strokeStyle = theme.accent;
+      ctx.lineWidth = 1.5;
+      ctx.beginPath();
+      ctx.roundRect(left, top, Math.max(3, right - left), Math.max(3, bottom - top), 3);
+      ctx.fill();
+      ctx.stroke();
+    },
+  };
+}

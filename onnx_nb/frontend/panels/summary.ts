@@ -1,0 +1,220 @@
+/** A model in tables: what goes in and out, which ops, where the bytes are. */
+
+import { categoryVariable } from "../render/theme.ts";
+import { bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
+
+/** `analysis.summarize` as plain data. */
+export interface SummaryData {
+  readonly name: string;
+  readonly path: string;
+  readonly ir_version: number;
+  readonly producer: string;
+  /** domain, version */
+  readonly opsets: readonly (readonly [string, number])[];
+  /** name, dtype, shape */
+  readonly inputs: readonly (readonly [string, string, string])[];
+  readonly outputs: readonly (readonly [string, string, string])[];
+  /** op, domain, category, count */
+  readonly op_counts: readonly (readonly [string, string, string, number])[];
+  readonly nodes: number;
+  readonly parameters: number;
+  readonly nbytes: number;
+  /** dtype, parameters, bytes */
+  readonly by_dtype: readonly (readonly [string, number, number])[];
+  /** name, dtype, shape, bytes */
+  readonly largest: readonly (readonly [string, string, string, number])[];
+  /** key, value */
+  readonly metadata: readonly (readonly [string, string])[];
+  /** name, nodes */
+  readonly functions: readonly (readonly [string, number])[];
+  readonly doc: string;
+  /** kind, message */
+  readonly faults: readonly (readonly [string, string])[];
+}
+
+/** Longer tables show this many rows and a button for the rest. */
+const SHOWN = 8;
+/** No table grows longer than this; who needs more asks the kernel. */
+const MOST = 5000;
+
+export interface SummaryOptions {
+  /** long tables show all their rows at once */
+  readonly expanded?: boolean;
+}
+
+export function createSummary(
+  root: HTMLElement,
+  summary: SummaryData,
+  options: SummaryOptions,
+  signal: AbortSignal,
+): void {
+  const shown = options.expanded ? MOST : SHOWN;
+  const { name, path, nodes, parameters, nbytes, opsets, producer, ir_version: ir } = summary;
+  const facts = [
+    counted(nodes, "node"),
+    counted(parameters, "parameter").replace(plain(parameters), scaled(parameters)),
+    bytes(nbytes),
+    `opset ${opsets.map(([domain, version]) => (domain === "" || domain === "ai.onnx" ? version : `${elide(domain, 32)} ${version}`)).join(", ") || "none"}`,
+    `IR ${ir}`,
+    producer === "" ? "" : elide(producer, 60),
+  ].filter((fact) => fact !== "");
+  const header = el(
+    "header",
+    { class: "onnx-nb-bar" },
+    el("b", { class: "onnx-nb-name", title: path || name }, elide(name, 80) || "model"),
+    el("span", { class: "onnx-nb-dim" }, facts.join(" · ")),
+  );
+
+  const body = el("div", { class: "onnx-nb-cards" });
+  const card = (title: string, ...content: (Node | null)[]): void => {
+    body.append(el("section", { class: "onnx-nb-card" }, el("h4", {}, title), ...content));
+  };
+  const add = (title: string, table: HTMLElement | null): void => {
+    if (table !== null) card(title, table);
+  };
+
+  const arguments_ = (rows: SummaryData["inputs"]) =>
+    table(
+      ["name", "dtype", "shape"],
+      rows,
+      ([name, dtype, shape]) => [word(name), word(dtype), word(shape || "unknown")],
+      shown,
+      signal,
+    );
+  add(`inputs · ${plain(summary.inputs.length)}`, arguments_(summary.inputs));
+  add(`outputs · ${plain(summary.outputs.length)}`, arguments_(summary.outputs));
+
+  const commonest = Math.max(1, ...summary.op_counts.map(([, , , count]) => count));
+  add(
+    `ops · ${plain(summary.op_counts.length)}`,
+    table(
+      ["op", "count", ""],
+      summary.op_counts,
+      ([op, domain, category, count]) => [
+        word(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
+        number(plain(count)),
+        bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
+      ],
+      shown,
+      signal,
+    ),
+  );
+  const heaviest = Math.max(1, ...summary.largest.map(([, , , size]) => size));
+  add(
+    "largest weights",
+    table(
+      ["name", "shape", "dtype", "bytes", ""],
+      summary.largest,
+      ([name, dtype, shape, size]) => [
+        word(name),
+        word(shape),
+        word(dtype),
+        number(bytes(size)),
+        bar(size / heaviest, "var(--nb-accent)", bytes(size)),
+      ],
+      shown,
+      signal,
+    ),
+  );
+  add(
+    "parameters by dtype",
+    table(
+      ["dtype", "parameters", "bytes", ""],
+      summary.by_dtype,
+      ([dtype, count, size]) => [
+        word(dtype),
+        number(scaled(count)),
+        number(bytes(size)),
+        bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
+      ],
+      shown,
+      signal,
+    ),
+  );
+  add(
+    "functions",
+    table(["name", "nodes"], summary.functions, ([name, count]) => [word(name), number(plain(count))], shown, signal),
+  );
+  add(
+    "metadata",
+    table(["key", "value"], summary.metadata, ([key, value]) => [word(key), word(value, 120)], shown, signal),
+  );
+  if (summary.doc.trim() !== "") card("description", el("div", { class: "onnx-nb-doc" }, summary.doc.slice(0, 20_000)));
+
+  root.classList.add("onnx-nb-summary");
+  root.replaceChildren(header);
+  if (summary.faults.length > 0) {
+    const rows = table(
+      ["kind", "fault"],
+      summary.faults,
+      ([kind, message]) => [word(kind.replaceAll("_", " ")), word(message, 240)],
+      shown,
+      signal,
+    );
+    root.append(
+      el(
+        "div",
+        { class: "onnx-nb-strip onnx-nb-warn" },
+        el("span", { class: "onnx-nb-sign", attrs: { "aria-hidden": "true" } }, "⚠"),
+        el("b", {}, counted(summary.faults.length, "fault")),
+        copyButton(() => summary.faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
+        rows,
+      ),
+    );
+  }
+  root.append(body);
+  if (nodes === 0) body.prepend(el("p", { class: "onnx-nb-dim" }, "This model has no nodes."));
+}
+
+/** A table whose rows beyond a few wait behind "show all N"; null when there are none. */
+function table<T>(
+  columns: readonly string[],
+  rows: readonly T[],
+  cells: (row: T) => Node[],
+  shown: number,
+  signal: AbortSignal,
+): HTMLElement | null {
+  if (rows.length === 0) return null;
+  const body = el("tbody");
+  const add = (from: number, to: number): void => {
+    for (const row of rows.slice(from, to)) body.append(el("tr", {}, ...cells(row).map((cell) => el("td", {}, cell))));
+  };
+  // one row more than it hides would be silly
+  const first = rows.length <= shown + 2 ? rows.length : shown;
+  add(0, first);
+  const head = el("thead", {}, el("tr", {}, ...columns.map((title) => el("th", { attrs: { scope: "col" } }, title))));
+  const wrapper = el("div", { class: "onnx-nb-tablebox" }, el("table", {}, head, body));
+  if (first < rows.length) {
+    const more = el("button", { class: "onnx-nb-link" }, `show all ${plain(rows.length)}`);
+    more.type = "button";
+    more.addEventListener(
+      "click",
+      () => {
+        more.remove();
+        add(first, MOST);
+        if (rows.length > 5000)
+          wrapper.append(el("p", { class: "onnx-nb-dim" }, `and ${plain(rows.length - MOST)} more`));
+      },
+      { signal, once: true },
+    );
+    wrapper.append(more);
+  }
+  return wrapper;
+}
+
+function word(text: string, most = 60): HTMLElement {
+  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, most));
+}
+
+function number(text: string): HTMLElement {
+  return el("span", { class: "onnx-nb-number" }, text);
+}
+
+function bar(part: number, colour: string, title: string): HTMLElement {
+  const width = `${Math.max(1.5, Math.min(100, part * 100)).toFixed(1)}%`;
+  return el(
+    "span",
+    { class: "onnx-nb-hbar", title, attrs: { "aria-hidden": "true" } },
+    el("i", { style: { width, background: colour } }),
+  );
+}

@@ -1,0 +1,262 @@
+/**
+ * The graph as a list: scopes, their nodes in file order, the tensors that each makes. It is the way through the graph
+ * for a screen reader and for tests; open scopes are the same as on the canvas. Only rows near the view are in the page.
+ */
+
+import { type Columns, GROUP, type Target } from "../model/columns.ts";
+import { type Dispatch, type State, same } from "../scene/state.ts";
+import { el, elide } from "./dom.ts";
+
+export interface Tree {
+  update(state: State): void;
+}
+
+interface Row {
+  readonly target: Target;
+  readonly level: number;
+  /** null: a leaf */
+  readonly expanded: boolean | null;
+  readonly position: number;
+  readonly siblings: number;
+}
+
+const ROW = 24;
+/** So few rows are all in the page. */
+const FEW = 200;
+/** Rows around the view that are in the page too. */
+const MORE = 30;
+
+let trees = 0;
+
+export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Tree {
+  const prefix = `onnx-nb-row-${trees++}-`;
+  const firstNode = firstNodes(columns);
+  const spacer = el("div", { class: "onnx-nb-rows-all", attrs: { role: "presentation" } });
+  const tree = el(
+    "div",
+    { class: "onnx-nb-tree", attrs: { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors" } },
+    spacer,
+  );
+  root.append(tree);
+
+  let state: State | undefined;
+  let rows: Row[] = [];
+  let active = 0;
+  /** nodes whose tensors are hidden */
+  const folded = new Set<number>();
+
+  const fill = (): void => {
+    spacer.style.height = `${rows.length * ROW}px`;
+    const height = Math.max(tree.clientHeight, 10 * ROW);
+    const all = rows.length <= FEW;
+    const from = all ? 0 : Math.max(0, Math.floor(tree.scrollTop / ROW) - MORE);
+    const to = all ? rows.length : Math.min(rows.length, Math.ceil((tree.scrollTop + height) / ROW) + MORE);
+    const wanted = new Set<number>();
+    for (let at = from; at < to; at++) wanted.add(at);
+    if (active < rows.length) wanted.add(active); // what the keyboard stands on must exist
+    spacer.replaceChildren(...[...wanted].sort((a, b) => a - b).map((at) => element(at)));
+    tree.setAttribute("aria-activedescendant", rows.length > 0 ? `${prefix}${active}` : "");
+  };
+
+  const element = (at: number): HTMLElement => {
+    const { target, level, expanded, position, siblings } = rows[at];
+    const { title, sub } = words(columns, target);
+    const row = el(
+      "div",
+      {
+        class: `onnx-nb-treerow${at === active ? " onnx-nb-active" : ""}`,
+        title: `${title}\n${sub}`.slice(0, 4000),
+        attrs: {
+          role: "treeitem",
+          id: `${prefix}${at}`,
+          "aria-level": level,
+          "aria-posinset": position,
+          "aria-setsize": siblings,
+          "aria-selected": String(state !== undefined && same(state.selection, target)),
+        },
+        style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
+      },
+      el(
+        "span",
+        { class: "onnx-nb-twist", attrs: { "aria-hidden": "true" } },
+        expanded === null ? "" : expanded ? "–" : "+",
+      ),
+      el("span", { class: `onnx-nb-tree-${target.kind}` }, elide(title, 80)),
+      sub === "" ? null : el("span", { class: "onnx-nb-dim" }, ` ${elide(sub, 60)}`),
+    );
+    if (expanded !== null) row.setAttribute("aria-expanded", String(expanded));
+    const name = columns.nameOf(target);
+    row.dataset.row = String(at);
+    row.dataset[target.kind === "node" ? "node" : target.kind === "value" ? "tensor" : "scope"] = name;
+    return row;
+  };
+
+  const list = (open: ReadonlySet<number>): Row[] => {
+    const rows: Row[] = [];
+    const leaf = (target: Target, level: number, position: number, siblings: number): void => {
+      rows.push({ target, level, expanded: null, position, siblings });
+    };
+    const inside = (group: number, level: number): void => {
+      const items: Target[] = [];
+      if (group === 0) for (const id of columns.graphInputs) items.push({ kind: "value", id });
+      const nested: [number, Target][] = [];
+      for (const id of columns.childrenOf(group)) nested.push([firstNode[id], { kind: "group", id }]);
+      for (const id of columns.membersOf(group)) {
+        if (!columns.isFolded(id) && columns.nodeBody[id] < 0) nested.push([id, { kind: "node", id }]);
+      }
+      for (const [, target] of nested.sort(([a], [b]) => a - b)) items.push(target);
+      for (let at = 0; at < items.length; at++) {
+        const target = items[at];
+        if (target.kind === "value") leaf(target, level, at + 1, items.length);
+        else if (target.kind === "group") {
+          const expanded = open.has(target.id);
+          rows.push({ target, level, expanded, position: at + 1, siblings: items.length });
+          if (expanded) inside(target.id, level + 1);
+        } else {
+          const made = columns.outputsOf(target.id).filter((value) => value >= 0 && columns.valueNameOf(value) !== "");
+          const expanded = made.length === 0 ? null : !folded.has(target.id);
+          rows.push({ target, level, expanded, position: at + 1, siblings: items.length });
+          if (expanded)
+            for (let k = 0; k < made.length; k++) leaf({ kind: "value", id: made[k] }, level + 1, k + 1, made.length);
+        }
+      }
+    };
+    if (columns.groupCount > 0) inside(0, 1);
+    return rows;
+  };
+
+  const show = (at: number): void => {
+    active = Math.max(0, Math.min(rows.length - 1, at));
+    const top = active * ROW;
+    const height = tree.clientHeight;
+    if (height > 0 && (top < tree.scrollTop || top + ROW > tree.scrollTop + height)) {
+      tree.scrollTop = top < tree.scrollTop ? top : top + ROW - height;
+    }
+    fill();
+  };
+  const toggle = (at: number): void => {
+    const { target, expanded } = rows[at];
+    if (target.kind === "group") dispatch({ type: "toggle", group: target.id });
+    else if (target.kind === "node" && expanded !== null) {
+      if (expanded) folded.add(target.id);
+      else folded.delete(target.id);
+      if (state !== undefined) rows = list(state.open);
+      fill();
+    }
+  };
+  const activate = (at: number): void => {
+    const { target } = rows[at];
+    active = at;
+    dispatch({ type: "select", target });
+    dispatch({ type: "reveal", target });
+  };
+
+  tree.addEventListener("scroll", fill, { signal, passive: true });
+  tree.addEventListener(
+    "click",
+    (event) => {
+      const { target } = event;
+      const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
+      if (row === null || !(target instanceof Element)) return;
+      const at = Number(row.dataset.row);
+      if (target.classList.contains("onnx-nb-twist") && rows[at].expanded !== null) toggle(at);
+      else activate(at);
+    },
+    { signal },
+  );
+  tree.addEventListener(
+    "dblclick",
+    (event) => {
+      const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
+      if (row !== null && !(event.target as Element).classList.contains("onnx-nb-twist"))
+        toggle(Number(row.dataset.row));
+    },
+    { signal },
+  );
+  tree.addEventListener(
+    "keydown",
+    (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || rows.length === 0) return;
+      const { level, expanded } = rows[active];
+      const keys: Record<string, () => void> = {
+        ArrowDown: () => show(active + 1),
+        ArrowUp: () => show(active - 1),
+        Home: () => show(0),
+        End: () => show(rows.length - 1),
+        Enter: () => activate(active),
+        " ": () => activate(active),
+        ArrowRight: () => {
+          if (expanded === false) toggle(active);
+          else if (expanded) show(active + 1);
+        },
+        ArrowLeft: () => {
+          if (expanded) toggle(active);
+          else show(rows.findLastIndex((row, at) => at < active && row.level < level));
+        },
+      };
+      const act = keys[event.key];
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    },
+    { signal },
+  );
+
+  return {
+    update(next) {
+      const before = state;
+      state = next;
+      const reopened = before?.open !== next.open;
+      if (reopened) {
+        const at = rows[active]?.target;
+        rows = list(next.open);
+        // the keyboard stays on the row it stood on
+        if (at !== undefined)
+          active = Math.max(
+            0,
+            rows.findIndex(({ target }) => same(target, at)),
+          );
+      }
+      const { selection } = next;
+      if (selection !== null && !same(selection, before?.selection ?? null)) {
+        const at = rows.findIndex(({ target }) => same(target, selection));
+        if (at >= 0) {
+          show(at);
+          return;
+        }
+      }
+      if (reopened || !same(selection, before?.selection ?? null)) fill();
+    },
+  };
+}
+
+/** group → its first node in file order, which is where it stands among its siblings. */
+function firstNodes(columns: Columns): Int32Array {
+  const first = new Int32Array(columns.groupCount).fill(0x7fffffff);
+  for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeGroup[node]] = node;
+  for (let group = columns.groupCount - 1; group > 0; group--) {
+    if (columns.groupNode[group] >= 0) first[group] = Math.min(first[group], columns.groupNode[group]);
+    const parent = columns.groupParent[group];
+    first[parent] = Math.min(first[parent], first[group]);
+  }
+  return first;
+}
+
+function words(columns: Columns, { kind, id }: Target): { title: string; sub: string } {
+  switch (kind) {
+    case "node":
+      return { title: columns.opOf(id), sub: columns.nameOf({ kind, id }) };
+    case "value":
+      return { title: columns.valueNameOf(id), sub: `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim() };
+    case "group": {
+      const owner = columns.groupNode[id];
+      const body = owner >= 0 && columns.groupKind[id] === GROUP.BODY;
+      const name = columns.str(columns.groupName[id]);
+      const repeat = columns.groupRepeat[id] > 1 ? ` ×${columns.groupRepeat[id]}` : "";
+      return {
+        title: name || (body ? columns.opOf(owner) : "scope"),
+        sub: `${columns.str(columns.groupClass[id])}${repeat} ${columns.groupNodes[id]} nodes`.trim(),
+      };
+    }
+  }
+}

@@ -1,0 +1,127 @@
+/** Where the viewer stands: `screen = (world − (x, y)) · k`. Pure functions; a camera is a value. */
+
+export interface Camera {
+  /** world point at the top left of the viewport */
+  readonly x: number;
+  readonly y: number;
+  /** screen px per world px */
+  readonly k: number;
+}
+
+export interface Point {
+  readonly x: number;
+  readonly y: number;
+}
+
+export interface Rect extends Point {
+  readonly w: number;
+  readonly h: number;
+}
+
+export interface Size {
+  readonly w: number;
+  readonly h: number;
+}
+
+const K_MIN = 0.002;
+const K_MAX = 4;
+/** Below this a 12 px label cannot be read. */
+const K_LEGIBLE = 0.55;
+
+export function toWorld(camera: Camera, x: number, y: number): Point {
+  return { x: x / camera.k + camera.x, y: y / camera.k + camera.y };
+}
+
+export function toScreen(camera: Camera, x: number, y: number): Point {
+  return { x: (x - camera.x) * camera.k, y: (y - camera.y) * camera.k };
+}
+
+/** The world rectangle that a viewport shows. */
+export function visible(camera: Camera, view: Size): Rect {
+  return { x: camera.x, y: camera.y, w: view.w / camera.k, h: view.h / camera.k };
+}
+
+/** Moves the picture by screen px. */
+export function pan(camera: Camera, dx: number, dy: number): Camera {
+  return { x: camera.x - dx / camera.k, y: camera.y - dy / camera.k, k: camera.k };
+}
+
+/** Zooms so that the world point under screen point (x, y) stays there. */
+export function zoom(camera: Camera, factor: number, x: number, y: number): Camera {
+  const k = Math.min(K_MAX, Math.max(K_MIN, camera.k * factor));
+  const at = toWorld(camera, x, y);
+  return { x: at.x - x / k, y: at.y - y / k, k };
+}
+
+/** All of `bounds` in the middle of the viewport, never larger than life. */
+export function fitAll(bounds: Rect, view: Size, margin = 18): Camera {
+  const k = Math.min(
+    1,
+    Math.max(1, view.w - 2 * margin) / Math.max(1, bounds.w),
+    Math.max(1, view.h - 2 * margin) / Math.max(1, bounds.h),
+  );
+  return centre(bounds, view, Math.max(K_MIN, k));
+}
+
+/** The first view: all of the graph if it can be read so, else its beginning at a size that can. */
+export function opening(bounds: Rect, view: Size, direction: "down" | "right" = "down", margin = 18): Camera {
+  const whole = fitAll(bounds, view, margin);
+  if (whole.k >= K_LEGIBLE) return whole;
+  const across = direction === "down" ? (view.w - 2 * margin) / bounds.w : (view.h - 2 * margin) / bounds.h;
+  const k = Math.min(1, Math.max(K_LEGIBLE, across));
+  const middle = centre(bounds, view, k);
+  return direction === "down" ? { ...middle, y: bounds.y - margin / k } : { ...middle, x: bounds.x - margin / k };
+}
+
+function centre(bounds: Rect, view: Size, k: number): Camera {
+  return { x: bounds.x + bounds.w / 2 - view.w / k / 2, y: bounds.y + bounds.h / 2 - view.h / k / 2, k };
+}
+
+/** The smallest move that brings `rect` wholly into view, at a size that can be read; unchanged if it is there. */
+export function reveal(camera: Camera, rect: Rect, view: Size, margin = 48): Camera {
+  let k = Math.max(camera.k, K_LEGIBLE);
+  const largest = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
+  if (largest < k && camera.k >= K_LEGIBLE) k = Math.max(K_LEGIBLE, largest);
+  if (k !== camera.k) {
+    const middle = centre(rect, view, k);
+    return rect.h * k > view.h ? { ...middle, y: rect.y - margin / 2 / k } : middle;
+  }
+  const seen = visible(camera, view);
+  const edge = margin / 2 / k;
+  return {
+    x: nearest(seen.x, seen.w, rect.x - edge, rect.w + 2 * edge),
+    y: nearest(seen.y, seen.h, rect.y - edge, rect.h + 2 * edge),
+    k,
+  };
+}
+
+function nearest(start: number, length: number, from: number, extent: number): number {
+  if (extent > length) return from;
+  return Math.min(from, Math.max(start, from + extent - length));
+}
+
+/** Keeps at least a corner of the graph in view, so that nobody gets lost. */
+export function keepInSight(camera: Camera, bounds: Rect, view: Size): Camera {
+  const seen = visible(camera, view);
+  const mx = Math.min(seen.w, bounds.w) * 0.25;
+  const my = Math.min(seen.h, bounds.h) * 0.25;
+  return {
+    x: Math.min(bounds.x + bounds.w - mx, Math.max(bounds.x + mx - seen.w, camera.x)),
+    y: Math.min(bounds.y + bounds.h - my, Math.max(bounds.y + my - seen.h, camera.y)),
+    k: camera.k,
+  };
+}
+
+/** Between two cameras, 0 ≤ t ≤ 1: even in zoom steps, straight for the middle of the viewport. */
+export function between(a: Camera, b: Camera, t: number, view: Size): Camera {
+  const k = a.k * (b.k / a.k) ** t;
+  const mix = (p: number, q: number): number => p + (q - p) * t;
+  const x = mix(a.x + view.w / a.k / 2, b.x + view.w / b.k / 2) - view.w / k / 2;
+  const y = mix(a.y + view.h / a.k / 2, b.y + view.h / b.k / 2) - view.h / k / 2;
+  return { x, y, k };
+}
+
+/** Slow at both ends. */
+export function ease(t: number): number {
+  return t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2;
+}

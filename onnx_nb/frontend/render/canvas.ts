@@ -1,0 +1,494 @@
+/**
+ * Draws a scene on a 2-D canvas. Only what is in view is drawn, only as finely as can be seen, and fills of one colour
+ * go out together: no text under 9 px boxes, no edges under 1.2 px.
+ */
+
+import type { Columns } from "../model/columns.ts";
+import { type Label, type Measure, TEXT } from "../scene/labels.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
+import type { Camera, Size } from "./camera.ts";
+import { visible } from "./camera.ts";
+import { along, trace } from "./curve.ts";
+import { type HitIndex, LEGIBLE } from "./hit.ts";
+import { EDGE, type Marks } from "./marks.ts";
+import type { Theme } from "./theme.ts";
+
+export interface Picture {
+  readonly scene: Scene;
+  readonly columns: Columns;
+  readonly index: HitIndex;
+  readonly marks: Marks;
+  readonly theme: Theme;
+  readonly measure: Measure;
+}
+
+/** A box this small on screen is a patch of colour. */
+const PATCH = 9;
+/** An edge whose ends are this close on screen is left out. */
+const SPECK = 1.2;
+/** Below this zoom an S-curve looks like a straight line. */
+const STRAIGHT = 0.12;
+
+export function draw(ctx: CanvasRenderingContext2D, picture: Picture, camera: Camera, view: Size, dpr: number): void {
+  const { scene, index, theme } = picture;
+  ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+  ctx.fillStyle = theme.background;
+  ctx.fillRect(0, 0, view.w, view.h);
+  ctx.setTransform(dpr * camera.k, 0, 0, dpr * camera.k, -camera.x * camera.k * dpr, -camera.y * camera.k * dpr);
+  const seen = visible(camera, view);
+  const margin = 8 / camera.k;
+  const x0 = seen.x - margin;
+  const y0 = seen.y - margin;
+  const x1 = seen.x + seen.w + margin;
+  const y1 = seen.y + seen.h + margin;
+  const { bounds } = scene;
+  const all = x0 <= bounds.x && y0 <= bounds.y && x1 >= bounds.x + bounds.w && y1 >= bounds.y + bounds.h;
+  const boxes = all ? everything(scene.boxes.count) : index.boxesIn(x0, y0, x1, y1);
+  const edges = all ? everything(scene.edges.count) : index.edgesIn(x0, y0, x1, y1);
+
+  ctx.lineJoin = "round";
+  ctx.textBaseline = "alphabetic";
+  drawScopes(ctx, picture, boxes, camera.k);
+  drawEdges(ctx, picture, edges, camera.k);
+  drawBoxes(ctx, picture, boxes, camera.k);
+  drawTitles(ctx, picture, boxes, camera.k);
+  drawEdgeLabels(ctx, picture, edges, camera.k);
+}
+
+function everything(count: number): number[] {
+  return Array.from({ length: count }, (_, at) => at);
+}
+
+/** Thickness in world px of a line that is `px` on screen at life size, but never thinner than a hairline. */
+function stroke(px: number, k: number): number {
+  return Math.max(px, 0.6 / k);
+}
+
+function drawScopes(ctx: CanvasRenderingContext2D, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
+  const { kind, x, y, w, h, depth } = scene.boxes;
+  for (const box of boxes) {
+    if (kind[box] !== BOX.OPEN) continue;
+    ctx.beginPath();
+    if (w[box] * k < 30) ctx.rect(x[box], y[box], w[box], h[box]);
+    else ctx.roundRect(x[box], y[box], w[box], h[box], 9);
+    ctx.fillStyle = theme.scopes[depth[box] % 2];
+    ctx.fill();
+    const strong = box === marks.selected;
+    ctx.strokeStyle = strong || box === marks.hovered ? theme.accent : theme.line;
+    ctx.lineWidth = stroke(strong ? 2 : 1, k);
+    ctx.stroke();
+  }
+}
+
+function drawEdges(ctx: CanvasRenderingContext2D, picture: Picture, list: number[], k: number): void {
+  const { scene, theme, marks } = picture;
+  const { edges } = scene;
+  const plain: number[] = [];
+  const dashed: number[] = [];
+  const strong: [edge: number, how: number][] = [];
+  const many = list.length > 20_000;
+  for (const edge of list) {
+    const how = Math.max(
+      marks.values.get(edges.value[edge]) ?? EDGE.PLAIN,
+      marks.glowing.has(edge) ? EDGE.GLOW : EDGE.PLAIN,
+    );
+    if (how !== EDGE.PLAIN) strong.push([edge, how]);
+    else if (extent(scene, edge) * k < (many ? 3 * SPECK : SPECK)) continue;
+    else if (edges.captured[edge] === 1) dashed.push(edge);
+    else plain.push(edge);
+  }
+  ctx.strokeStyle = theme.edge;
+  ctx.lineWidth = stroke(1.3, k);
+  if (k < 0.25) ctx.globalAlpha = 0.75;
+  strokeEdges(ctx, scene, plain, k);
+  ctx.setLineDash([4, 4]);
+  strokeEdges(ctx, scene, dashed, k);
+  ctx.setLineDash([]);
+  ctx.globalAlpha = 1;
+
+  for (const [edge, how] of strong.sort(([, a], [, b]) => a - b)) {
+    const missing = how === EDGE.MISSING;
+    ctx.strokeStyle = missing ? theme.bad : how === EDGE.REDUNDANT ? theme.dim : theme.accent;
+    ctx.lineWidth = stroke(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, k);
+    ctx.globalAlpha = how === EDGE.REDUNDANT || how === EDGE.HOVER ? 0.7 : 1;
+    ctx.setLineDash(missing || how === EDGE.REDUNDANT ? [5, 4] : edges.captured[edge] === 1 ? [4, 4] : []);
+    strokeEdges(ctx, scene, [edge], k);
+  }
+  ctx.setLineDash([]);
+  ctx.globalAlpha = 1;
+}
+
+/** Larger side of an edge, from its ends. */
+function extent(scene: Scene, edge: number): number {
+  const { ptr, points } = scene.edges;
+  const first = 2 * ptr[edge];
+  const last = 2 * ptr[edge + 1] - 2;
+  return Math.max(Math.abs(points[last] - points[first]), Math.abs(points[last + 1] - points[first + 1]));
+}
+
+function strokeEdges(ctx: CanvasRenderingContext2D, scene: Scene, list: number[], k: number): void {
+  if (list.length === 0) return;
+  const { ptr, points, toBox } = scene.edges;
+  const straight = k < STRAIGHT;
+  ctx.beginPath();
+  for (const edge of list) {
+    const from = ptr[edge];
+    const to = ptr[edge + 1];
+    if (to - from < 2) continue;
+    if (straight) {
+      ctx.moveTo(points[2 * from], points[2 * from + 1]);
+      for (let at = from + 1; at < to; at++) ctx.lineTo(points[2 * at], points[2 * at + 1]);
+    } else trace(ctx, points, from, to, scene.direction);
+  }
+  ctx.stroke();
+  if (6 * k < 2) return;
+  const dash = ctx.getLineDash();
+  ctx.setLineDash([]);
+  ctx.beginPath();
+  for (const edge of list) if (toBox[edge] >= 0) tip(ctx, scene, edge);
+  ctx.stroke();
+  ctx.setLineDash(dash);
+}
+
+/** An arrow at the end of an edge, except where the edge only passes the border of an open scope. */
+function tip(ctx: CanvasRenderingContext2D, scene: Scene, edge: number): void {
+  const { ptr, points, toBox, scope } = scene.edges;
+  const to = toBox[edge];
+  if (to === scope[edge]) return;
+  const x = points[2 * ptr[edge + 1] - 2];
+  const y = points[2 * ptr[edge + 1] - 1];
+  if (scene.direction === "down") {
+    ctx.moveTo(x - 3.5, y - 6);
+    ctx.lineTo(x, y);
+    ctx.lineTo(x + 3.5, y - 6);
+  } else {
+    ctx.moveTo(x - 6, y - 3.5);
+    ctx.lineTo(x, y);
+    ctx.lineTo(x - 6, y + 3.5);
+  }
+}
+
+function drawBoxes(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+  const { scene } = picture;
+  const { kind, h, w } = scene.boxes;
+  const fine: number[] = [];
+  const patches: number[] = [];
+  for (const box of boxes) {
+    if (kind[box] === BOX.OPEN) continue;
+    if (Math.min(h[box], w[box]) * k < PATCH) patches.push(box);
+    else fine.push(box);
+  }
+  drawPatches(ctx, picture, patches, k);
+  drawCards(ctx, picture, fine, k);
+  if (TEXT.title * k >= LEGIBLE) drawText(ctx, picture, fine, k);
+  drawBadges(ctx, picture, fine, k);
+}
+
+/** Boxes too small for words: one path a colour. */
+function drawPatches(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+  const { scene, columns, theme, marks } = picture;
+  const { kind, id, x, y, w, h } = scene.boxes;
+  const byColour = new Map<string, number[]>();
+  for (const box of boxes) {
+    const colour =
+      kind[box] === BOX.NODE
+        ? (theme.categories[columns.categoryOf(id[box])] ?? theme.dim)
+        : kind[box] === BOX.GROUP
+          ? theme.edge
+          : theme.text;
+    const same = byColour.get(colour);
+    if (same === undefined) byColour.set(colour, [box]);
+    else same.push(box);
+  }
+  for (const [colour, same] of byColour) {
+    ctx.beginPath();
+    for (const box of same) ctx.rect(x[box], y[box], w[box], h[box]);
+    ctx.fillStyle = colour;
+    ctx.globalAlpha = 0.85;
+    ctx.fill();
+  }
+  ctx.globalAlpha = 1;
+  ctx.strokeStyle = theme.accent;
+  ctx.lineWidth = 2 / k;
+  ctx.beginPath();
+  for (const box of boxes) {
+    if (
+      box === marks.selected ||
+      box === marks.hovered ||
+      marks.taken.has(box) ||
+      marks.lit.has(box) ||
+      marks.hits.has(box)
+    ) {
+      ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
+    }
+  }
+  ctx.stroke();
+}
+
+function drawCards(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+  const { scene, columns, theme, marks } = picture;
+  const { kind, id, x, y, w, h } = scene.boxes;
+  const outline = (box: number, inset = 0): void => {
+    const radius = kind[box] === BOX.NODE ? 5 : kind[box] === BOX.GROUP ? 7 : h[box] / 2;
+    ctx.roundRect(x[box] + inset, y[box] + inset, w[box] - 2 * inset, h[box] - 2 * inset, Math.max(0, radius - inset));
+  };
+
+  // sheets behind a group of repeats
+  ctx.fillStyle = theme.scopes[1];
+  ctx.strokeStyle = theme.line;
+  ctx.lineWidth = stroke(1, k);
+  for (const box of boxes) {
+    if (kind[box] !== BOX.GROUP || columns.groupRepeat[id[box]] < 2) continue;
+    for (const shift of [6, 3]) {
+      ctx.beginPath();
+      ctx.roundRect(x[box] + shift, y[box] + shift, w[box], h[box], 7);
+      ctx.fill();
+      ctx.stroke();
+    }
+  }
+
+  const fill = (colour: string, wanted: (box: number) => boolean): void => {
+    ctx.beginPath();
+    for (const box of boxes) if (wanted(box)) outline(box);
+    ctx.fillStyle = colour;
+    ctx.fill();
+  };
+  fill(theme.card, (box) => kind[box] === BOX.NODE);
+  fill(theme.scopes[0], (box) => kind[box] === BOX.GROUP);
+  fill(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+
+  ctx.beginPath();
+  for (const box of boxes) if (kind[box] === BOX.NODE || kind[box] === BOX.GROUP) outline(box);
+  ctx.strokeStyle = theme.line;
+  ctx.lineWidth = stroke(1, k);
+  ctx.stroke();
+
+  // colour stripes, one path a category
+  const stripes = new Map<number, number[]>();
+  for (const box of boxes) {
+    if (kind[box] !== BOX.NODE) continue;
+    const category = columns.categoryOf(id[box]);
+    const same = stripes.get(category);
+    if (same === undefined) stripes.set(category, [box]);
+    else same.push(box);
+  }
+  for (const [category, same] of stripes) {
+    ctx.beginPath();
+    for (const box of same) ctx.roundRect(x[box], y[box], 5, h[box], [4, 0, 0, 4]);
+    ctx.fillStyle = theme.categories[category] ?? theme.dim;
+    ctx.fill();
+  }
+
+  const ring = (width: number, colour: string, wanted: (box: number) => boolean): void => {
+    ctx.beginPath();
+    for (const box of boxes) if (wanted(box)) outline(box);
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = stroke(width, k);
+    ctx.stroke();
+  };
+  const { taken, lit, hits, selected, hovered } = marks;
+  ring(7, theme.halo, (box) => hits.has(box));
+  ring(1.6, theme.accent, (box) => taken.has(box) || lit.has(box));
+  ring(1.2, theme.accent, (box) => box === hovered);
+  if (selected >= 0 && kind[selected] !== BOX.OPEN) {
+    ring(9, theme.halo, (box) => box === selected);
+    ring(2, theme.accent, (box) => box === selected);
+  }
+}
+
+function drawText(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+  const { scene, columns, theme, measure } = picture;
+  const { kind, id, x, y, w } = scene.boxes;
+  const labels = new Map<number, Label>();
+  for (const box of boxes) labels.set(box, scene.label(box));
+  // a font is dear to set, so all titles go first, then all that is set smaller
+  ctx.font = `600 ${TEXT.title}px ${theme.font}`;
+  ctx.fillStyle = theme.text;
+  for (const box of boxes) {
+    const title = labels.get(box)?.title ?? "";
+    if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
+    else if (kind[box] === BOX.GROUP) ctx.fillText(title, x[box] + TEXT.group.titleX, y[box] + TEXT.group.titleY);
+  }
+  ctx.font = `700 ${TEXT.title}px ${theme.font}`;
+  ctx.fillStyle = theme.accent;
+  for (const box of boxes) {
+    if (kind[box] === BOX.GROUP) ctx.fillText("+", x[box] + TEXT.group.x, y[box] + TEXT.group.titleY);
+  }
+  ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
+  ctx.fillStyle = theme.background;
+  for (const box of boxes) {
+    if (kind[box] !== BOX.INPUT && kind[box] !== BOX.OUTPUT) continue;
+    const { title, sub } = labels.get(box) as Label;
+    const titleWidth = measure(title, TEXT.pill, true);
+    const width = sub === "" ? titleWidth : titleWidth + TEXT.gap + measure(sub, TEXT.pill, true);
+    const left = x[box] + (w[box] - width) / 2;
+    ctx.fillText(title, left, y[box] + TEXT.node.titleY);
+    if (sub === "") continue;
+    ctx.globalAlpha = 0.8;
+    ctx.fillText(sub, left + titleWidth + TEXT.gap, y[box] + TEXT.node.titleY);
+    ctx.globalAlpha = 1;
+  }
+
+  if (TEXT.line * k < LEGIBLE) return;
+  ctx.font = `${TEXT.line}px ${theme.font}`;
+  const pairs: [key: string, x: number, y: number][] = [];
+  for (const box of boxes) {
+    if (kind[box] !== BOX.NODE && kind[box] !== BOX.GROUP) continue;
+    const { title, sub, lines } = labels.get(box) as Label;
+    const group = kind[box] === BOX.GROUP;
+    const { lineX, lineY, lineStep, titleX, titleY } = group
+      ? TEXT.group
+      : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
+    ctx.fillStyle = theme.dim;
+    if (sub !== "") ctx.fillText(sub, x[box] + titleX + measure(title, TEXT.title, true) + TEXT.gap, y[box] + titleY);
+    if (!group) ctx.fillStyle = theme.text;
+    for (let row = 0; row < lines.length; row++) {
+      let left = x[box] + lineX;
+      const base = y[box] + lineY + row * lineStep;
+      for (const [key, value] of lines[row]) {
+        if (key !== "") {
+          pairs.push([key, left, base]);
+          left += measure(key, TEXT.line, false) + TEXT.keyGap;
+        }
+        ctx.fillText(value, left, base);
+        left += measure(value, TEXT.line, false) + TEXT.gap;
+      }
+    }
+  }
+  ctx.font = `italic ${TEXT.line}px ${theme.font}`;
+  ctx.fillStyle = theme.dim;
+  for (const [key, left, base] of pairs) ctx.fillText(key, left, base);
+
+  // how much of a closed group an extraction takes
+  ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
+  ctx.fillStyle = theme.accent;
+  ctx.textAlign = "right";
+  for (const [box, count] of picture.marks.taken) {
+    if (kind[box] !== BOX.GROUP || !labels.has(box)) continue;
+    const total = columns.groupNodes[id[box]];
+    ctx.fillText(count >= total ? "all" : `${count} of ${total}`, x[box] + w[box] - 9, y[box] + TEXT.group.titleY);
+  }
+  ctx.textAlign = "left";
+}
+
+/** A warning sign at the corner of a box with faults. */
+function drawBadges(ctx: CanvasRenderingContext2D, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
+  if (marks.faults.size === 0) return;
+  const { x, y, w } = scene.boxes;
+  const size = Math.max(7, 5 / k);
+  for (const box of boxes) {
+    if (!marks.faults.has(box)) continue;
+    const cx = x[box] + w[box] - 2;
+    const cy = y[box] + 2;
+    ctx.beginPath();
+    ctx.moveTo(cx, cy - size);
+    ctx.lineTo(cx + size, cy + size * 0.75);
+    ctx.lineTo(cx - size, cy + size * 0.75);
+    ctx.closePath();
+    ctx.fillStyle = theme.warn;
+    ctx.strokeStyle = theme.background;
+    ctx.lineWidth = 2;
+    ctx.stroke();
+    ctx.fill();
+    ctx.fillStyle = theme.background;
+    ctx.fillRect(cx - size * 0.1, cy - size * 0.45, size * 0.2, size * 0.6);
+    ctx.fillRect(cx - size * 0.1, cy + size * 0.3, size * 0.2, size * 0.2);
+  }
+}
+
+/** Titles of open scopes, above the edges and with a halo, so that no line crosses out a name. */
+function drawTitles(
+  ctx: CanvasRenderingContext2D,
+  { scene, theme, measure }: Picture,
+  boxes: number[],
+  k: number,
+): void {
+  if (TEXT.title * k < LEGIBLE) return;
+  const { kind, x, y, w, depth } = scene.boxes;
+  ctx.lineWidth = 4;
+  for (const box of boxes) {
+    if (kind[box] !== BOX.OPEN || w[box] * k < 40) continue;
+    const { title, sub } = scene.label(box);
+    const base = y[box] + TEXT.group.titleY;
+    ctx.strokeStyle = theme.scopes[depth[box] % 2];
+    ctx.font = `700 ${TEXT.title}px ${theme.font}`;
+    ctx.fillStyle = theme.accent;
+    ctx.fillText("–", x[box] + TEXT.group.x, base);
+    ctx.font = `600 ${TEXT.title}px ${theme.font}`;
+    ctx.fillStyle = theme.text;
+    ctx.strokeText(title, x[box] + TEXT.group.titleX, base);
+    ctx.fillText(title, x[box] + TEXT.group.titleX, base);
+    if (sub === "") continue;
+    const left = x[box] + TEXT.group.titleX + measure(title, TEXT.title, true) + TEXT.gap;
+    ctx.font = `${TEXT.line}px ${theme.font}`;
+    ctx.fillStyle = theme.dim;
+    ctx.strokeText(sub, left, base);
+    ctx.fillText(sub, left, base);
+  }
+}
+
+/** dtype and shape beside an edge; for a missing input its name, in red. */
+function drawEdgeLabels(ctx: CanvasRenderingContext2D, picture: Picture, list: number[], k: number): void {
+  if (TEXT.edge * k < LEGIBLE) return;
+  const { scene, columns, theme, marks } = picture;
+  const { edges } = scene;
+  const halo = (edge: number): string => {
+    const scope = edges.scope[edge];
+    return scope < 0 ? theme.background : theme.scopes[scene.boxes.depth[scope] % 2];
+  };
+  ctx.textBaseline = "middle";
+  ctx.lineWidth = 3;
+  const strong: [edge: number, how: number][] = [];
+  ctx.font = `${TEXT.edge}px ${theme.font}`;
+  ctx.fillStyle = theme.dim;
+  for (const edge of list) {
+    const how = marks.values.get(edges.value[edge]) ?? EDGE.PLAIN;
+    if (how === EDGE.LIT || how === EDGE.MISSING || how === EDGE.HOVER) strong.push([edge, how]);
+    else if (!Number.isNaN(edges.labelX[edge])) {
+      const text = scene.edgeLabel(edge);
+      ctx.strokeStyle = halo(edge);
+      ctx.strokeText(text, edges.labelX[edge], edges.labelY[edge]);
+      ctx.fillText(text, edges.labelX[edge], edges.labelY[edge]);
+    }
+  }
+  ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
+  const named = new Set<string>();
+  for (const [edge, how] of strong) {
+    const value = edges.value[edge];
+    const missing = how === EDGE.MISSING;
+    let x = edges.labelX[edge];
+    let y = edges.labelY[edge];
+    const once = `${value} ${edges.scope[edge]}`;
+    if (Number.isNaN(x)) {
+      // of the edges of a tensor one is named in each scope
+      if (!missing || named.has(once)) continue;
+      ({ x, y } = middle(scene, edge));
+      x += 7;
+    }
+    if (missing) named.add(once);
+    const chosen = marks.inputs.has(value) ? "in  " : marks.outputs.has(value) ? "out  " : "";
+    const name = columns.valueNameOf(value);
+    const text = missing ? (name.length > 40 ? `…${name.slice(-39)}` : name) : chosen + scene.edgeLabel(edge);
+    ctx.fillStyle = missing ? theme.bad : theme.accent;
+    ctx.strokeStyle = halo(edge);
+    ctx.strokeText(text, x, y);
+    ctx.fillText(text, x, y);
+  }
+  ctx.textBaseline = "alphabetic";
+}
+
+/** The middle of an edge's longest piece. */
+export function middle(scene: Scene, edge: number): { x: number; y: number } {
+  const { ptr, points } = scene.edges;
+  let best = ptr[edge];
+  let length = -1;
+  for (let at = ptr[edge]; at + 1 < ptr[edge + 1]; at++) {
+    const d = Math.abs(points[2 * at + 2] - points[2 * at]) + Math.abs(points[2 * at + 3] - points[2 * at + 1]);
+    if (d > length) {
+      length = d;
+      best = at;
+    }
+  }
+  const [x0, y0, x1, y1] = points.subarray(2 * best, 2 * best + 4);
+  return along(x0, y0, x1, y1, 0.5, scene.direction);
+}

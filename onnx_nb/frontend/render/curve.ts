@@ -1,0 +1,78 @@
+/**
+ * How an edge runs between its control points: straight where two points are in line, else an S with tangents along
+ * the flow. The canvas draws it and the hit test measures against it.
+ */
+
+import type { Direction } from "../scene/scene.ts";
+
+interface Pen {
+  moveTo(x: number, y: number): void;
+  lineTo(x: number, y: number): void;
+  bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
+}
+
+/** Traces points `from` … `to − 1` (x, y pairs). */
+export function trace(pen: Pen, points: Float32Array, from: number, to: number, direction: Direction): void {
+  let x = points[2 * from];
+  let y = points[2 * from + 1];
+  pen.moveTo(x, y);
+  for (let at = from + 1; at < to; at++) {
+    const nx = points[2 * at];
+    const ny = points[2 * at + 1];
+    if (Math.abs(nx - x) < 0.5 || Math.abs(ny - y) < 0.5) pen.lineTo(nx, ny);
+    else if (direction === "down") {
+      const middle = (y + ny) / 2;
+      pen.bezierCurveTo(x, middle, nx, middle, nx, ny);
+    } else {
+      const middle = (x + nx) / 2;
+      pen.bezierCurveTo(middle, y, middle, ny, nx, ny);
+    }
+    x = nx;
+    y = ny;
+  }
+}
+
+const STEPS = 12;
+
+/** Point at `t` (0…1) of the piece from (x0, y0) to (x1, y1). */
+export function along(
+  x0: number,
+  y0: number,
+  x1: number,
+  y1: number,
+  t: number,
+  direction: Direction,
+): { x: number; y: number } {
+  if (Math.abs(x1 - x0) < 0.5 || Math.abs(y1 - y0) < 0.5) return { x: x0 + (x1 - x0) * t, y: y0 + (y1 - y0) * t };
+  // with both inner control points at the middle, one axis is 3t(1−t)/2 + t³ of the way and the other smoothstep
+  const flow = 1.5 * t * (1 - t) + t * t * t;
+  const across = t * t * (3 - 2 * t);
+  return direction === "down"
+    ? { x: x0 + (x1 - x0) * across, y: y0 + (y1 - y0) * flow }
+    : { x: x0 + (x1 - x0) * flow, y: y0 + (y1 - y0) * across };
+}
+
+/** Squared distance of (x, y) from the piece that starts at control point `at`. */
+export function distance2(points: Float32Array, at: number, x: number, y: number, direction: Direction): number {
+  const x0 = points[2 * at];
+  const y0 = points[2 * at + 1];
+  const x1 = points[2 * at + 2];
+  const y1 = points[2 * at + 3];
+  const steps = Math.abs(x1 - x0) < 0.5 || Math.abs(y1 - y0) < 0.5 ? 1 : STEPS;
+  let best = Number.POSITIVE_INFINITY;
+  let from = { x: x0, y: y0 };
+  for (let step = 1; step <= steps; step++) {
+    const to = along(x0, y0, x1, y1, step / steps, direction);
+    best = Math.min(best, segment2(from.x, from.y, to.x, to.y, x, y));
+    from = to;
+  }
+  return best;
+}
+
+function segment2(x0: number, y0: number, x1: number, y1: number, x: number, y: number): number {
+  const dx = x1 - x0;
+  const dy = y1 - y0;
+  const length2 = dx * dx + dy * dy;
+  const t = length2 === 0 ? 0 : Math.min(1, Math.max(0, ((x - x0) * dx + (y - y0) * dy) / length2));
+  return (x0 + t * dx - x) ** 2 + (y0 + t * dy - y) ** 2;
+}

@@ -1,0 +1,139 @@
+/** What the state lights up in a scene: selection, hover, the planned extraction, faults, hits of a search. */
+
+import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../model/columns.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
+import type { State } from "../scene/state.ts";
+
+/** How an edge is drawn, weakest first; a stronger reason wins. */
+export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;
+
+export interface Marks {
+  /** −1 for none */
+  readonly selected: number;
+  readonly hovered: number;
+  /** producer and consumers of the selected tensor */
+  readonly lit: ReadonlySet<number>;
+  /** box → nodes in it that the extraction would take */
+  readonly taken: ReadonlyMap<number, number>;
+  /** value → how its edges are drawn; values not in here are plain */
+  readonly values: ReadonlyMap<number, number>;
+  /** edges on the way of the planned extraction */
+  readonly glowing: ReadonlySet<number>;
+  readonly inputs: ReadonlySet<number>;
+  readonly outputs: ReadonlySet<number>;
+  /** box → faults in it */
+  readonly faults: ReadonlyMap<number, number>;
+  readonly hits: ReadonlySet<number>;
+}
+
+/** Box of a target; a node with bodies is drawn as the group of its bodies. */
+export function boxOf(scene: Scene, columns: Columns, target: Target): number {
+  if (target.kind === "node" && columns.nodeBody[target.id] >= 0) {
+    const body = scene.boxOf("group", columns.nodeBody[target.id]);
+    if (body >= 0) return body;
+  }
+  return scene.boxOf(target.kind, target.id);
+}
+
+export function marksOf(scene: Scene, columns: Columns, state: State, faults: ReadonlyMap<number, number>): Marks {
+  const { selection, hover, cut, plan } = state;
+  const values = new Map<number, number>();
+  const mark = (value: number, how: number): void => {
+    values.set(value, Math.max(how, values.get(value) ?? EDGE.PLAIN));
+  };
+  const lit = new Set<number>();
+  let selected = -1;
+  if (selection !== null) {
+    selected = boxOf(scene, columns, selection);
+    if (selection.kind === "value") {
+      mark(selection.id, EDGE.LIT);
+      const { producer, consumers } = scene.boxesOfValue(selection.id);
+      if (producer >= 0) lit.add(producer);
+      for (const box of consumers) lit.add(box);
+      // a pill stands for the tensor itself; any other box is only its neighbour
+      if (selected >= 0 && scene.boxes.kind[selected] !== BOX.INPUT && scene.boxes.kind[selected] !== BOX.OUTPUT) {
+        selected = -1;
+      }
+    }
+  }
+  if (hover?.kind === "value") mark(hover.id, EDGE.HOVER);
+  for (const value of cut.inputs) mark(value, EDGE.LIT);
+  for (const value of cut.outputs) mark(value, EDGE.LIT);
+
+  const taken = new Map<number, number>();
+  const glowing = new Set<number>();
+  if (plan !== null) {
+    for (const value of plan.redundant) values.set(value, EDGE.REDUNDANT);
+    for (const { value } of plan.missing) mark(value, EDGE.MISSING);
+    count(scene, columns, plan.nodes, taken);
+    glow(scene, columns, plan.nodes, cut.inputs, taken, glowing);
+  }
+
+  const hits = new Set<number>();
+  for (const hit of state.hits) {
+    if (hit.kind === "value") continue;
+    const box = boxOf(scene, columns, hit);
+    if (box >= 0 && scene.boxes.kind[box] !== BOX.OPEN) hits.add(box);
+  }
+  return {
+    selected,
+    hovered: hover === null || hover.kind === "value" ? -1 : boxOf(scene, columns, hover),
+    lit,
+    taken,
+    values,
+    glowing,
+    inputs: new Set(cut.inputs),
+    outputs: new Set(cut.outputs),
+    faults,
+    hits,
+  };
+}
+
+/** box → how many faults it shows; does not change while the scene stands. */
+export function faultsOf(scene: Scene, columns: Columns): Map<number, number> {
+  const nodes: number[] = [];
+  if (columns.meta.faults.length > 0) {
+    for (let node = 0; node < columns.nodeCount; node++) {
+      if ((columns.nodeFlags[node] & NODE_FAULT) !== 0) nodes.push(node);
+    }
+    for (let value = 0; value < columns.valueCount; value++) {
+      if ((columns.valueFlags[value] & VALUE_FAULT) === 0) continue;
+      const producer = columns.producer[value];
+      if (producer >= 0) nodes.push(producer);
+      else nodes.push(...columns.consumersOf(value));
+    }
+  }
+  const faults = new Map<number, number>();
+  count(scene, columns, new Set(nodes), faults);
+  // an open scope shows its faults inside
+  for (const box of faults.keys()) if (scene.boxes.kind[box] === BOX.OPEN) faults.delete(box);
+  return faults;
+}
+
+/** Adds each node to its box and to every open box around it. */
+function count(scene: Scene, columns: Columns, nodes: Iterable<number>, into: Map<number, number>): void {
+  for (const node of nodes) {
+    for (let box = boxOf(scene, columns, { kind: "node", id: node }); box >= 0; box = scene.boxes.parent[box]) {
+      into.set(box, (into.get(box) ?? 0) + 1);
+    }
+  }
+}
+
+/** Edges of values that a taken node makes or that are cut inputs, as far as they lead to something taken. */
+function glow(
+  scene: Scene,
+  columns: Columns,
+  nodes: Iterable<number>,
+  inputs: readonly number[],
+  taken: ReadonlyMap<number, number>,
+  glowing: Set<number>,
+): void {
+  const follow = (value: number): void => {
+    for (const edge of scene.edgesOf(value)) {
+      const to = scene.edges.toBox[edge];
+      if (to >= 0 && taken.has(to)) glowing.add(edge);
+    }
+  };
+  for (const node of nodes) for (const value of columns.outputsOf(node)) if (value >= 0) follow(value);
+  for (const value of inputs) follow(value);
+}

@@ -1,0 +1,138 @@
+/**
+ * Colours and fonts for the canvas, read from the custom properties of style.css, which follow JupyterLab's `--jp-*`
+ * variables where there are any. What the page looks like decides; `data-theme` on the root or around it overrides.
+ */
+
+import type { Measure } from "../scene/labels.ts";
+
+export interface Theme {
+  readonly dark: boolean;
+  readonly background: string;
+  readonly panel: string;
+  readonly line: string;
+  readonly text: string;
+  readonly dim: string;
+  readonly card: string;
+  /** fills of open scopes, by depth, in turn */
+  readonly scopes: readonly [string, string];
+  readonly edge: string;
+  readonly accent: string;
+  readonly halo: string;
+  readonly bad: string;
+  readonly warn: string;
+  readonly font: string;
+  /** by category index */
+  readonly categories: readonly string[];
+}
+
+/** Name of the custom property that holds a category's colour: "pool/reduce" → "--nb-cat-pool". */
+export function categoryVariable(category: string): string {
+  return `--nb-cat-${/^[a-z]+/.exec(category.toLowerCase())?.[0] ?? "other"}`;
+}
+
+/** How a category is called in a legend. */
+export function categoryTitle(category: string): string {
+  return TITLES[category] ?? category;
+}
+
+const TITLES: Readonly<Record<string, string>> = { pool: "pool/reduce", cast: "cast/quantise" };
+
+export function readTheme(root: HTMLElement, categories: readonly string[]): Theme {
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  root.append(probe);
+  // color-mix() and var() only become a colour where a property of type colour is computed
+  const colour = (variable: string): string => {
+    probe.style.color = `var(${variable}, var(--nb-cat-other, gray))`;
+    return getComputedStyle(probe).color || "gray";
+  };
+  const theme: Theme = {
+    dark: root.classList.contains(DARK),
+    background: colour("--nb-bg"),
+    panel: colour("--nb-panel"),
+    line: colour("--nb-line"),
+    text: colour("--nb-text"),
+    dim: colour("--nb-dim"),
+    card: colour("--nb-card"),
+    scopes: [colour("--nb-scope0"), colour("--nb-scope1")],
+    edge: colour("--nb-edge"),
+    accent: colour("--nb-accent"),
+    halo: colour("--nb-halo"),
+    bad: colour("--nb-bad"),
+    warn: colour("--nb-warn"),
+    font: getComputedStyle(root).fontFamily || "sans-serif",
+    categories: categories.map((category) => colour(categoryVariable(category))),
+  };
+  probe.remove();
+  return theme;
+}
+
+const DARK = "onnx-nb-dark";
+const OWN = "onnx-nb-own-theme";
+
+/** Keeps the root's classes in step with the page's theme and calls `changed` whenever they turn. */
+export function watchTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
+  const apply = (): void => {
+    const { dark, own } = detect(root);
+    root.classList.toggle(DARK, dark);
+    root.classList.toggle(OWN, own);
+  };
+  const turn = (): void => {
+    apply();
+    changed();
+  };
+  apply();
+  const observer = new MutationObserver(turn);
+  const watched = {
+    attributes: true,
+    attributeFilter: ["data-theme", "data-jp-theme-light", "data-jp-theme-name", "class"],
+  };
+  observer.observe(document.body, watched);
+  observer.observe(document.documentElement, watched);
+  observer.observe(root, { attributes: true, attributeFilter: ["data-theme"] });
+  if (typeof matchMedia === "function") {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", turn, { signal });
+  }
+  signal.addEventListener("abort", () => observer.disconnect(), { once: true });
+}
+
+/** Whether to draw dark, and whether this is ours alone to say (then `--jp-*` variables are left aside). */
+function detect(root: HTMLElement): { dark: boolean; own: boolean } {
+  const { body } = document;
+  const jupyter = body.dataset.jpThemeLight;
+  const page =
+    jupyter !== undefined
+      ? jupyter === "false"
+      : body.classList.contains("vscode-dark") || body.classList.contains("vscode-high-contrast")
+        ? true
+        : body.classList.contains("vscode-light")
+          ? false
+          : undefined;
+  const chosen = root.closest<HTMLElement>("[data-theme=light], [data-theme=dark]")?.dataset.theme;
+  if (chosen !== undefined) return { dark: chosen === "dark", own: page !== (chosen === "dark") };
+  if (page !== undefined) return { dark: page, own: false };
+  const dark = typeof matchMedia === "function" && matchMedia("(prefers-color-scheme: dark)").matches;
+  return { dark, own: true };
+}
+
+/** Widths from a table of single characters: 100,000 labels are measured without laying out each. */
+export function createMeasure(font: string): Measure {
+  const context = document.createElement("canvas").getContext("2d");
+  const tables = [new Map<string, number>(), new Map<string, number>()] as const;
+  const unit = 100;
+  return (text, fontPx, bold) => {
+    if (context === null) return text.length * fontPx * 0.6;
+    const table = tables[bold ? 1 : 0];
+    let sum = 0;
+    for (const character of text) {
+      let width = table.get(character);
+      if (width === undefined) {
+        context.font = `${bold ? "600 " : ""}${unit}px ${font}`;
+        width = context.measureText(character).width;
+        table.set(character, width);
+      }
+      sum += width;
+    }
+    return (sum * fontPx) / unit;
+  };
+}
