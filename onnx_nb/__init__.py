@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562: any public name
+def __getattr__(name: str) -> Any:
     if name not in _HOME:
         msg = f"module 'onnx_nb' has no attribute {name!r}"
         raise AttributeError(msg)
@@ -108,12 +108,12 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def _show_models_in_this_shell() -> None:
-    """Let a ``Model`` at the end of a cell show itself: analysis must not know of widgets, so the shell is told here."""
+    """Let a ``Model`` at the end of a cell show itself; told to the shell, as analysis must not know of widgets."""
     if "IPython" not in sys.modules:
         return
     from IPython import get_ipython
 
-    shell = get_ipython()  # type: ignore[no-untyped-call]
+    shell = get_ipython()
     if shell is not None:
         from onnx_nb.notebook.formatters import show_models
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
 from onnx_nb.analysis import operators
@@ -128,7 +129,7 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
         yield attribute.name, _cut(_shown(attribute)), False
     for name, value in defaults.items():
         if name not in given:
-            yield name, _cut(str(value)), True
+            yield name, _cut(_number(value) if isinstance(value, float) else str(value)), True
 
 
 def _shown(attribute: onnx.AttributeProto) -> str:
@@ -151,13 +152,18 @@ def _shown(attribute: onnx.AttributeProto) -> str:
             return ", ".join(text[:LONGEST].decode("utf-8", "replace") for text in attribute.strings[:100])
         case kind.INTS | kind.FLOATS:
             numbers = attribute.ints if attribute.type == kind.INTS else attribute.floats
-            return ", ".join(f"{number:.9g}" if isinstance(number, float) else str(number) for number in numbers[:200])
+            return ", ".join(_number(number) if isinstance(number, float) else str(number) for number in numbers[:200])
         case kind.INT:
             return str(attribute.i)
         case kind.FLOAT:
-            return f"{attribute.f:.9g}"
+            return _number(attribute.f)
         case other:
             return f"of unknown type {other}"
+
+
+def _number(number: float) -> str:
+    """Write a float attribute, which is a float32, with no more digits than tell it from its neighbours."""
+    return f"{np.float32(number)}"
 
 
 def _source(trace: str) -> str:

@@ -48,7 +48,7 @@ def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[s
 
     try:
         loaded = load(model)
-        shown = ModelView(loaded)._repr_mimebundle_(include=include, exclude=exclude)  # noqa: SLF001 - IPython's protocol
+        shown = ModelView(loaded)._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
     data, metadata = shown if isinstance(shown, tuple) else (shown, {})

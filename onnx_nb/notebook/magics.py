@@ -19,9 +19,9 @@ def add_magics(shell: InteractiveShell) -> None:
     """Add ``%onnx`` to a shell."""
 
     @magic_arguments()  # type: ignore[untyped-decorator]
-    @argument("path", help="the .onnx file")
-    @argument("--data-dir", help="the folder of its external data, if that is not the file's own")
-    @argument("--name", help="a variable that gets the Model")
+    @argument("path", help="the .onnx file")  # type: ignore[untyped-decorator]
+    @argument("--data-dir", help="the folder of its external data, if that is not the file's own")  # type: ignore[untyped-decorator]
+    @argument("--name", help="a variable that gets the Model")  # type: ignore[untyped-decorator]
     def onnx(line: str) -> ModelView:
         """Load an ONNX model and show its summary and graph.
 
@@ -40,9 +40,9 @@ def add_magics(shell: InteractiveShell) -> None:
             shell.user_ns[given.name] = model
         return ModelView(model)
 
-    shell.register_magic_function(onnx, "line", NAME)  # type: ignore[no-untyped-call]
+    shell.register_magic_function(onnx, "line", NAME)
 
 
 def remove_magics(shell: InteractiveShell) -> None:
     """Take ``%onnx`` away again."""
-    shell.magics_manager.magics["line"].pop(NAME, None)  # type: ignore[union-attr]
+    shell.magics_manager.magics["line"].pop(NAME, None)

@@ -74,7 +74,7 @@ class Channel:
     widget
         The widget whose custom messages are requests.
     verbs
-        What the browser may ask for, by name.
+        What the browser may ask for, by name; ``"ping"`` is answered always, so that it knows a kernel is there.
 
     Notes
     -----
@@ -83,7 +83,7 @@ class Channel:
 
     def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
         self._widget = widget
-        self._verbs = dict(verbs)
+        self._verbs: dict[str, Verb] = {"ping": lambda _call: Reply(), **verbs}
         self._calls: dict[int, Call] = {}
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -131,10 +131,7 @@ class Channel:
     def _answer(self, call: Call) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
         try:
             call.check()
-            if call.verb not in self._verbs:
-                message = f"this kernel's onnx_nb does not know the request {call.verb!r}."
-                raise OnnxNbError(message, advice="Restart the kernel if onnx_nb was upgraded while it ran.")
-            reply = self._verbs[call.verb](call)
+            reply = self._verbs.get(call.verb, _unknown)(call)
         except Cancelled:
             return {"cancelled": True}, ()
         except OnnxNbError as error:
@@ -147,3 +144,8 @@ class Channel:
 
     def _send(self, content: dict[str, Any], buffers: Sequence[bytes | memoryview]) -> None:
         self._widget.send(content, list(buffers))
+
+
+def _unknown(call: Call) -> Reply:
+    message = f"this kernel's onnx_nb does not know the request {call.verb!r}."
+    raise OnnxNbError(message, advice="Restart the kernel if onnx_nb was upgraded while it ran.")

@@ -25,7 +25,7 @@ from onnx_nb.widgets._channel import Call, Channel, Reply
 if TYPE_CHECKING:
     import os
 
-# a trait of this size may be saved with the notebook, so that it reopens without its kernel; larger columns are asked for
+# so much may be saved with the notebook, which then reopens without its kernel; larger columns are asked for
 COLUMNS_IN_STATE = 1_000_000
 
 

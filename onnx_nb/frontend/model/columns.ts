@@ -112,7 +112,7 @@ export class Columns {
   readonly #stringPtr: Uint32Array;
   readonly #strings: (string | undefined)[];
   readonly #decoder = new TextDecoder();
-  #byName: Map<string, Target> | undefined;
+  #byName: Record<Target["kind"], Map<string, number>> | undefined;
 
   constructor(packed: Packed) {
     const { arrays } = packed;
@@ -313,22 +313,26 @@ export class Columns {
     return producer < 0 ? 0 : this.#at(this.nodeGroup, producer);
   }
 
-  /** The tensor, node or scope of this name: tensors win over nodes, nodes over scopes. */
-  find(name: string): Target | undefined {
+  /** The tensor, node or scope of this name; without a kind tensors win over nodes, nodes over scopes. */
+  find(name: string, kind?: Target["kind"]): Target | undefined {
     if (this.#byName === undefined) {
-      const byName = new Map<string, Target>();
-      const add = (kind: Target["kind"], count: number, names: Uint32Array): void => {
-        for (let id = 0; id < count; id++) {
-          const text = this.str(this.#at(names, id));
-          if (text !== "" && !byName.has(text)) byName.set(text, { kind, id });
-        }
+      const index = (count: number, names: Uint32Array): Map<string, number> => {
+        const byName = new Map<string, number>();
+        for (let id = count - 1; id >= 0; id--) byName.set(this.str(this.#at(names, id)), id); // the first of equals stays
+        byName.delete("");
+        return byName;
       };
-      add("value", this.valueCount, this.valueName);
-      add("node", this.nodeCount, this.nodeName);
-      add("group", this.groupCount, this.groupPath);
-      this.#byName = byName;
+      this.#byName = {
+        value: index(this.valueCount, this.valueName),
+        node: index(this.nodeCount, this.nodeName),
+        group: index(this.groupCount, this.groupPath),
+      };
     }
-    return this.#byName.get(name);
+    for (const each of kind === undefined ? (["value", "node", "group"] as const) : [kind]) {
+      const id = this.#byName[each].get(name);
+      if (id !== undefined) return { kind: each, id };
+    }
+    return undefined;
   }
 }
 

@@ -1,0 +1,281 @@
+/**
+ * The entry of the bundle. As an anywidget module it shows the view that `_kind` names and answers for it over the
+ * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
+ */
+
+import { Channel, type Comm } from "./model/channel.ts";
+import { unpack } from "./model/codec.ts";
+import { Columns, type Target } from "./model/columns.ts";
+import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
+import { createSummary, type SummaryData } from "./panels/summary.ts";
+import { watchTheme } from "./render/theme.ts";
+import { failure, type GraphHost, type InspectReply, type Patch, type PlanReply } from "./scene/host.ts";
+import css from "./style.css";
+
+/** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
+interface WidgetModel extends Comm {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  on(event: `change:${string}`, listener: () => void): void;
+  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  off(event: `change:${string}`, listener: () => void): void;
+}
+
+interface Mount {
+  readonly model: WidgetModel;
+  readonly el: HTMLElement;
+}
+
+type Selected = { readonly kind: "tensor" | "node" | "scope"; readonly name: string; readonly id?: number };
+
+/** The kernel calls them tensors and scopes. */
+const KINDS = { tensor: "value", node: "node", scope: "group" } as const;
+const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
+/** A kernel that says nothing for so long is busy, or gone. */
+const SILENCE_MS = 4000;
+
+function style(el: HTMLElement): void {
+  const sheet = document.createElement("style");
+  sheet.textContent = css;
+  el.append(sheet);
+}
+
+function rootIn(el: HTMLElement, kind: string): HTMLElement {
+  const root = document.createElement("div");
+  root.className = "onnx-nb";
+  root.dataset.widget = kind;
+  root.dataset.state = "loading";
+  el.append(root);
+  return root;
+}
+
+function fail(root: HTMLElement, error: unknown): void {
+  const { message, advice } = failure(error);
+  root.dataset.state = "error";
+  const text = document.createElement("p");
+  text.setAttribute("role", "alert");
+  text.textContent = advice === "" ? message : `${message} ${advice}`;
+  root.replaceChildren(text);
+}
+
+function bytesOf(view: DataView): Uint8Array {
+  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+}
+
+/** One graph widget: columns and channel are shared by all its views. */
+class GraphWidget {
+  readonly #model: WidgetModel;
+  readonly #channel: Channel;
+  readonly columns: Promise<Columns>;
+  #live = true;
+  #ping: Promise<unknown> | null = null;
+
+  constructor(model: WidgetModel, signal: AbortSignal) {
+    this.#model = model;
+    this.#channel = new Channel(model, signal);
+    this.columns = this.#load();
+    this.columns.catch(() => undefined); // each view reports it
+  }
+
+  async #load(): Promise<Columns> {
+    const saved = this.#model.get("_columns");
+    if (saved instanceof DataView) return new Columns(await unpack(bytesOf(saved)));
+    const { buffers } = await this.#channel.request("columns", {});
+    const [packed] = buffers;
+    if (packed === undefined) throw new Error("the kernel sent no graph");
+    return new Columns(await unpack(bytesOf(packed)));
+  }
+
+  /** Tells a view whether a kernel answers: not at once, for a kernel may be busy with a cell. */
+  #watchKernel(view: GraphView, signal: AbortSignal): void {
+    this.#ping ??= this.#channel.request("ping", {});
+    const silent = setTimeout(() => {
+      this.#live = false;
+      view.dispatch({ type: "live", live: false });
+    }, SILENCE_MS);
+    signal.addEventListener("abort", () => clearTimeout(silent));
+    this.#ping.then(
+      () => {
+        clearTimeout(silent);
+        this.#live = true;
+        if (!signal.aborted) view.dispatch({ type: "live", live: true });
+      },
+      () => undefined,
+    );
+  }
+
+  host(columns: Columns): GraphHost {
+    const model = this.#model;
+    const channel = this.#channel;
+    const isLive = (): boolean => this.#live;
+    return {
+      get live(): boolean {
+        return isLive();
+      },
+      reason: "The kernel does not answer: it is busy, or this notebook was opened without one.",
+      cancellable: true,
+      async plan(inputs, outputs, signal) {
+        const { value, buffers } = await channel.request("plan", { inputs, outputs }, { signal });
+        const [nodes] = buffers;
+        if (nodes === undefined) throw new Error("the kernel's plan names no nodes");
+        // copied: the buffer of a message need not be aligned
+        return { ...(value as Omit<PlanReply, "nodes">), nodes: new Int32Array(bytesOf(nodes).slice().buffer) };
+      },
+      async extract(inputs, outputs, signal) {
+        const { value, buffers } = await channel.request("extract", { inputs, outputs }, { signal });
+        const [packed] = buffers;
+        if (packed === undefined) throw new Error("the kernel sent no submodel");
+        return { ...(value as { message: string }), columns: bytesOf(packed) };
+      },
+      async inspect(target, _name, signal) {
+        const { value } = await channel.request("inspect", { kind: target.kind, id: target.id }, { signal });
+        return value as InspectReply;
+      },
+      changed(patch) {
+        if (patch.inputs !== undefined) model.set("inputs", patch.inputs);
+        if (patch.outputs !== undefined) model.set("outputs", patch.outputs);
+        if (patch.selection !== undefined) {
+          const { selection } = patch;
+          model.set("selection", selection === null ? [] : [{ ...selection, kind: WORDS[selection.kind] }]);
+        }
+        if (patch.open !== undefined) model.set("view", { open: patch.open.map((id) => pathOf(columns, id)) });
+        model.save_changes();
+      },
+    };
+  }
+
+  async render(root: HTMLElement, signal: AbortSignal): Promise<void> {
+    const model = this.#model;
+    const columns = await this.columns;
+    if (signal.aborted) return;
+    const paths = openPaths(model);
+    const options: GraphOptions = {
+      height: Number(model.get("height")),
+      ...(paths === null ? {} : { open: groupsAt(columns, paths) }),
+    };
+    const view = createGraphView(root, columns, this.host(columns), options, signal);
+    const follow = (trait: string, patch: () => Patch): void => {
+      const changed = (): void => view.apply(patch());
+      model.on(`change:${trait}`, changed);
+      signal.addEventListener("abort", () => model.off(`change:${trait}`, changed));
+    };
+    const cut = (): Patch => ({ inputs: namesIn(model, "inputs"), outputs: namesIn(model, "outputs") });
+    follow("inputs", cut);
+    follow("outputs", cut);
+    follow("selection", () => ({ selection: selectionIn(model, columns) }));
+    follow("view", () => {
+      const given = openPaths(model);
+      return given === null ? {} : { open: groupsAt(columns, given) };
+    });
+    view.apply({ ...cut(), selection: selectionIn(model, columns) });
+    this.#watchKernel(view, signal);
+  }
+}
+
+function namesIn(model: WidgetModel, trait: string): string[] {
+  return (model.get(trait) as string[] | undefined) ?? [];
+}
+
+function selectionIn(model: WidgetModel, columns: Columns): Exclude<Patch["selection"], undefined> {
+  const first = (model.get("selection") as Selected[] | undefined)?.[0];
+  const kind = first === undefined ? undefined : KINDS[first.kind];
+  if (first === undefined || kind === undefined) return null;
+  const id = first.id ?? columns.find(first.name, kind)?.id;
+  return id === undefined ? null : { kind, name: first.name, id };
+}
+
+function openPaths(model: WidgetModel): string[] | null {
+  const view = model.get("view") as { open?: string[] } | undefined;
+  return view?.open ?? null;
+}
+
+/** A scope's path names it; the groups that only fold others have none of their own and are told apart by number. */
+function pathOf(columns: Columns, group: number): string {
+  return `${columns.nameOf({ kind: "group", id: group })}#${group}`;
+}
+
+function groupsAt(columns: Columns, paths: readonly string[]): number[] {
+  return paths.flatMap((path) => {
+    const [name, number] = [path.replace(/#\d+$/, ""), Number(/#(\d+)$/.exec(path)?.[1] ?? Number.NaN)];
+    const given: Target = { kind: "group", id: number };
+    if (number < columns.groupCount && columns.nameOf(given) === name) return [number];
+    const found = columns.find(name, "group");
+    return found === undefined ? [] : [found.id];
+  });
+}
+
+function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSignal): void {
+  const summary = model.get("_summary") as SummaryData;
+  createSummary(root, summary, { expanded: model.get("expanded") === true }, signal);
+  watchTheme(root, () => undefined, signal);
+  root.dataset.state = "drawn";
+}
+
+export default () => {
+  let shared: GraphWidget | undefined;
+  const closing = new AbortController();
+  const widgetOf = (model: WidgetModel): GraphWidget => {
+    shared ??= new GraphWidget(model, closing.signal);
+    return shared;
+  };
+  return {
+    initialize({ model }: { model: WidgetModel }): () => void {
+      if (model.get("_kind") === "graph") widgetOf(model);
+      return () => closing.abort();
+    },
+    render({ model, el }: Mount): () => void {
+      const view = new AbortController();
+      style(el);
+      const kind = String(model.get("_kind"));
+      const root = rootIn(el, kind);
+      const theme = (): void => {
+        root.dataset.theme = String(model.get("theme"));
+      };
+      theme();
+      model.on("change:theme", theme);
+      view.signal.addEventListener("abort", () => model.off("change:theme", theme));
+      if (kind === "summary") renderSummary(root, model, view.signal);
+      else {
+        widgetOf(model)
+          .render(root, view.signal)
+          .catch((error: unknown) => fail(root, error));
+      }
+      return () => view.abort();
+    },
+  };
+};
+
+/** An exported page has its data in two elements; a notebook has neither. */
+async function mountPage(summary: HTMLElement, columns: HTMLElement): Promise<void> {
+  const { signal } = new AbortController();
+  style(document.body);
+  const summaryRoot = rootIn(document.body, "summary");
+  const graphRoot = rootIn(document.body, "graph");
+  try {
+    createSummary(summaryRoot, JSON.parse(summary.textContent ?? "") as SummaryData, { expanded: false }, signal);
+    watchTheme(summaryRoot, () => undefined, signal);
+    summaryRoot.dataset.state = "drawn";
+    const packed = Uint8Array.from(atob(columns.textContent ?? ""), (character) => character.charCodeAt(0));
+    const height = Math.max(400, window.innerHeight - 190);
+    createGraphView(graphRoot, new Columns(await unpack(packed)), pageHost, { height }, signal);
+  } catch (error) {
+    fail(graphRoot, error);
+  }
+}
+
+const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
+
+const pageHost: GraphHost = {
+  live: false,
+  reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
+  plan: noKernel,
+  extract: noKernel,
+  inspect: noKernel,
+  changed: () => undefined,
+};
+
+const summary = document.getElementById("onnx-nb-summary");
+const columns = document.getElementById("onnx-nb-columns");
+if (summary !== null && columns !== null) void mountPage(summary, columns);

@@ -1,0 +1,129 @@
+"""The kernel's end of the channel: each request gets exactly one answer."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from onnx_nb.analysis.errors import ExtractionError
+from onnx_nb.widgets._channel import PROGRESS_INTERVAL, Call, Channel, Reply
+
+
+class Browser:
+    """Stands in for a widget with a browser behind it."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any]] = []
+        self.buffers: list[list[bytes]] = []
+        self.answered = threading.Semaphore(0)
+        self.handler: Any = None
+
+    def on_msg(self, handler: Any) -> None:
+        self.handler = handler
+
+    def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        self.answers.append(content)
+        self.buffers.append(buffers)
+        self.answered.release()
+
+    def ask(self, content: object) -> None:
+        self.handler(self, content, [])
+
+    def wait(self, count: int = 1) -> list[dict[str, Any]]:
+        for _ in range(count):
+            assert self.answered.acquire(timeout=10), f"only {len(self.answers)} answers came"
+        return self.answers
+
+
+def test_a_value_and_its_buffers_come_back_under_the_id() -> None:
+    browser = Browser()
+    Channel(browser, {"double": lambda call: Reply(2 * call.args["n"], [b"xy"])})  # type: ignore[arg-type]
+    browser.ask({"id": 7, "verb": "double", "args": {"n": 21}})
+    assert browser.wait() == [{"id": 7, "value": 42}]
+    assert browser.buffers == [[b"xy"]]
+
+
+@pytest.mark.parametrize(
+    ("thrown", "expected"),
+    [
+        (ExtractionError("no.", advice="Add x."), {"type": "ExtractionError", "message": "no.", "advice": "Add x."}),
+        (ZeroDivisionError("oops"), {"type": "ZeroDivisionError", "message": "oops"}),
+    ],
+)
+def test_whatever_a_verb_raises_is_answered(
+    thrown: Exception, expected: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def verb(_call: Call) -> Reply:
+        raise thrown
+
+    browser = Browser()
+    Channel(browser, {"fail": verb})  # type: ignore[arg-type]
+    browser.ask({"id": 1, "verb": "fail"})
+    assert expected.items() <= browser.wait()[0]["error"].items()
+    # only what is our fault is logged, with its traceback
+    assert bool(caplog.records) == isinstance(thrown, ZeroDivisionError)
+
+
+def test_an_unknown_verb_and_a_strange_message_do_no_harm() -> None:
+    browser = Browser()
+    Channel(browser, {})  # type: ignore[arg-type]
+    for strange in (None, [], {"id": "1"}, {"cancel": True}, {"id": 3, "cancel": True}):
+        browser.ask(strange)
+    browser.ask({"id": 4, "verb": "__init__", "args": "not a dict"})
+    answers = browser.wait()
+    assert len(answers) == 1
+    assert "does not know the request '__init__'" in answers[0]["error"]["message"]
+
+
+def test_verbs_run_in_order_off_the_calling_thread() -> None:
+    browser, seen = Browser(), list[tuple[int, str]]()
+
+    def verb(call: Call) -> Reply:
+        seen.append((call.id, threading.current_thread().name))
+        return Reply()
+
+    Channel(browser, {"go": verb})  # type: ignore[arg-type]
+    for number in range(20):
+        browser.ask({"id": number, "verb": "go"})
+    browser.wait(20)
+    assert [number for number, _ in seen] == list(range(20))
+    assert threading.current_thread().name not in {name for _, name in seen}
+
+
+def test_cancelling_reaches_a_verb_that_runs_and_one_that_waits() -> None:
+    browser, started = Browser(), threading.Event()
+
+    def slow(call: Call) -> Reply:
+        started.set()
+        while True:
+            call.progress(0.5, "working")
+            call.stop.wait(0.01)
+
+    Channel(browser, {"slow": slow})  # type: ignore[arg-type]
+    browser.ask({"id": 1, "verb": "slow"})
+    browser.ask({"id": 2, "verb": "slow"})
+    assert started.wait(10)
+    browser.ask({"id": 2, "cancel": True})
+    browser.ask({"id": 1, "cancel": True})
+    while len([a for a in browser.answers if a.get("cancelled")]) < 2:
+        browser.wait()
+    assert [a["id"] for a in browser.answers if a.get("cancelled")] == [1, 2]
+
+
+def test_progress_is_told_at_most_ten_times_a_second() -> None:
+    browser = Browser()
+
+    def busy(call: Call) -> Reply:
+        for step in range(1000):
+            call.progress(step / 1000, "working")
+        return Reply("done")
+
+    Channel(browser, {"busy": busy})  # type: ignore[arg-type]
+    browser.ask({"id": 1, "verb": "busy"})
+    while browser.answers[-1:] != [{"id": 1, "value": "done"}]:
+        browser.wait()
+    told = [a for a in browser.answers if "progress" in a]
+    assert PROGRESS_INTERVAL == 0.1
+    assert 1 <= len(told) < 1000

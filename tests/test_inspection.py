@@ -1,0 +1,85 @@
+"""What the inspector says of nodes and tensors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnx_nb import Graph, OnnxNbError, load
+from onnx_nb.analysis.inspection import LONGEST, inspect
+from tests import models
+
+
+def model_of(node: onnx.NodeProto) -> onnx.ModelProto:
+    info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in ("x", "y")]
+    return onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", info[:1], info[1:]),
+        opset_imports=[onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("mine", 1)],
+    )
+
+
+def test_attributes_given_and_defaults_left_out_are_told_apart() -> None:
+    node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"])
+    assert inspect(model_of(node), "node", 0).attributes == (("alpha", "0.01", True),)
+    node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.5)
+    found = inspect(model_of(node), "node", 0)
+    assert found.attributes == (("alpha", "0.5", False),)
+    assert found.documentation.startswith("LeakyRelu takes input data")
+    assert dict(found.rows)["since opset"] == "16"
+
+
+def test_every_kind_of_attribute_has_a_text() -> None:
+    tensor = onnx.numpy_helper.from_array(np.zeros((2, 3), np.float32), "t")
+    given = {
+        "f": 0.25,
+        "i": 3,
+        "s": "text",
+        "t": tensor,
+        "fs": [1.5, 2.0],
+        "is": [1, 2],
+        "ss": ["a", "b"],
+        "ts": [tensor],
+        "g": onnx.helper.make_graph([], "body", [], []),
+        "tp": onnx.helper.make_tensor_type_proto(1, [2]),
+    }
+    node = onnx.helper.make_node("Mine", ["x"], ["y"], domain="mine", **given)
+    texts = {name: text for name, text, _ in inspect(model_of(node), "node", 0).attributes}
+    assert texts["f"] == "0.25"
+    assert (texts["i"], texts["s"], texts["t"]) == ("3", "text", "2×3 float32")
+    assert (texts["fs"], texts["is"], texts["ss"]) == ("1.5, 2", "1, 2", "a, b")
+    assert (texts["g"], texts["ts"], texts["tp"]) == ("a graph of 0 nodes", "tensors", "type proto")
+
+
+def test_a_megabyte_of_text_is_cut() -> None:
+    node = onnx.helper.make_node("Mine", ["x"], ["y"], domain="mine", s="<script>" * 100_000, doc_string="d" * 10**6)
+    found = inspect(model_of(node), "node", 0)
+    assert len(json.dumps(found.to_json())) < 3 * LONGEST
+
+
+def test_a_weight_says_where_its_bytes_lie() -> None:
+    path = models.light("densenet121")
+    model = load(path)
+    name = max(model.initializers.values(), key=lambda info: info.nbytes).name
+    rows = dict(inspect(model, "value", Graph.of(model).value(name)).rows)
+    assert int(rows["bytes"].replace(",", "")) == model.initializers[name].nbytes
+
+
+def test_the_torch_line_is_that_of_the_module_not_of_torch_itself() -> None:
+    for dynamo in (True, False):
+        model = load(models.exported("bert", dynamo=dynamo))
+        graph = Graph.of(model)
+        found = [inspect(model, "node", node) for node in range(graph.main_count)]
+        sources = {each.source.split(":")[0] for each in found if each.source}
+        if dynamo:
+            assert "modeling_bert.py" in sources
+        assert not any(source.startswith("_ops") for source in sources)
+
+
+@pytest.mark.parametrize(("kind", "index"), [("node", 99), ("value", -1), ("constructor", 0)])
+def test_a_wrong_number_is_a_clear_error(kind: str, index: int) -> None:
+    with pytest.raises(OnnxNbError, match="the model has no"):
+        inspect(models.one_node(), kind, index)

@@ -1,0 +1,50 @@
+"""The summary's numbers, counted again by other means."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import onnx
+import pandas as pd
+import pytest
+
+import onnx_nb
+from tests import models
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "densenet121"])
+def test_counts_are_those_of_the_proto(name: str) -> None:
+    path = models.light(name)
+    proto = onnx.load(path)
+    summary = onnx_nb.summarize(path)
+    assert {row.op: row.count for row in summary.op_counts} == Counter(node.op_type for node in proto.graph.node)
+    assert summary.parameters == sum(math.prod(t.dims) for t in proto.graph.initializer)
+    weights = {t.name for t in proto.graph.initializer}
+    assert [port.name for port in summary.inputs] == [i.name for i in proto.graph.input if i.name not in weights]
+    assert [port.name for port in summary.outputs] == [o.name for o in proto.graph.output]
+    assert sum(row.parameters for row in summary.by_dtype) == summary.parameters
+    assert sum(row.nbytes for row in summary.by_dtype) == summary.nbytes
+    sizes = [row.nbytes for row in summary.largest]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_bodies_and_functions_are_counted() -> None:
+    summary = onnx_nb.summarize(models.control_flow())
+    assert summary.nodes > len(onnx.load(models.control_flow()).graph.node)
+    assert onnx_nb.summarize(models.functions()).functions
+
+
+def test_it_is_plain_json_and_a_frame() -> None:
+    summary = onnx_nb.summarize(models.light("squeezenet"))
+    data = json.loads(json.dumps(summary.to_json()))
+    assert data["op_counts"][0] == list(vars(summary.op_counts[0]).values())
+    frame = summary.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert int(frame["count"].sum()) == summary.nodes
+
+
+def test_an_empty_model_has_a_summary() -> None:
+    summary = onnx_nb.summarize(models.empty())
+    assert (summary.nodes, summary.parameters, summary.op_counts) == (0, 0, ())
