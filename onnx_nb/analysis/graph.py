@@ -293,6 +293,53 @@ class Graph:
         return self._types.known
 
     @functools.cached_property
+    def folded(self) -> NDArray[np.bool_]:
+        """The nodes that only compute constants from constants: a drawing shows the result inside its readers.
+
+        Never random or unknown operators, nodes with bodies, or the makers of an output; and if a model has no inputs,
+        so that all of it is constant, only Constant nodes.
+        """
+        constant = self.value_kind == INITIALIZER
+        value = np.repeat(np.arange(len(constant)), np.diff(self.consumer_ptr))
+        waiting = np.bincount(self.consumer_node[~constant[value]], minlength=self.node_count)
+        foldable = self._foldable()
+        folded = np.zeros(self.node_count, bool)
+        ready = np.flatnonzero(foldable & (waiting == 0)).tolist()
+        while ready:
+            node = ready.pop()
+            folded[node] = True
+            for made in self.node_outputs(node).tolist():
+                for reader in self.consumers(made).tolist() if made >= 0 else ():
+                    waiting[reader] -= 1
+                    if not waiting[reader] and foldable[reader]:
+                        ready.append(reader)
+        return folded
+
+    def _foldable(self) -> NDArray[np.bool_]:
+        never = {operators.CATEGORIES.index(kind) for kind in ("random", "control")}
+        good = [
+            domain in operators.onnx_domains()
+            and operators.category(op, domain) not in never
+            and operators.schema(op, domain, self.opsets.get(domain, 0)) is not None
+            and (op == "Constant" or len(self.inputs) > 0)
+            for op, domain in self.operators
+        ]
+        constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
+        kept = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
+        makers = [self.producer[frame.outputs[frame.outputs >= 0]] for frame in self.frames]
+        for nodes in (*makers, list(self._bodies_of)):
+            kept[[node for node in nodes if node >= 0]] = False
+        return kept
+
+    @property
+    def constant_values(self) -> NDArray[np.bool_]:
+        """The values that are weights or made by folded nodes."""
+        made = self.producer >= 0
+        constant = self.value_kind == INITIALIZER
+        constant[made] = self.folded[self.producer[made]]
+        return constant
+
+    @functools.cached_property
     def faults(self) -> tuple[Fault, ...]:
         """What is wrong with the graph; at most `FAULT_LIMIT` of a kind."""
         return (*self._structural_faults, *self._types.faults)
@@ -313,7 +360,7 @@ class Graph:
         source, target = self.frame_edges(frame)
         if bool(np.all(source < target)):
             return np.arange(place.start, place.stop, dtype=np.int32)
-        return _ints(_topological(place.start, place.stop, source, target))
+        return _ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
 
     def frame_edges(self, frame: int) -> tuple[Ints, Ints]:
         """Give (producer, consumer) of every read inside a frame; what bodies capture counts as read by their owner."""
@@ -923,11 +970,17 @@ _DTYPES = {code: name.lower() for name, code in onnx.TensorProto.DataType.items(
 _DTYPES |= {onnx.TensorProto.UNDEFINED: "", onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
 
 
-def _topological(start: int, stop: int, source: Ints, target: Ints) -> list[int]:
-    """Order nodes by their edges, the lowest free node first; those on cycles or behind them last, in file order."""
+def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Order the numbers from start to stop by edges, the lowest free one first; those on or behind cycles last.
+
+    Examples
+    --------
+    >>> topological(0, 4, [(3, 0), (0, 2)])
+    [1, 3, 0, 2]
+    """
     readers: dict[int, list[int]] = {}
     waiting = dict.fromkeys(range(start, stop), 0)
-    for maker, reader in dict.fromkeys(zip(source.tolist(), target.tolist(), strict=True)):
+    for maker, reader in dict.fromkeys(edges):
         readers.setdefault(maker, []).append(reader)
         waiting[reader] += 1
     free = [node for node, count in waiting.items() if not count]
