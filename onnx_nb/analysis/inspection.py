@@ -145,7 +145,7 @@ def _shown(attribute: onnx.AttributeProto) -> str:
             shape = "×".join(map(str, attribute.t.dims)) or "scalar"
             return f"{shape} {dtype_name(attribute.t.data_type)}"
         case kind.TENSORS | kind.SPARSE_TENSOR | kind.SPARSE_TENSORS | kind.TYPE_PROTO | kind.TYPE_PROTOS:
-            return kind.AttributeType.Name(attribute.type).lower().replace("_", " ")
+            return str(kind.AttributeType.Name(attribute.type)).lower().replace("_", " ")
         case kind.STRING:
             return attribute.s[:LONGEST].decode("utf-8", "replace")
         case kind.STRINGS:
@@ -163,7 +163,7 @@ def _shown(attribute: onnx.AttributeProto) -> str:
 
 def _number(number: float) -> str:
     """Write a float attribute, which is a float32, with no more digits than tell it from its neighbours."""
-    return f"{np.float32(number)}"
+    return str(np.float32(number))
 
 
 def _source(trace: str) -> str:
