@@ -377,7 +377,7 @@ def test_a_sparse_weight_is_given_dense(indices: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "dims, indices, problem",
+    ("dims", "indices", "problem"),
     [
         ([10**6, 10**6], [1, 2], "4000.0 GB as a dense array"),
         ([2, -3], [1, 2], "negative dimension"),
@@ -840,7 +840,7 @@ def with_entries(**entries: str) -> ModelProto:
 
 
 @pytest.mark.parametrize(
-    "entries, problem",
+    ("entries", "problem"),
     [
         ({"offset": "-4096"}, "offset '-4096', which is not a number"),
         ({"offset": "1e3"}, "offset '1e3', which is not a number"),
@@ -882,7 +882,12 @@ def test_external_data_is_not_trusted(entries: dict[str, str], problem: str, tmp
     path.write_bytes(with_entries(**entries).SerializeToString())
     model = load(path)
     assert repr(model)
-    for use in (lambda: model.tensor("w"), lambda: model.save(tmp_path / "copy.onnx"), model.to_proto, model.locations):
+    for use in (
+        lambda: model.tensor("w"),
+        lambda: model.save(tmp_path / "copy.onnx"),
+        model.to_proto,
+        model.for_onnxruntime,
+    ):
         with pytest.raises(ExternalDataError, match=f"(?s)weight 'w' of model.onnx.*({problem})"):
             use()
     assert not (tmp_path / "copy.onnx").exists()
@@ -924,7 +929,7 @@ def test_a_missing_length_means_what_the_shape_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dims, problem",
+    ("dims", "problem"),
     [
         ([10**9, 10**9], "takes 4000000000000000000"),
         ([-1], "negative dimension"),

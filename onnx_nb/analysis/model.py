@@ -367,15 +367,17 @@ class Model:
         """
         return Model(proto, name=self.name if name is None else name, folder=self.folder, sources=self._sources)
 
-    def locations(self) -> tuple[Path | None, dict[str, NDArray[np.uint8]]]:
-        """Give what a reader of `proto` needs to find the weights: all of them are there, and lie within their files.
+    def for_onnxruntime(self) -> tuple[ModelProto, Path | None, dict[str, NDArray[np.uint8]]]:
+        """Give what onnxruntime needs to find the weights, after checking that all of them are there.
 
         Returns
         -------
+        proto : onnx.ModelProto
+            Without large weights.
         folder : pathlib.Path or None
-            Where to look up the locations.
+            Where onnxruntime can look up the locations itself.
         buffers : dict of str to numpy.ndarray
-            Content of the file at each location, mapped, not read; empty if all of them are files inside the folder.
+            If it cannot: the content of the file at each location, mapped, not read. Else empty.
 
         Raises
         ------
@@ -387,18 +389,21 @@ class Model:
         >>> import numpy, onnx
         >>> weight = onnx.numpy_helper.from_array(numpy.arange(1000.0), "w")
         >>> model = load(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight])))
-        >>> folder, buffers = model.locations()
+        >>> proto, folder, buffers = model.for_onnxruntime()
         >>> folder, [content.nbytes for content in buffers.values()]
         (None, [8000])
         """
+        extents = self._extents()
         used: dict[str, _Extent] = {}
-        for tensor, extent in zip(_external(self.proto), self._extents(), strict=True):
+        for tensor, extent in zip(_external(self.proto), extents, strict=True):
             used.setdefault(_location(tensor), extent)
         if all(self._is_inside(location, extent.source) for location, extent in used.items()):
-            return self.folder, {}
-        return self.folder, {
-            location: extent.source.array(0, extent.source.nbytes, extent.what) for location, extent in used.items()
-        }
+            return self.proto, self.folder, {}
+        # Buffers serve only the main graph; for the rest onnxruntime insists on files.
+        proto, _ = self._with_inner_weights(extents)
+        locations = dict.fromkeys(map(_location, _external(proto)))
+        buffers = {at: used[at].source.array(0, used[at].source.nbytes, used[at].what) for at in locations}
+        return proto, self.folder, buffers
 
     def _is_inside(self, location: str, source: _Source) -> bool:
         if self.folder is None or source.path is None or source.path != self.folder / location:
@@ -571,21 +576,25 @@ class Model:
 
     def _inside(self, extents: list[_Extent]) -> list[bytes | wire.Chunk]:
         """Give the parts of one file that holds everything."""
-        streamed = sum(t.data_location == TensorProto.EXTERNAL for t in self.proto.graph.initializer)
-        proto = self.proto
-        if len(extents) > streamed:
-            # Weights elsewhere than in the main graph are few: put them in, and stream the rest.
-            proto = ModelProto()
-            proto.CopyFrom(self.proto)
-            for tensor, extent in list(zip(_external(proto), extents, strict=True))[streamed:]:
-                _embed(tensor, extent)
-        total = proto.ByteSize() + sum(extent.nbytes for extent in extents[:streamed])
+        proto, streamed = self._with_inner_weights(extents)
+        total = proto.ByteSize() + sum(extent.nbytes for extent in streamed)
         if total > wire.PROTO_LIMIT:
             raise ModelFileError(
                 f"{self._called} is {_readable(total)}, and one .onnx file holds at most 2 GB.",
                 advice="Leave out external_data=False, and the weights go into a file of their own.",
             )
         return wire.splice(proto.SerializeToString(), lambda tensor: self._extent(tensor, self._of(tensor)))
+
+    def _with_inner_weights(self, extents: list[_Extent]) -> tuple[ModelProto, list[_Extent]]:
+        """Put the few weights in that are elsewhere than in the main graph, and give where the others lie."""
+        count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in self.proto.graph.initializer)
+        if len(extents) == count:
+            return self.proto, extents
+        proto = ModelProto()
+        proto.CopyFrom(self.proto)
+        for tensor, extent in list(zip(_external(proto), extents, strict=True))[count:]:
+            _embed(tensor, extent)
+        return proto, extents[:count]
 
     def _beside(self, extents: list[_Extent], name: str) -> tuple[bytes, list[bytes | wire.Chunk]]:
         """Give the model's file, and the parts of the file of weights beside it."""

@@ -103,7 +103,9 @@ def create(
     import onnxruntime as ort
 
     loaded = load(model)
-    proto = loaded.proto if outputs is None else _with_outputs(loaded, list(outputs))
+    proto, folder, buffers = loaded.for_onnxruntime()
+    if outputs is not None:
+        proto = _with_outputs(loaded, proto, list(outputs))
     options = ort.SessionOptions()
     # Errors reach the caller as exceptions; onnxruntime would print them, and warnings, as well.
     options.log_severity_level = 4
@@ -111,7 +113,6 @@ def create(
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
-    folder, buffers = loaded.locations()
     if buffers:
         sizes = [buffer.nbytes for buffer in buffers.values()]
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
@@ -195,8 +196,8 @@ def _taken(value: onnxruntime.OrtValue, ort_type: str, name: str) -> NDArray[Any
     return decoded(data, tensor, f"output {shown(name)}")
 
 
-def _with_outputs(model: Model, names: list[str]) -> ModelProto:
-    graph = model.proto.graph
+def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelProto:
+    graph = source.graph
     made = {name for node in graph.node for name in node.output}
     known = made.union((value.name for value in graph.input), model.initializers)
     for name in names:
@@ -207,7 +208,7 @@ def _with_outputs(model: Model, names: list[str]) -> ModelProto:
             raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
     declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto.CopyFrom(source)
     del proto.graph.output[:]
     # onnxruntime infers the type of an output that declares none.
     proto.graph.output.extend(declared.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names))
@@ -221,7 +222,7 @@ def _refused(model: Model, error: Exception) -> OnnxNbError:
         advice = "Update onnxruntime, or write the model for an older one: onnx.helper.make_model(…, ir_version=…)."
     elif "opset" in cause and "under development" in cause:
         advice = "Update onnxruntime, or convert the model: onnx.version_converter.convert_version(proto, version)."
-    elif "is not a registered function/op" in cause or "Fatal error: " in cause:
+    elif "is not a registered function/op" in cause or "No Op registered" in cause:
         advice = "onnxruntime does not know this operator: cut the model before it, or register its library."
     elif "NOT_IMPLEMENTED" in cause:
         advice = "onnxruntime has no kernel for this operator with these types on this provider."

@@ -213,7 +213,7 @@ class _Window:
         if index < 0 or index + need > len(self.bytes):
             if self._file is None:
                 return index
-            near = 0 <= index <= len(self.bytes)
+            near = 0 <= index <= len(self.bytes) + self._length
             self._length = min(self._length * 4, _LARGEST_READ) if near else _FIRST_READ
             self.bytes = self.read(position, min(position + max(need, self._length), self.size))
             self.start = position
@@ -238,6 +238,8 @@ class _Window:
         """Give the number at ``position`` and where it ends."""
         index = self.at(position, 10)
         data = self.bytes
+        if position < end and data[index] < 128:
+            return data[index], position + 1
         value = shift = 0
         for byte in data[index : index + min(10, end - position)]:
             value |= (byte & 127) << shift
