@@ -50,7 +50,7 @@ def test_every_kind_of_attribute_has_a_text() -> None:
     texts = {name: text for name, text, _ in inspect(model_of(node), "node", 0).attributes}
     assert texts["f"] == "0.25"
     assert (texts["i"], texts["s"], texts["t"]) == ("3", "text", "2×3 float32")
-    assert (texts["fs"], texts["is"], texts["ss"]) == ("1.5, 2", "1, 2", "a, b")
+    assert (texts["fs"], texts["is"], texts["ss"]) == ("1.5, 2.0", "1, 2", "a, b")
     assert (texts["g"], texts["ts"], texts["tp"]) == ("a graph of 0 nodes", "tensors", "type proto")
 
 
