@@ -899,7 +899,7 @@ class _StandIn:
     def __init__(self, original: object, **attributes: object) -> None:
         self.__dict__.update(attributes, _original=original)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the original has
+    def __getattr__(self, name: str) -> Any:  # whatever the original has
         return getattr(self._original, name)
 
     def __iter__(self) -> Iterator[Any]:

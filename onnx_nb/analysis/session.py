@@ -167,7 +167,7 @@ def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
     return dtype is not None and dtype.isbuiltin == 2
 
 
-def _given(value: Any) -> Any:  # noqa: ANN401  # an array, or what onnxruntime takes for a sequence or map
+def _given(value: Any) -> Any:  # an array, or what onnxruntime takes for a sequence or map
     if not isinstance(value, np.ndarray | np.generic) or not _is_foreign(value.dtype):
         return value
     import onnxruntime as ort
@@ -179,7 +179,7 @@ def _given(value: Any) -> Any:  # noqa: ANN401  # an array, or what onnxruntime 
     return given
 
 
-def _as_ort(value: Any) -> onnxruntime.OrtValue:  # noqa: ANN401  # as above
+def _as_ort(value: Any) -> onnxruntime.OrtValue:  # as above
     import onnxruntime as ort
 
     return ort.OrtValue.ortvalue_from_numpy(value) if isinstance(value, np.ndarray | np.generic) else value
