@@ -75,6 +75,12 @@ async function copy(text: string): Promise<boolean> {
   }
 }
 
+/** Whether the keyboard is on this element, inside a shadow root too. */
+export function focused(element: Element): boolean {
+  const root = element.getRootNode();
+  return (root instanceof Document || root instanceof ShadowRoot) && root.activeElement === element;
+}
+
 /** One line of at most `most` characters: line breaks and tabs become marks, the middle gives way, the ends stay. */
 export function elide(text: string, most: number): string {
   const line = (text.length > 4 * most ? `${text.slice(0, 2 * most)}…${text.slice(-2 * most)}` : text)

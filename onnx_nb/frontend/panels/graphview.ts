@@ -63,6 +63,8 @@ const REACH = 6;
 const NARROW = 760;
 /** A picture that takes longer than this is moved as a bitmap until it rests. */
 const SLOW_MS = 9;
+/** … but not longer than this */
+const REDRAWN_MS = 300;
 const ANIMATION_MS = 180;
 const HEIGHT = 560;
 
@@ -242,12 +244,17 @@ export function createGraphView(
     } catch (error) {
       if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
     } finally {
-      if (extracting === round) extracting = null;
-      dispatch({ type: "busy", busy: null });
+      if (extracting === round) {
+        extracting = null;
+        dispatch({ type: "busy", busy: null });
+      }
     }
   };
   const cancel = (): void => {
+    // the answer may take its time to stop; whoever cancels need not wait for it
     extracting?.abort();
+    extracting = null;
+    dispatch({ type: "busy", busy: null });
     say("Cancelled");
   };
   signal.addEventListener(
@@ -387,6 +394,8 @@ export function createGraphView(
 
   const ctx = canvas.getContext("2d", { alpha: false });
   let due = 0;
+  /** how the picture on the canvas was drawn, null once the canvas shows something else */
+  let drawnFrom: { readonly camera: cameras.Camera; readonly made: number } | null = null;
   let bitmap: { readonly canvas: HTMLCanvasElement; readonly camera: cameras.Camera; readonly made: number } | null =
     null;
   let cost = 0;
@@ -394,12 +403,14 @@ export function createGraphView(
 
   const redraw = (): void => {
     bitmap = null;
+    drawnFrom = null;
     schedule();
   };
   const schedule = (): void => {
     if (due === 0) due = requestAnimationFrame(paint);
   };
   const moved = (): void => {
+    if (bitmap === null && drawnFrom !== null && cost > SLOW_MS) bitmap = { canvas: copyOf(canvas), ...drawnFrom };
     schedule();
     window.clearTimeout(settle);
     settle = window.setTimeout(redraw, 90);
@@ -410,7 +421,7 @@ export function createGraphView(
     if (scene === null || ctx === null || view.w === 0 || signal.aborted) return;
     const dpr = window.devicePixelRatio || 1;
     const now = performance.now();
-    if (bitmap !== null && cost > SLOW_MS && now - bitmap.made < 250) {
+    if (bitmap !== null && cost > SLOW_MS && now - bitmap.made < REDRAWN_MS) {
       const s = camera.k / bitmap.camera.k;
       const at = cameras.toScreen(camera, bitmap.camera.x, bitmap.camera.y);
       ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
@@ -422,7 +433,8 @@ export function createGraphView(
       const picture: Picture = { scene, columns, index, marks, theme, measure };
       draw(ctx, picture, camera, view, dpr);
       cost = performance.now() - now;
-      bitmap = cost > SLOW_MS ? { canvas: copyOf(canvas), camera, made: now } : null;
+      drawnFrom = { camera, made: now };
+      bitmap = null;
     }
     minimap.update(scene, theme, camera, view);
     if (asked !== null) {

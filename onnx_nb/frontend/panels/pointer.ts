@@ -3,6 +3,8 @@
  * the canvas has the focus, so that a page with a graph in it still scrolls.
  */
 
+import { focused } from "./dom.ts";
+
 export interface Gestures {
   pan(dx: number, dy: number): void;
   zoom(factor: number, x: number, y: number): void;
@@ -92,7 +94,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
       const line =
         event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : event.deltaMode === WheelEvent.DOM_DELTA_PAGE ? 400 : 1;
       const pinch = event.ctrlKey || event.metaKey; // a trackpad's pinch arrives as Ctrl+wheel
-      if (!pinch && !canvas.matches(":focus")) {
+      if (!pinch && !focused(canvas)) {
         gestures.passed();
         return;
       }

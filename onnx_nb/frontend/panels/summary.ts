@@ -103,12 +103,15 @@ export function createSummary(
   add(
     "largest weights",
     table(
-      ["name", "shape", "dtype", "bytes", ""],
+      ["name", "bytes", ""],
       summary.largest,
       ([name, dtype, shape, size]) => [
-        word(name),
-        word(shape),
-        word(dtype),
+        el(
+          "span",
+          {},
+          word(name, 80),
+          el("span", { class: "onnx-nb-dim" }, ` ${elide(shape, 40)} ${elide(dtype, 24)}`),
+        ),
         number(bytes(size)),
         bar(size / heaviest, "var(--nb-accent)", bytes(size)),
       ],

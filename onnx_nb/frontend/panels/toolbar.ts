@@ -3,7 +3,7 @@
 import type { Columns, Target } from "../model/columns.ts";
 import { MOST_HITS, search } from "../scene/search.ts";
 import type { Dispatch, State } from "../scene/state.ts";
-import { button, el, elide, plain } from "./dom.ts";
+import { button, el, elide, focused, plain } from "./dom.ts";
 import { describe, link } from "./link.ts";
 
 export interface ToolbarActions {
@@ -134,7 +134,7 @@ export function createToolbar(
     const total = hits.length >= MOST_HITS ? `${plain(MOST_HITS)}+` : plain(hits.length);
     count.textContent = none ? "" : hits.length === 0 ? "nothing found" : `${hit + 1} of ${total}`;
     list.replaceChildren();
-    list.hidden = none || hits.length === 0 || !input.matches(":focus");
+    list.hidden = none || hits.length === 0 || !focused(input);
     if (list.hidden) return;
     const first = Math.max(0, Math.min(hit - LISTED / 2, hits.length - LISTED));
     for (let at = first; at < Math.min(hits.length, first + LISTED); at++) {
@@ -167,7 +167,7 @@ export function createToolbar(
       shown = state;
       if (state.hits !== before.hits || state.hit !== before.hit || state.search !== before.search) {
         if (state.search !== before.search) visited = false;
-        if (!input.matches(":focus") && input.value !== state.search) input.value = state.search;
+        if (!focused(input) && input.value !== state.search) input.value = state.search;
         show(state);
       }
       if (state.selection !== before.selection) breadcrumbs(crumbs, columns, state.selection);

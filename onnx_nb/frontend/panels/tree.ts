@@ -23,6 +23,8 @@ interface Row {
 const ROW = 24;
 /** So few rows are all in the page. */
 const FEW = 200;
+/** How far the list may lag behind the picture. */
+const LATER_MS = 40;
 /** Rows around the view that are in the page too. */
 const MORE = 30;
 
@@ -202,30 +204,36 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     { signal },
   );
 
+  let listed: State | undefined;
+  let timer = 0;
+  const catchUp = (): void => {
+    window.clearTimeout(timer);
+    timer = 0;
+    if (state === undefined || state === listed) return;
+    const before = listed;
+    listed = state;
+    const reopened = before?.open !== state.open;
+    if (reopened) {
+      const at = rows[active]?.target;
+      rows = list(state.open);
+      // the keyboard stays on the row it stood on
+      if (at !== undefined) active = Math.max(0, indexOf(at));
+    }
+    const { selection } = state;
+    const reselected = !same(selection, before?.selection ?? null);
+    const at = reselected && selection !== null ? indexOf(selection) : -1;
+    if (at >= 0) show(at);
+    else if (reopened || reselected) fill();
+  };
+  const indexOf = (target: Target): number => rows.findIndex((row) => same(row.target, target));
+  tree.addEventListener("focus", catchUp, { signal });
+  signal.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+
   return {
     update(next) {
-      const before = state;
       state = next;
-      const reopened = before?.open !== next.open;
-      if (reopened) {
-        const at = rows[active]?.target;
-        rows = list(next.open);
-        // the keyboard stays on the row it stood on
-        if (at !== undefined)
-          active = Math.max(
-            0,
-            rows.findIndex(({ target }) => same(target, at)),
-          );
-      }
-      const { selection } = next;
-      if (selection !== null && !same(selection, before?.selection ?? null)) {
-        const at = rows.findIndex(({ target }) => same(target, selection));
-        if (at >= 0) {
-          show(at);
-          return;
-        }
-      }
-      if (reopened || !same(selection, before?.selection ?? null)) fill();
+      // the picture goes first
+      if (timer === 0) timer = window.setTimeout(catchUp, LATER_MS);
     },
   };
 }

@@ -38,13 +38,20 @@ export function categoryTitle(category: string): string {
 const TITLES: Readonly<Record<string, string>> = { pool: "pool/reduce", cast: "cast/quantise" };
 
 export function readTheme(root: HTMLElement, categories: readonly string[]): Theme {
-  const probe = document.createElement("span");
+  // color-mix() and var() only become a colour where a property of type colour is computed; all at once, for speed
+  const probe = document.createElement("div");
   probe.hidden = true;
+  const asked = new Map<string, HTMLElement>();
+  for (const variable of [...VARIABLES, ...categories.map(categoryVariable)]) {
+    const patch = document.createElement("i");
+    patch.style.color = `var(${variable}, var(--nb-cat-other, gray))`;
+    probe.append(patch);
+    asked.set(variable, patch);
+  }
   root.append(probe);
-  // color-mix() and var() only become a colour where a property of type colour is computed
   const colour = (variable: string): string => {
-    probe.style.color = `var(${variable}, var(--nb-cat-other, gray))`;
-    return getComputedStyle(probe).color || "gray";
+    const patch = asked.get(variable);
+    return (patch === undefined ? "" : getComputedStyle(patch).color) || "gray";
   };
   const theme: Theme = {
     dark: root.classList.contains(DARK),
@@ -67,6 +74,21 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
   return theme;
 }
 
+const VARIABLES = [
+  "bg",
+  "panel",
+  "line",
+  "text",
+  "dim",
+  "card",
+  "scope0",
+  "scope1",
+  "edge",
+  "accent",
+  "halo",
+  "bad",
+  "warn",
+].map((name) => `--nb-${name}`);
 const DARK = "onnx-nb-dark";
 const OWN = "onnx-nb-own-theme";
 

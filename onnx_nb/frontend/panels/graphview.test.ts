@@ -1,0 +1,360 @@
+// @vitest-environment jsdom
+import { deflateSync } from "node:zlib";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Columns, Target } from "../model/columns.ts";
+import { columnsOf } from "../model/testing.ts";
+import type { GraphHost } from "../scene/host.ts";
+import { createGraphView, type GraphView, type Handle } from "./graphview.ts";
+import { KEYS } from "./help.ts";
+import { buttonIn, type Drawn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+
+let root: HTMLElement;
+let host: FakeHost;
+let drawn: Drawn;
+let stop: AbortController;
+
+function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
+  return createGraphView(root, columns, given, {}, stop.signal);
+}
+const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
+const canvas = (): HTMLCanvasElement => root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
+const press = (key: string, init: KeyboardEventInit = {}): void => {
+  canvas().dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init }));
+};
+const text = (selector: string): string => root.querySelector(selector)?.textContent ?? "";
+
+beforeEach(() => {
+  drawn = furnish();
+  document.body.replaceChildren();
+  root = document.createElement("div");
+  document.body.append(root);
+  host = new FakeHost();
+  stop = new AbortController();
+  performance.clearMarks();
+});
+afterEach(() => stop.abort());
+
+describe("a graph view", () => {
+  it("says when it is drawn, and marks it with boxes and milliseconds", async () => {
+    show();
+    await settled();
+    expect(root.className).toContain("onnx-nb");
+    expect(root.dataset).toMatchObject({ widget: "graph", state: "drawn" });
+    const [mark] = performance.getEntriesByName("onnx_nb:drawn") as PerformanceMark[];
+    expect(mark.detail.boxes).toBeGreaterThan(4);
+    expect(mark.detail.ms).toBeGreaterThan(0);
+    expect(drawn.texts).toContain("MatMul");
+  });
+
+  it("marks every expand again", async () => {
+    const view = show();
+    await settled();
+    view.dispatch({ type: "toggle", group: target("group", "enc").id });
+    await settled();
+    expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2);
+    expect(host.patches.at(-1)?.open).toEqual([0]);
+  });
+
+  it("tells the host what was selected and chosen, and asks for a plan once there is an output", async () => {
+    const view = show();
+    view.dispatch({ type: "select", target: target("value", "p") });
+    expect(host.patches.at(-1)?.selection).toEqual({ kind: "value", id: target("value", "p").id, name: "p" });
+    press("i");
+    expect(host.patches.at(-1)).toEqual({ inputs: ["p"], outputs: [] });
+    expect(host.planned).toEqual([]);
+    view.dispatch({ type: "select", target: target("node", "act") });
+    press("o"); // the only output of the selected node
+    expect(host.planned).toEqual([[["p"], ["y"]]]);
+    press("z", { ctrlKey: true });
+    expect(view.state.cut.outputs).toEqual([]);
+    press("Z", { ctrlKey: true, shiftKey: true });
+    expect(view.state.cut.outputs).toEqual([target("value", "y").id]);
+  });
+
+  it("takes over what the kernel changed without telling it back", () => {
+    const view = show();
+    const before = host.patches.length;
+    view.apply({ inputs: ["p", "no such tensor"], outputs: ["y"], selection: null, open: [0] });
+    expect(view.state.cut).toEqual({ inputs: [target("value", "p").id], outputs: [target("value", "y").id] });
+    expect([...view.state.open]).toEqual([0]);
+    expect(host.patches).toHaveLength(before);
+  });
+
+  it("ignores the answer to a plan that is no longer wanted", async () => {
+    const view = show();
+    host.reply = { message: "old" };
+    view.dispatch({ type: "output", value: target("value", "y").id });
+    view.dispatch({ type: "clear" });
+    await settled();
+    expect(view.state.plan).toBeNull();
+  });
+
+  it("clicks where locate says", async () => {
+    const view = show();
+    await settled();
+    for (const [kind, name] of [
+      ["node", "sum"],
+      ["value", "left"],
+      ["value", "right"],
+      ["group", "enc"],
+    ] as const) {
+      const at = view.locate(name, kind);
+      expect(at, name).not.toBeNull();
+      const where = { clientX: at?.x ?? 0, clientY: at?.y ?? 0, button: 0, bubbles: true };
+      canvas().dispatchEvent(new MouseEvent("pointerdown", where));
+      canvas().dispatchEvent(new MouseEvent("pointerup", where));
+      expect(view.state.selection, name).toEqual(target(kind, name));
+    }
+    expect(view.locate("W")).toBeNull();
+    expect(view.locate("no such name")).toBeNull();
+  });
+
+  it("reveals what lies in a closed scope", async () => {
+    const view = show();
+    view.dispatch({ type: "close", group: target("group", "enc").id });
+    expect(view.locate("enc/split", "node")).toBeNull();
+    await view.reveal("enc/split", "node");
+    expect(view.state.open.has(target("group", "enc").id)).toBe(true);
+    expect(view.locate("enc/split", "node")).not.toBeNull();
+    await view.reveal("W"); // a weight shows in the node that reads it
+    await expect(view.reveal("nothing")).rejects.toThrow("nothing");
+  });
+
+  it("walks by keys, clears with Escape, and keeps its keys from the notebook", () => {
+    const view = show();
+    let escaped = 0;
+    document.body.addEventListener("keydown", () => escaped++, { signal: stop.signal });
+    press("ArrowDown");
+    expect(view.state.selection).toEqual(target("value", "x"));
+    press("ArrowDown");
+    expect(view.state.selection).toEqual(target("node", "enc/mm"));
+    press("ArrowDown", { shiftKey: true });
+    expect(view.state.selection).toEqual(target("value", "p"));
+    press("Escape");
+    expect(view.state.selection).toBeNull();
+    press("d"); // not ours, but in a notebook it would delete a cell
+    expect(escaped).toBe(0);
+    press("s", { ctrlKey: true });
+    expect(escaped).toBe(1);
+  });
+
+  it("lists its keys", () => {
+    show();
+    press("?");
+    const help = root.querySelector<HTMLElement>("[role=dialog]");
+    expect(help?.hidden).toBe(false);
+    for (const [keys] of KEYS) expect(help?.textContent).toContain(keys);
+    press("Escape");
+    expect(help?.hidden).toBe(true);
+  });
+
+  it("announces what is selected", () => {
+    const view = show();
+    view.dispatch({ type: "select", target: target("value", "p") });
+    expect(text("[aria-live=polite].onnx-nb-voice")).toBe("tensor p batch×8 float32, made by MatMul, read by 1 node");
+  });
+
+  it("lets a plain wheel scroll the page until it has the focus; Ctrl always zooms", () => {
+    show();
+    const wheel = (init: WheelEventInit): boolean => {
+      const event = new WheelEvent("wheel", { deltaY: 100, bubbles: true, cancelable: true, ...init });
+      canvas().dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    expect(wheel({})).toBe(false);
+    expect(wheel({ ctrlKey: true }), "ctrl").toBe(true);
+    canvas().focus();
+    expect(wheel({})).toBe(true);
+  });
+
+  it("stops with its signal", () => {
+    const view = show();
+    stop.abort();
+    press("ArrowDown");
+    expect(view.state.selection).toBeNull();
+  });
+});
+
+describe("extraction", () => {
+  const choose = (view: GraphView): void => {
+    view.dispatch({ type: "input", value: target("value", "p").id });
+    view.dispatch({ type: "output", value: target("value", "q").id });
+  };
+
+  it("names what is missing and adds it with one click", async () => {
+    const view = show();
+    const x = target("value", "x").id;
+    host.reply = {
+      missing: [{ value: x, name: "x", message: "needed" }],
+      suggestion: [x],
+      message: "output 'q' also needs 'x'",
+    };
+    choose(view);
+    await settled();
+    expect(text(".onnx-nb-extract")).toContain("output 'q' also needs 'x'");
+    expect(buttonIn(root, "Extract").disabled).toBe(true);
+    host.reply = { nodes: Int32Array.of(1, 2), nbytes: 2_400_000 };
+    buttonIn(root, "+ add: x").click();
+    await settled();
+    expect(host.planned.at(-1)).toEqual([["p", "x"], ["q"]]);
+    expect(text(".onnx-nb-extract")).toContain("→ 2 nodes, 2.4 MB →");
+    expect(buttonIn(root, "Extract").disabled).toBe(false);
+  });
+
+  it("shows the submodel beside, and closes it", async () => {
+    const view = show();
+    choose(view);
+    host.answer = () => Promise.resolve({ columns: packed(), message: "done" });
+    buttonIn(root, "Extract").click();
+    expect(root.getAttribute("aria-busy")).toBe("true");
+    await settled(150);
+    expect(host.extracted[0].slice(0, 2)).toEqual([["p"], ["q"]]);
+    expect(text("[aria-label=Submodel] > header")).toContain("submodel — 1 node");
+    expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");
+    const inner = root.querySelector<HTMLElement>("[data-widget=submodel]");
+    expect(inner?.dataset.state).toBe("drawn");
+    expect((root as HTMLElement & { onnxNb?: Handle }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
+    root.querySelector<HTMLButtonElement>("[aria-label='Close submodel']")?.click();
+    expect(root.querySelector("[data-widget=submodel]")).toBeNull();
+  });
+
+  it("shows an error with its advice until it is dismissed", async () => {
+    const view = show();
+    choose(view);
+    host.answer = () => Promise.reject(Object.assign(new Error("no"), { advice: "Add '26' to inputs." }));
+    buttonIn(root, "Extract").click();
+    await settled();
+    expect(text("[role=alert]")).toContain("Add '26' to inputs.");
+    expect(root.getAttribute("aria-busy")).toBe("false");
+    buttonIn(root, "Dismiss").click();
+    expect(root.querySelector<HTMLElement>("[role=alert]")?.hidden).toBe(true);
+  });
+
+  it("can be cancelled", async () => {
+    const view = show();
+    choose(view);
+    host.answer = () => new Promise(() => undefined);
+    buttonIn(root, "Extract").click();
+    buttonIn(root, "Cancel").click();
+    expect(host.extracted[0][2].aborted).toBe(true);
+    await settled();
+    expect(root.getAttribute("aria-busy")).toBe("false");
+  });
+
+  it("says why it cannot be done without a kernel", () => {
+    host.live = false;
+    const view = show();
+    view.dispatch({ type: "select", target: target("value", "p") });
+    expect(buttonIn(root, "Input").disabled).toBe(true);
+    expect(buttonIn(root, "Extract").disabled).toBe(true);
+    expect(text(".onnx-nb-extract")).toMatch(/kernel/);
+    press("i");
+    expect(view.state.cut.inputs).toEqual([]);
+  });
+});
+
+describe("bad models", () => {
+  it("draws names that are HTML, endless or many lines as text", async () => {
+    const wild = "<img/src=x/onerror=alert(1)>";
+    const columns = columnsOf(`
+      input ${wild} 8 float32
+      Relu ${"n".repeat(10_000)} : ${wild} -> 🐸
+      output 🐸
+    `);
+    const view = show(columns);
+    for (const name of [wild, "🐸"]) view.dispatch({ type: "select", target: columns.find(name) as Target });
+    await settled();
+    expect(root.querySelector("img, script")).toBeNull();
+    expect(root.dataset.state).toBe("drawn");
+    expect(Math.max(...drawn.texts.map((each) => each.length))).toBeLessThan(400);
+  });
+
+  it("greets an empty graph with what it does hold", async () => {
+    show(columnsOf("input x 3 float32\nweight W 3 float32"));
+    await settled();
+    expect(text(".onnx-nb-empty")).toContain("This model has no nodes.");
+    expect(text(".onnx-nb-empty")).toContain("1 input, 0 outputs");
+    expect(root.dataset.state).toBe("drawn");
+  });
+
+  it("lists faults and leads to them", () => {
+    const columns = columnsOf("input x 3 float32\nRelu a : x -> y\noutput y");
+    const faults = [{ kind: "dangling_input", message: "node 'a' reads <b>", node: 0, value: -1 }];
+    Object.assign(columns, { meta: { ...columns.meta, faults } });
+    const view = show(columns);
+    buttonIn(root, "1 fault").click();
+    buttonIn(root, "node 'a' reads <b>").click();
+    expect(view.state.selection).toEqual({ kind: "node", id: 0 });
+  });
+});
+
+/** Columns of a one-node model as the kernel packs them. */
+function packed(): Uint8Array {
+  const arrays: Record<string, ["u1" | "u4" | "i4" | "f8", number[]]> = {
+    string_bytes: ["u1", [...new TextEncoder().encode("Reluabfloat32")]],
+    string_ptr: ["u4", [0, 0, 4, 5, 6, 13]],
+    op_name: ["u4", [1]],
+    op_domain: ["u4", [0]],
+    op_category: ["u1", [1]],
+    op_inputs: ["u4", [0]],
+    node_op: ["u4", [0]],
+    node_name: ["u4", [0]],
+    node_group: ["u4", [0]],
+    node_flags: ["u1", [0]],
+    node_attributes: ["u4", [0]],
+    node_body: ["i4", [-1]],
+    in_ptr: ["u4", [0, 1]],
+    in_value: ["i4", [0]],
+    out_ptr: ["u4", [0, 1]],
+    out_value: ["i4", [1]],
+    value_name: ["u4", [2, 3]],
+    value_kind: ["u1", [1, 0]],
+    value_flags: ["u1", [0, 1]],
+    value_dtype: ["u4", [4, 4]],
+    value_shape: ["u4", [0, 0]],
+    value_literal: ["u4", [0, 0]],
+    graph_inputs: ["i4", [0]],
+    graph_outputs: ["i4", [1]],
+    group_parent: ["i4", [-1]],
+    group_name: ["u4", [0]],
+    group_path: ["u4", [0]],
+    group_class: ["u4", [0]],
+    group_kind: ["u1", [0]],
+    group_node: ["i4", [-1]],
+    group_nodes: ["u4", [1]],
+    group_params: ["f8", [0]],
+    group_bytes: ["f8", [0]],
+    group_repeat: ["u4", [1]],
+  };
+  const types = { u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array };
+  const headers = [];
+  const chunks: Uint8Array[] = [];
+  let offset = 0;
+  for (const [name, [dtype, items]] of Object.entries(arrays)) {
+    const bytes = new Uint8Array(types[dtype].from(items).buffer);
+    headers.push({ name, dtype, length: items.length, offset });
+    const room = Math.ceil(bytes.length / 8) * 8;
+    const chunk = new Uint8Array(room);
+    chunk.set(bytes);
+    chunks.push(chunk);
+    offset += room;
+  }
+  const meta = { ...MODEL.meta, name: "sub.onnx", nodes: 1, faults: [] };
+  let header = JSON.stringify({ meta, arrays: headers });
+  header += " ".repeat((8 - ((4 + new TextEncoder().encode(header).length) % 8)) % 8);
+  const head = new TextEncoder().encode(header);
+  const size = new Uint8Array(4);
+  new DataView(size.buffer).setUint32(0, head.length, true);
+  const body = deflateSync(joined([size, head, ...chunks]));
+  return joined([new TextEncoder().encode("ONB1"), new Uint8Array(body)]);
+}
+
+function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}

@@ -1,0 +1,307 @@
+// @vitest-environment jsdom
+import { beforeEach, describe, expect, it } from "vitest";
+import type { Columns, Target } from "../model/columns.ts";
+import { columnsOf } from "../model/testing.ts";
+import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
+import { createExtractBar } from "./extractbar.ts";
+import { createInspector } from "./inspector.ts";
+import { createLegend } from "./legend.ts";
+import { createSummary, type SummaryData } from "./summary.ts";
+import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+import { createToolbar } from "./toolbar.ts";
+import { createTree } from "./tree.ts";
+
+let root: HTMLElement;
+let host: FakeHost;
+let sent: (Action | Command)[];
+let state: State;
+const signal = new AbortController().signal;
+const at = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
+
+beforeEach(() => {
+  furnish();
+  root = document.createElement("div");
+  document.body.replaceChildren(root);
+  host = new FakeHost();
+  sent = [];
+  state = initialState([0, at("group", "enc").id]);
+});
+
+/** A panel with the real reducer behind it. */
+function connect(update: () => (state: State) => void, columns: Columns = MODEL): (action: Action | Command) => void {
+  return (action) => {
+    sent.push(action);
+    if (action.type !== "fit" && action.type !== "extract" && action.type !== "reveal") {
+      state = reduce(state, action, columns);
+      update()(state);
+    }
+  };
+}
+
+describe("the tree", () => {
+  const tree = (columns: Columns = MODEL): ((state: State) => void) => {
+    let update: (state: State) => void = () => undefined;
+    ({ update } = createTree(
+      root,
+      columns,
+      connect(() => update, columns),
+      signal,
+    ));
+    update(state);
+    return update;
+  };
+  const rows = (): string[] =>
+    [...root.querySelectorAll<HTMLElement>("[role=treeitem]")].map(
+      ({ dataset, ariaLevel }) => `${ariaLevel} ${dataset.scope ?? dataset.node ?? dataset.tensor}`,
+    );
+  const row = (selector: string): HTMLElement => root.querySelector(selector) as HTMLElement;
+  const key = (name: string): void => {
+    row("[role=tree]").dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
+  };
+
+  it("lists scopes, nodes and tensors in file order, with their levels", async () => {
+    tree();
+    await settled();
+    expect(rows()).toEqual([
+      "1 x",
+      "1 enc",
+      "2 enc/mm",
+      "3 p",
+      "2 enc/split",
+      "3 left",
+      "3 right",
+      "1 sum",
+      "2 q",
+      "1 act",
+      "2 y",
+    ]);
+    expect(row("[data-scope=enc]").getAttribute("aria-expanded")).toBe("true");
+    expect(row("[data-node=sum]").getAttribute("aria-posinset")).toBe("3");
+    expect(row("[data-node=sum]").getAttribute("aria-setsize")).toBe("4");
+  });
+
+  it("selects and reveals what is activated, as a click on the canvas does", async () => {
+    tree();
+    await settled();
+    row("[data-tensor=left]").click();
+    expect(sent).toEqual([
+      { type: "select", target: at("value", "left") },
+      { type: "reveal", target: at("value", "left") },
+    ]);
+    await settled();
+    expect(row("[data-tensor=left]").getAttribute("aria-selected")).toBe("true");
+    expect(row("[role=tree]").getAttribute("aria-activedescendant")).toBe(row("[data-tensor=left]").id);
+  });
+
+  it("walks, opens and closes by keys", async () => {
+    tree();
+    await settled();
+    row("[role=tree]").focus();
+    key("ArrowDown");
+    key("Enter");
+    expect(state.selection).toEqual(at("group", "enc"));
+    key("ArrowLeft");
+    expect(state.open.has(at("group", "enc").id)).toBe(false);
+    await settled();
+    expect(rows()).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
+    key("ArrowRight");
+    await settled();
+    key("End");
+    key("ArrowLeft"); // from the tensor to its node
+    key("ArrowLeft"); // hides the node's tensors
+    expect(rows().at(-1)).toBe("1 act");
+  });
+
+  it("keeps only rows near the view in the page", async () => {
+    const lines = Array.from({ length: 5000 }, (_, k) => `Relu n${k} : t${k} -> t${k + 1}`);
+    const columns = columnsOf(`input t0 1 float32\n${lines.join("\n")}`);
+    const update = tree(columns);
+    await settled();
+    expect(rows().length).toBeLessThan(150);
+    state = reduce(state, { type: "select", target: columns.find("n4000", "node") as Target }, columns);
+    update(state);
+    await settled();
+    expect(row("[data-node=n4000]").getAttribute("aria-selected")).toBe("true");
+  });
+});
+
+describe("the inspector", () => {
+  const inspect = (target: Target | null): void => {
+    let update: (state: State) => void = () => undefined;
+    ({ update } = createInspector(
+      root,
+      MODEL,
+      host,
+      connect(() => update),
+      signal,
+    ));
+    state = { ...state, selection: target };
+    update(state);
+  };
+
+  it("shows a tensor with its producer, its readers and the two buttons", () => {
+    inspect(at("value", "p"));
+    expect(root.textContent).toContain("batch×8");
+    expect(root.textContent).toContain("MatMul");
+    expect(root.textContent).toContain("Split");
+    buttonIn(root, "Output").click();
+    expect(state.cut.outputs).toEqual([at("value", "p").id]);
+    expect(buttonIn(root, "Output").getAttribute("aria-pressed")).toBe("true");
+    expect(buttonIn(root, "Input").getAttribute("aria-pressed")).toBe("false");
+  });
+
+  it("shows a node with formal names of its inputs and what the kernel knows", async () => {
+    host.inspection = {
+      rows: [["time", "3 ms"]],
+      attributes: [
+        ["axis", "1", false],
+        ["keepdims", "1", true],
+      ],
+      documentation: "Adds <b>two</b> tensors.",
+      source: "model.py:12",
+    };
+    inspect(at("node", "enc/mm"));
+    await settled(5);
+    for (const text of [
+      "A p".slice(0, 1),
+      "W",
+      "3 ms",
+      "keepdims 1 default",
+      "Adds <b>two</b> tensors.",
+      "model.py:12",
+    ]) {
+      expect(root.textContent).toContain(text);
+    }
+    expect(root.querySelector("b")).toBeNull();
+  });
+
+  it("works from the columns alone without a kernel", () => {
+    host.live = false;
+    inspect(at("node", "sum"));
+    expect(root.textContent).toContain("axis 1");
+  });
+
+  it("says what a scope holds and expands it", () => {
+    inspect(at("group", "enc"));
+    expect(root.textContent).toContain("MatMul  1");
+    buttonIn(root, "Collapse").click();
+    expect(buttonIn(root, "Expand")).toBeTruthy();
+  });
+
+  it("shows the model while nothing is selected", () => {
+    inspect(null);
+    expect(root.textContent).toContain("small.onnx");
+    expect(root.textContent).toContain("opset");
+  });
+});
+
+describe("the bar of an extraction", () => {
+  it("says what to do next at every step", () => {
+    let update: (state: State) => void = () => undefined;
+    const dispatch = connect(() => update);
+    ({ update } = createExtractBar(root, MODEL, host, dispatch, () => undefined, signal));
+    update(state);
+    expect(root.textContent).toContain("select a tensor");
+    dispatch({ type: "input", value: at("value", "p").id });
+    expect(root.textContent).toContain("where it should end");
+    dispatch({ type: "output", value: at("value", "q").id });
+    expect(buttonIn(root, "Extract").disabled).toBe(false);
+    root.querySelector<HTMLButtonElement>("[aria-label='Remove input p']")?.click();
+    expect(state.cut.inputs).toEqual([]);
+    buttonIn(root, "Undo").click();
+    expect(state.cut.inputs).toEqual([at("value", "p").id]);
+    buttonIn(root, "Clear").click();
+    expect(state.cut).toEqual({ inputs: [], outputs: [] });
+  });
+});
+
+describe("the search", () => {
+  it("lists hits with their count and steps through them", async () => {
+    let update: (state: State) => void = () => undefined;
+    const actions = { help: () => undefined, drawer: () => undefined, leaveSearch: () => undefined };
+    ({ update } = createToolbar(
+      root,
+      MODEL,
+      connect(() => update),
+      actions,
+      signal,
+    ));
+    update(state);
+    const input = root.querySelector("input") as HTMLInputElement;
+    const key = (name: string, shiftKey = false): void => {
+      input.dispatchEvent(new KeyboardEvent("keydown", { key: name, shiftKey, bubbles: true, cancelable: true }));
+    };
+    input.focus();
+    input.value = "enc";
+    input.dispatchEvent(new Event("input"));
+    await settled(120);
+    expect([...root.querySelectorAll("[role=option]")]).toHaveLength(3);
+    expect(root.textContent).toContain("1 of 3");
+    key("Enter");
+    expect(state.selection).toEqual(at("group", "enc"));
+    key("Enter");
+    expect(state.selection).toEqual(at("node", "enc/mm"));
+    key("Enter", true);
+    expect(sent.at(-1)).toEqual({ type: "reveal", target: at("group", "enc") });
+    key("Escape");
+    expect(state.hits).toEqual([]);
+  });
+});
+
+describe("the legend", () => {
+  it("explains the colours that this model has, and no others", () => {
+    createLegend(root, MODEL);
+    expect([...root.children].map((each) => each.textContent)).toEqual(["linear", "activation", "arithmetic", "shape"]);
+  });
+});
+
+describe("the summary", () => {
+  const data: SummaryData = {
+    name: "bert.onnx",
+    path: "/m/bert.onnx",
+    ir_version: 8,
+    producer: "pytorch 2.13.0",
+    opsets: [
+      ["", 18],
+      ["com.microsoft", 1],
+    ],
+    inputs: [["input_ids", "int64", "batch×seq"]],
+    outputs: [["y", "float32", ""]],
+    op_counts: Array.from({ length: 40 }, (_, k) => [`Op${k}`, "", "linear", 40 - k] as const),
+    nodes: 442,
+    parameters: 109_482_240,
+    nbytes: 437_928_960,
+    by_dtype: [["float32", 109_482_240, 437_928_960]],
+    largest: [["w", "float32", "30522×768", 93_763_584]],
+    metadata: [["note", "<script>alert(1)</script>"]],
+    functions: [],
+    doc: "",
+    faults: [["cycle", "nodes a, b"]],
+  };
+
+  it("says the model in one line and the rest in tables", () => {
+    createSummary(root, data, {}, signal);
+    expect(root.querySelector("header")?.textContent).toBe(
+      "bert.onnx442 nodes · 109 M parameters · 438 MB · opset 18, com.microsoft 1 · IR 8 · pytorch 2.13.0",
+    );
+    expect(root.textContent).toContain("<script>alert(1)</script>");
+    expect(root.querySelector("script")).toBeNull();
+    expect(root.textContent).toContain("nodes a, b");
+    expect(root.textContent).not.toContain("functions");
+  });
+
+  it("shows the first rows of a long table and the rest when asked", () => {
+    createSummary(root, data, {}, signal);
+    expect(root.textContent).not.toContain("Op39");
+    buttonIn(root, "show all 40").click();
+    expect(root.textContent).toContain("Op39");
+    createSummary(root, data, { expanded: true }, signal);
+    expect(root.textContent).toContain("Op39");
+  });
+
+  it("draws bars in proportion", () => {
+    createSummary(root, data, {}, signal);
+    const bars = [...root.querySelectorAll<HTMLElement>(".onnx-nb-hbar i")].slice(0, 2).map((bar) => bar.style.width);
+    expect(bars).toEqual(["100%", "97.5%"]);
+  });
+});

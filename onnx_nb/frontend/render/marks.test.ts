@@ -1,0 +1,80 @@
+import { describe, expect, it } from "vitest";
+import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { buildScene, createCache } from "../scene/scene.ts";
+import { initialState, type Plan, type State } from "../scene/state.ts";
+import { boxOf, EDGE, faultsOf, marksOf } from "./marks.ts";
+
+const columns = columnsOf(`
+  input x 8 float32
+  Relu enc/a : x -> p
+  Relu enc/b : p -> q
+  Add sum : q x -> r
+  Relu last : r -> y
+  If cond : y -> z
+  group body kind=BODY node=cond
+  group body/then kind=BRANCH node=cond
+  Relu body/then/inner : y -> t
+  fault enc/b
+  output z
+`);
+const value = (name: string): number => columns.find(name, "value")?.id ?? -1;
+const node = (name: string): number => columns.find(name, "node")?.id ?? -1;
+const closed = buildScene(columns, new Set([0]), measure, createCache(), {});
+const open = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache(), {});
+const encoder = closed.boxOf("group", groupAt(columns, "enc"));
+const state: State = initialState([0]);
+const plan: Plan = {
+  nodes: Int32Array.of(node("enc/a"), node("enc/b"), node("sum")),
+  missing: [{ value: value("x"), name: "x", message: "" }],
+  redundant: [value("y")],
+  suggestion: [],
+  nbytes: 0,
+  message: "",
+};
+
+describe("marksOf", () => {
+  it("lights a tensor with its producer and all its consumers", () => {
+    const marks = marksOf(open, columns, { ...state, selection: { kind: "value", id: value("p") } }, new Map());
+    expect([...marks.lit].sort()).toEqual(
+      [open.boxOf("node", node("enc/a")), open.boxOf("node", node("enc/b"))].sort(),
+    );
+    expect(marks.values.get(value("p"))).toBe(EDGE.LIT);
+    expect(marks.selected).toBe(-1);
+  });
+
+  it("counts what an extraction takes of a closed group and of the open ones around", () => {
+    const marks = marksOf(closed, columns, { ...state, plan }, new Map());
+    expect(marks.taken.get(encoder)).toBe(2);
+    expect(marks.taken.get(closed.boxOf("node", node("sum")))).toBe(1);
+    expect(marks.taken.has(closed.boxOf("node", node("last")))).toBe(false);
+    const inside = marksOf(open, columns, { ...state, plan }, new Map());
+    expect(inside.taken.get(open.boxOf("group", groupAt(columns, "enc")))).toBe(2);
+  });
+
+  it("marks missing tensors over everything else, redundant ones, and the way of the extraction", () => {
+    const cut = { inputs: [value("x"), value("y")], outputs: [value("r")] };
+    const marks = marksOf(closed, columns, { ...state, cut, plan }, new Map());
+    expect(marks.values.get(value("x"))).toBe(EDGE.MISSING);
+    expect(marks.values.get(value("y"))).toBe(EDGE.REDUNDANT);
+    expect(marks.values.get(value("r"))).toBe(EDGE.LIT);
+    const [edge] = closed.edgesOf(value("q"));
+    expect(marks.glowing.has(edge)).toBe(true);
+    for (const each of closed.edgesOf(value("z"))) expect(marks.glowing.has(each)).toBe(false);
+  });
+
+  it("shows a fault on the innermost box that is drawn", () => {
+    const faulty = {
+      ...columns,
+      meta: { ...columns.meta, faults: [{ kind: "x", message: "", node: node("enc/b"), value: -1 }] },
+    };
+    const marked = Object.assign(Object.create(Object.getPrototypeOf(columns)), columns, faulty) as typeof columns;
+    expect(faultsOf(closed, marked).get(encoder)).toBe(1);
+    expect([...faultsOf(open, marked).keys()]).toEqual([open.boxOf("node", node("enc/b"))]);
+  });
+
+  it("takes the box of its bodies for a node that has some", () => {
+    const body = closed.boxOf("group", groupAt(columns, "body"));
+    expect(body).toBeGreaterThanOrEqual(0);
+    expect(boxOf(closed, columns, { kind: "node", id: node("cond") })).toBe(body);
+  });
+});
