@@ -87,6 +87,8 @@ class Frame:
     """Values; for the main graph without inputs that have an initializer."""
     outputs: Ints
     """Values, in order; a body may name an outer value."""
+    weights: Ints
+    """Values of ``graph.initializer`` and ``graph.sparse_initializer``, in order."""
 
 
 class Graph:
@@ -175,7 +177,10 @@ class Graph:
         self.node_count = main.count + rest.count
         self._attribute_tables = (main, rest)
         self.names = main.names + rest.names
-        self.operators, self.op_index = _operators(main, rest)
+        self.operators = list(dict.fromkeys([*main.operators, *rest.operators]))
+        number = {key: i for i, key in enumerate(self.operators)}
+        merged = [_ints(map(number.__getitem__, table.operators))[table.op_index] for table in (main, rest)]
+        self.op_index = np.concatenate(merged)
         self.in_ptr = _pointers(main.in_count, rest.in_count)
         self.out_ptr = _pointers(main.out_count, rest.out_count)
 
@@ -189,7 +194,12 @@ class Graph:
         self.value_frame = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.frame_ends, prepend=0))
         self.in_value, self.out_value = names.in_value, names.out_value
         self.frames = tuple(
-            Frame(*place, inputs=_ints(names.inputs[f]), outputs=_ints(names.outputs[f]))
+            Frame(
+                *place,
+                inputs=_ints(names.inputs[f]),
+                outputs=_ints(names.outputs[f]),
+                weights=_ints(names.weights[f]),
+            )
             for f, place in enumerate(places)
         )
         self.node_frame = np.repeat(
@@ -268,6 +278,12 @@ class Graph:
         """
         main, rest = self._attribute_tables
         return main.attributes(node) if node < self.main_count else rest.attributes(node - self.main_count)
+
+    def with_attributes(self) -> Iterator[tuple[int, bytes]]:
+        """Give each node that has attributes, and its `attribute_bytes`."""
+        for base, table in zip((0, self.main_count), self._attribute_tables, strict=True):
+            for row, serialised in table.rows_with_attributes():
+                yield base + row, serialised
 
     def type_of(self, value: int) -> ValueType:
         """Give the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
@@ -460,8 +476,7 @@ class _NodeTable:
         self.in_names, self.in_count = self._repeated(self._INPUT)
         self.out_names, self.out_count = self._repeated(self._OUTPUT)
         self.names = self._single(self._NAME)
-        self.op_types = self._single(self._OP_TYPE)
-        self.domains = self._single(self._DOMAIN) if np.any(fields.tag == self._DOMAIN) else [""] * self.count
+        self.operators, self.op_index = self._operators()
         # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
         mine = np.flatnonzero(fields.tag == self._ATTRIBUTE)
         self._attribute_start = np.zeros(self.count, np.int64)
@@ -472,6 +487,12 @@ class _NodeTable:
 
     def attributes(self, row: int) -> bytes:
         return self._blob[self._attribute_start[row] : self._attribute_end[row]]
+
+    def rows_with_attributes(self) -> Iterator[tuple[int, bytes]]:
+        rows = np.flatnonzero(self._attribute_end)
+        spans = zip(self._attribute_start[rows].tolist(), self._attribute_end[rows].tolist(), strict=True)
+        for row, (start, end) in zip(rows.tolist(), spans, strict=True):
+            yield row, self._blob[start:end]
 
     def _repeated(self, tag: int) -> tuple[list[str], NDArray[np.int64]]:
         row, tags, _, begin, end = self._spans
@@ -486,12 +507,28 @@ class _NodeTable:
         starts[row[mine]], stops[row[mine]] = begin[mine], end[mine]
         return self._strings(starts, stops)
 
+    def _operators(self) -> tuple[list[tuple[str, str]], Ints]:
+        """Give the distinct (op_type, domain) and which of them each node has."""
+        op, ops = _coded(self._single(self._OP_TYPE))
+        domain, domains = np.zeros(self.count, np.int32), [""]
+        if np.any(self._spans.tag == self._DOMAIN):
+            domain, domains = _coded(self._single(self._DOMAIN))
+        pair, index = np.unique(op * len(domains) + domain, return_inverse=True)
+        keys = [divmod(code, len(domains)) for code in pair.tolist()]
+        return [(ops[o], domains[d]) for o, d in keys], index.astype(np.int32)
+
     def _strings(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[str]:
         text = self._text
         found = [text[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
         if not "".join(found).isascii():
             found = [s if s.isascii() else _text(s.encode("latin-1")) for s in found]
         return found
+
+
+def _coded(strings: list[str]) -> tuple[Ints, list[str]]:
+    """Number the distinct strings in order of appearance."""
+    index = {string: i for i, string in enumerate(dict.fromkeys(strings))}
+    return _ints(map(index.__getitem__, strings)), list(index)
 
 
 class _Fields(NamedTuple):
@@ -569,18 +606,10 @@ def _without_large_attributes(node: onnx.NodeProto) -> bytes:
     return small.SerializeToString()
 
 
-def _operators(main: _NodeTable, rest: _NodeTable) -> tuple[list[tuple[str, str]], Ints]:
-    """Give the distinct (op_type, domain) and which of them each node has."""
-    keys = list(zip(main.op_types + rest.op_types, main.domains + rest.domains, strict=True))
-    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    return list(index), np.fromiter(map(index.__getitem__, keys), np.int32, len(keys))
-
-
 def _owners(main: _NodeTable, opsets: Mapping[str, int]) -> list[int]:
     """Give the rows whose operator can hold graphs."""
-    kinds = {key for key in set(zip(main.op_types, main.domains, strict=True)) if _may_hold_graphs(*key, opsets)}
-    pairs = zip(main.op_types, main.domains, strict=True)
-    return [row for row, key in enumerate(pairs) if key in kinds] if kinds else []
+    able = np.asarray([_may_hold_graphs(*key, opsets) for key in main.operators], bool)
+    return np.flatnonzero(able[main.op_index]).tolist() if len(able) else []
 
 
 def _may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
@@ -631,6 +660,7 @@ class _Names:
         self.scopes: list[dict[str, int]] = []
         self.inputs: list[list[int]] = []
         self.outputs: list[list[int]] = []
+        self.weights: list[Sequence[int]] = []
         self.overridable: list[int] = []
         self.duplicates: list[tuple[int, int]] = []
         """(value that takes an existing name, node that makes it or −1)"""
@@ -664,18 +694,26 @@ class _Names:
         if "" in index or len(index) < known:
             return False
         index[""] = -1
-        values = list(map(index.get, read))
-        if None in values or not all(map(index.__contains__, outputs)):
-            loose = [name for name in dict.fromkeys(itertools.chain(read, outputs)) if name not in index]
+        loose: list[str] = []
+        try:
+            self.in_value[: len(read)] = np.fromiter(map(index.__getitem__, read), np.int32, len(read))
+        except KeyError:
+            loose = [name for name in dict.fromkeys(read) if name not in index]
+        loose += [name for name in dict.fromkeys(outputs) if name not in index and name not in loose]
+        if loose:
             index.update(zip(loose, itertools.count(known)))
             self.value_names += loose
-            values = list(map(index.get, read))
-        self.in_value[: len(read)] = values
+            self.in_value[: len(read)] = np.fromiter(map(index.__getitem__, read), np.int32, len(read))
         self.out_value[: len(made)] = list(map(index.get, made)) if "" in made else range(len(given), known)
         self.kinds = bytearray([GRAPH_INPUT]) * len(given) + bytearray([NODE_OUTPUT]) * (known - len(given))
         self.kinds += bytearray([DANGLING]) * (len(self.value_names) - known)
-        for name in weights:
-            self.kinds[index[name]] = INITIALIZER
+        if len(given) == len(inputs) + len(weights):
+            self.weights.append(range(len(inputs), len(given)))
+            self.kinds[len(inputs) : len(given)] = bytearray([INITIALIZER]) * len(weights)
+        else:
+            self.weights.append([index[name] for name in weights])
+            for value in self.weights[0]:
+                self.kinds[value] = INITIALIZER
         self.inputs.append([index[name] for name in inputs if name not in taken])
         self.outputs.append([index[name] for name in outputs])
         self.overridable = [index[name] for name in inputs if name in taken]
@@ -702,6 +740,7 @@ class _Names:
             else:
                 now[name] = self._new(name, INITIALIZER)
             seen.add(name)
+        self.weights.append([now[name] for name in weights])
 
         out_ptr, in_ptr = self._out_ptr, self._in_ptr
         first: dict[str, int] = {}
@@ -870,7 +909,7 @@ class _Types:
             if f < len(inferred):
                 self._read(inferred[f], scope, inferred=True)
             self._read(frame.graph, scope, inferred=False)
-            self._read_weights(frame.graph, scope)
+            self._read_weights(frame)
 
     def _infer(self, graph: Graph) -> list[onnx.GraphProto]:
         try:
@@ -893,20 +932,14 @@ class _Types:
             if old.shape is None or (self.known[new].shape is not None and not inferred):
                 self.of_value[value] = new if self.known[new].dtype else self.of_value[value]
 
-    def _read_weights(self, graph: onnx.GraphProto, scope: dict[str, int]) -> None:
-        cache: dict[tuple[int, tuple[int, ...]], int] = {}
-        sparse = [(s.values.name, s.values.data_type, tuple(s.dims)) for s in graph.sparse_initializer]
-        for name, code, dims in itertools.chain(
-            ((t.name, t.data_type, tuple(t.dims)) for t in graph.initializer), sparse
-        ):
-            key = (code, dims)
-            index = cache.get(key)
-            if index is None:
-                kind = onnx.helper.make_tensor_type_proto(code, dims)
-                index = cache[key] = self._add(kind.SerializeToString(), inferred=False)
-            value = scope.get(name if isinstance(name, str) else _text(name), -1)
-            if value >= 0:
-                self.of_value[value] = index
+    def _read_weights(self, frame: Frame) -> None:
+        keys: list[tuple[int, ...]] = [(t.data_type, *t.dims) for t in frame.graph.initializer]
+        keys += [(t.values.data_type, *t.dims) for t in frame.graph.sparse_initializer]
+        index = {
+            key: self._add(onnx.helper.make_tensor_type_proto(key[0], key[1:]).SerializeToString(), inferred=False)
+            for key in dict.fromkeys(keys)
+        }
+        self.of_value[frame.weights] = [index[key] for key in keys]
 
     def _add(self, serialised: bytes, *, inferred: bool) -> int:
         index = self._index.get(serialised)
@@ -1062,6 +1095,18 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
     return found
 
 
+def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the distinct numbers, sorted; several times faster than ``np.unique``, which hashes.
+
+    >>> sorted_unique(np.asarray([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    values = np.sort(values)
+    first = np.ones(len(values), bool)
+    first[1:] = values[1:] != values[:-1]
+    return values[first]
+
+
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
@@ -1072,7 +1117,7 @@ def _text(name: str | bytes) -> str:
 
 
 def _texts(names: list[str]) -> list[str]:
-    return names if all(type(name) is str for name in names) else [_text(name) for name in names]
+    return names if set(map(type, names)) <= {str} else [_text(name) for name in names]
 
 
 def _shortened(text: str, limit: int = 100) -> str:

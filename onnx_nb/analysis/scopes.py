@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.graph import Graph, Ints, strongly_connected, topological
+from onnx_nb.analysis.graph import Graph, Ints, sorted_unique, strongly_connected, topological
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH = range(6)
 """What a group is, as in `Scopes.group_kind`: BODY is a node with bodies, BRANCH one of them, CHUNK a part of a long row."""
@@ -133,15 +134,15 @@ class _Whole:
         place[alive] = np.arange(len(self.parent), len(self.parent) + len(alive))
         first = tree.first_items()
         above = f"{self.path[root]}/" if self.path[root] else ""
-        for group in alive.tolist():
-            self.parent.append(int(place[tree.parent[group]]))
-            self.name.append(tree.name[group])
-            self.path.append(above + tree.path[group])
-            self.cls.append(tree.cls[group])
-            self.kind.append(tree.kind[group])
-            self.node.append(-1)
-            self.repeat.append(tree.repeat[group])
-            self.key.append(int(first[group]))
+        listed = alive.tolist()
+        self.parent += place[np.asarray(tree.parent)[alive]].tolist()
+        self.name += [tree.name[group] for group in listed]
+        self.path += [above + tree.path[group] for group in listed]
+        self.cls += [tree.cls[group] for group in listed]
+        self.kind += [tree.kind[group] for group in listed]
+        self.node += [-1] * len(listed)
+        self.repeat += [tree.repeat[group] for group in listed]
+        self.key += first[alive].tolist()
         self.node_group[part.all_nodes] = root
         self.node_group[part.items] = place[tree.of_item]
 
@@ -192,7 +193,7 @@ class _Part:
         source, target = graph.frame_edges(frame)
         a, b = position[source - place.start], position[target - place.start]
         kept = (a >= 0) & (b > a)  # what remains leads forward: edges that close a cycle are left out
-        pairs = np.unique(a[kept] * max(self.count, 1) + b[kept])
+        pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
         self.source, self.target = np.divmod(pairs, max(self.count, 1))
         self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.frames) > 1 else []
         operator = graph.op_index[self.items].astype(np.uint64)
@@ -285,15 +286,8 @@ def _node_names(part: _Part) -> Source | None:
     paths: list[str | None] = [
         name.rpartition("/")[0] if "/" in (name := names[item]) else None for item in part.items.tolist()
     ]
-    tidy = {path: _tidy(path) for path in dict.fromkeys(paths) if path is not None}
-    found = _spread(part, [None if path is None else tidy[path] for path in paths], 0.5)
+    found = _spread(part, paths, 0.5)
     return None if found is None else (found, {})
-
-
-def _tidy(path: str) -> str:
-    if not path.startswith("/") and "//" not in path and len(path) < 2 * DEPTH_LIMIT:
-        return path
-    return "/".join([part for part in path.split("/") if part][:DEPTH_LIMIT])
 
 
 def _weight_names(part: _Part) -> Source | None:
@@ -310,7 +304,7 @@ def _weight_path(name: str) -> str:
     if name.startswith("onnx::") or len(name) > 500:  # noqa: PLR2004 (names that a tool made up)
         return ""
     if "/" in name:
-        return _tidy(name.rpartition("/")[0])
+        return name.rpartition("/")[0]
     parts: list[str] = []
     for each in name.split(".")[:-1]:
         if each.isdigit() and parts:
@@ -358,6 +352,29 @@ def _common_path(a: str, b: str) -> str:
             break
         shared.append(left)
     return "/".join(shared)
+
+
+def _gathered(paths: list[str]) -> list[str]:
+    """Move each item that is alone in its path one up: most modules are a single node, and no group is made for them."""
+    count = Counter(paths)
+    deep = {path: _tidy(path) for path in count if path.count("/") > DEPTH_LIMIT}
+    if deep:
+        paths = [deep.get(path, path) for path in paths]
+        count = Counter(paths)
+    above: dict[str, str] = {}
+    new: Iterable[str] = list(count)
+    while new:
+        above.update(zip(new, [path.rpartition("/")[0] for path in new], strict=True))
+        inner = set(above.values())
+        new = list(inner.difference(above))
+    moved = {path: above[path] for path, times in count.items() if times == 1 and path not in inner}
+    return [moved.get(path, path) for path in paths]
+
+
+def _tidy(path: str) -> str:
+    if path.count("/") < DEPTH_LIMIT and not path.startswith("/") and "//" not in path:
+        return path
+    return "/".join([part for part in path.split("/") if part][:DEPTH_LIMIT])
 
 
 class _Tree:
@@ -431,6 +448,8 @@ class _Tree:
         return column
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
+        paths = _gathered(paths)
+        tidy = {path: _tidy(path) for path in dict.fromkeys(paths)}
         known = {"": 0}
 
         def group_of(path: str) -> int:
@@ -443,7 +462,7 @@ class _Tree:
                 found = known[each] = self.add(found, each.rpartition("/")[2], each, classes.get(each, ""))
             return found
 
-        groups = {path: group_of(path) for path in dict.fromkeys(paths)}
+        groups = {path: group_of(neat) for path, neat in tidy.items()}
         self.of_item = np.fromiter(map(groups.__getitem__, paths), np.int64, len(paths))
 
     def _useful(self) -> bool:

@@ -1,0 +1,521 @@
+"""The graph as the browser gets it: typed arrays and one string table, packed into one compressed buffer.
+
+`frontend/model/columns.ts` is the other side. Strings are numbers into the table, 0 is the empty one; names of nodes and
+tensors follow each other there without a search for equal ones, everything else is stored once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+from numpy.typing import NDArray
+
+from onnx_nb.analysis import operators
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.graph import INITIALIZER, Fault, Graph, Ints, ValueType, dtype_name, sorted_unique
+from onnx_nb.analysis.model import ModelLike, load, text
+from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+
+FOLDED, FAULTY, CALLS = 1, 2, 4
+"""Flags of a node: drawn inside its readers; has a fault; calls a local function."""
+OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
+"""Flags of a value: output of the graph; weight or result of a folded node; has a fault."""
+
+MAGIC = b"ONB1"
+VERSION = 1
+LITERAL_LIMIT = 4
+"""Constants of at most so many elements are shown as numbers."""
+ATTRIBUTES_LIMIT = 80
+"""Characters of a node's attributes."""
+
+_CODES = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Everything that the browser needs to draw a graph; see the module ``columns.ts`` for each column."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    meta: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Pack into ``ONB1`` + zlib of [header length][header][arrays, each 8-byte aligned].
+
+        Examples
+        --------
+        >>> packed = Columns({"a": np.arange(3, dtype=np.uint32)}, {"version": 1}).to_bytes()
+        >>> packed[:4], Columns.from_bytes(packed).arrays["a"].tolist()
+        (b'ONB1', [0, 1, 2])
+        """
+        entries, offset = [], 0
+        for name, array in self.arrays.items():
+            entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
+            offset += -(-array.nbytes // 8) * 8
+        header = json.dumps({"meta": self.meta, "arrays": entries}, separators=(",", ":")).encode()
+        header += b" " * (-(4 + len(header)) % 8)
+        parts = [struct.pack("<I", len(header)) + header]
+        for array in self.arrays.values():
+            parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
+        return MAGIC + _compressed(b"".join(parts))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Columns:
+        """Unpack what `to_bytes` packed.
+
+        Raises
+        ------
+        OnnxNbError
+            If the buffer is something else, or incomplete.
+        """
+        try:
+            if data[:4] != MAGIC:
+                raise ValueError("it does not start with ONB1")
+            plain = zlib.decompress(data[4:])
+            (length,) = struct.unpack_from("<I", plain)
+            header = json.loads(plain[4 : 4 + length])
+            codes = {code: name for name, code in _CODES.items()}
+            arrays = {
+                entry["name"]: np.frombuffer(
+                    plain, np.dtype(codes[entry["dtype"]]).newbyteorder("<"), entry["length"], 4 + length + entry["offset"]
+                )
+                for entry in header["arrays"]
+            }
+        except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
+            raise OnnxNbError(f"this is not a packed graph: {error}.", advice="Make it with Columns.to_bytes().") from error
+        return cls(arrays, header["meta"])
+
+    def strings(self) -> list[str]:
+        """Give the string table as text."""
+        data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
+        return [data[a:b].decode() for a, b in zip(ends, ends[1:], strict=False)]
+
+    def __repr__(self) -> str:
+        return f"Columns({self.meta.get('name')!r}, {self.meta.get('nodes')} nodes, {len(self.arrays)} arrays)"
+
+
+def _compressed(data: bytes) -> bytes:
+    """Make one zlib stream, its blocks compressed side by side where there are several cores (as pigz does)."""
+    size = max(1 << 20, -(-len(data) // 8))
+    view = memoryview(data)
+    pieces = [view[at : at + size] for at in range(0, len(data), size)]
+
+    def squeezed(number: int) -> bytes:
+        press = zlib.compressobj(1, zlib.DEFLATED, -15)
+        last = number == len(pieces) - 1
+        return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+
+    with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib lets other threads run
+        blocks = list(pool.map(squeezed, range(len(pieces))))
+    return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))
+
+
+def columns(model: ModelLike) -> Columns:
+    """Give the columns of a model's graph, made at the first call and kept with the model.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed and no weight is read.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
+    >>> made
+    Columns('g', 2 nodes, 34 arrays)
+    >>> table = made.strings()
+    >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
+    (['x', 'a', 'z'], [0, 1, 0])
+    """
+    loaded = load(model)
+    with loaded.lock:
+        found = loaded.memo.get(Columns)
+        if found is None:
+            graph = Graph.of(loaded)
+            found = loaded.memo[Columns] = _columns(graph, scopes(graph))
+    assert isinstance(found, Columns)
+    return found
+
+
+def _columns(graph: Graph, tree: Scopes) -> Columns:
+    table = _Strings()
+    size = _Sizes(graph)
+    arrays: dict[str, NDArray[Any]] = {}
+    arrays |= _operator_columns(graph, table)
+    arrays |= _node_columns(graph, tree, table)
+    arrays |= _value_columns(graph, size, table)
+    arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
+    arrays |= _group_columns(graph, tree, size, table)
+    return Columns(table.arrays() | arrays, _meta(graph, tree, size))
+
+
+class _Strings:
+    """The string table."""
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._index = {"": 0}
+        self._blocks: list[Sequence[str]] = []
+        # strings that were looked up, not yet in a block
+        self._open = [""]
+
+    def one(self, string: str) -> int:
+        """Give the number of a string that may be there already."""
+        number = self._index.get(string)
+        if number is None:
+            number = self._index[string] = self._count
+            self._open.append(string)
+            self._count += 1
+        return number
+
+    def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
+        """Give the numbers of strings that may be there already."""
+        numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
+        return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
+
+    def block(self, strings: Sequence[str]) -> NDArray[np.uint32]:
+        """Give the numbers of many strings that hardly repeat: without looking."""
+        self._blocks += [self._open, strings]
+        self._open = []
+        numbers = np.arange(self._count, self._count + len(strings), dtype=np.uint32)
+        self._count += len(strings)
+        if "" in strings:
+            numbers[[not string for string in strings]] = 0
+        return numbers
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        data, lengths = [], [np.zeros(1, np.int64)]
+        for block in (*self._blocks, self._open):
+            joined = "".join(block)
+            parts: Sequence[str | bytes] = block
+            if joined.isascii():
+                data.append(joined.encode())
+            else:
+                parts = [string.encode("utf-8", "replace") for string in block]
+                data.append(b"".join(parts))
+            lengths.append(np.fromiter(map(len, parts), np.int64, len(parts)))
+        ends = np.cumsum(np.concatenate(lengths))
+        return {"string_bytes": np.frombuffer(b"".join(data), np.uint8), "string_ptr": ends.astype(np.uint32)}
+
+
+class _Sizes:
+    """Elements and bytes of every weight, from its type."""
+
+    def __init__(self, graph: Graph) -> None:
+        known = graph.known_types
+        self.by_type = np.asarray([_elements(kind) for kind in known])
+        width = np.asarray([_BITS.get(kind.dtype, 0) / 8 for kind in known])
+        weight = graph.value_kind == INITIALIZER
+        self.elements = np.where(weight, self.by_type[graph.type_index], 0.0)
+        self.bytes = np.ceil(self.elements * width[graph.type_index])
+
+
+def _elements(kind: ValueType) -> float:
+    if kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape):
+        return math.inf
+    product = 1.0
+    for dim in kind.shape:
+        product *= max(int(dim or 0), 0)
+    return min(product, 1e300)
+
+
+_BITS = {"bool": 8, "complex64": 64, "complex128": 128, "bfloat16": 16} | {
+    dtype_name(code): next(bits for bits in (64, 32, 16, 8, 4, 2) if str(bits) in name)
+    for name, code in ((n.replace("FLOAT8", "8_").replace("FLOAT4", "4_"), c) for n, c in onnx.TensorProto.DataType.items())
+    if name not in ("UNDEFINED", "STRING", "BOOL", "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT", "DOUBLE")
+} | {"float32": 32, "float64": 64}
+
+
+def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
+    inputs = []
+    functions = {(domain, name): function for (domain, name, _), function in graph.functions.items()}
+    for op, domain in graph.operators:
+        called = functions.get((domain, op))
+        names = [text(name) for name in called.input] if called else _input_names(graph, op, domain)
+        inputs.append(",".join(name.replace(",", " ") for name in names))
+    return {
+        "op_name": table.each([op for op, _ in graph.operators]),
+        "op_domain": table.each([domain for _, domain in graph.operators]),
+        "op_category": np.asarray([operators.category(*key) for key in graph.operators], np.uint8),
+        "op_inputs": table.each(inputs),
+    }
+
+
+def _input_names(graph: Graph, op: str, domain: str) -> Sequence[str]:
+    domain = "" if domain == "ai.onnx" else domain
+    return operators.input_names(op, domain, graph.opsets.get(domain, 0))
+
+
+def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDArray[Any]]:
+    flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
+    flags[graph.faulty_nodes] |= FAULTY
+    local = {(name, domain) for domain, name, _ in graph.functions}
+    calls = np.asarray([key in local for key in graph.operators], bool)
+    flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
+    bodies = np.full(graph.node_count, -1, np.int32)
+    owned = np.flatnonzero(tree.group_kind == BODY)
+    bodies[tree.group_node[owned]] = owned
+    return {
+        "node_op": graph.op_index.astype(np.uint32),
+        "node_name": table.block(graph.names),
+        "node_group": tree.node_group.astype(np.uint32),
+        "node_flags": flags,
+        "node_attributes": _attributes(graph, table),
+        "node_body": bodies,
+        "in_ptr": graph.in_ptr.astype(np.uint32),
+        "in_value": graph.in_value,
+        "out_ptr": graph.out_ptr.astype(np.uint32),
+        "out_value": graph.out_value,
+    }
+
+
+def _attributes(graph: Graph, table: _Strings) -> NDArray[np.uint32]:
+    """Describe the attributes of each node; equal bytes are described once."""
+    found = np.zeros(graph.node_count, np.uint32)
+    seen: dict[tuple[int, bytes], int] = {}
+    index = graph.op_index
+    for node, serialised in graph.with_attributes():
+        key = int(index[node]), serialised
+        number = seen.get(key)
+        if number is None:
+            op, domain = graph.operators[key[0]]
+            number = seen[key] = table.one(_attributes_text(graph, op, domain, serialised))
+        found[node] = number
+    return found
+
+
+def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> str:
+    if op == "Constant":
+        return ""  # its value says it
+    domain = "" if domain == "ai.onnx" else domain
+    defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
+    shown = []
+    for attribute in onnx.NodeProto.FromString(serialised).attribute:
+        name = text(attribute.name)
+        value = _attribute_text(name, attribute, defaults.get(name))
+        if value:
+            shown.append(f"{name} {value}")
+    joined = " · ".join(shown)
+    return joined if len(joined) <= ATTRIBUTES_LIMIT else f"{joined[: ATTRIBUTES_LIMIT - 1]}…"
+
+
+def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:  # noqa: ANN401 (any attribute's)
+    kind = attribute.type
+    if kind == onnx.AttributeProto.INT:
+        if attribute.i == default:
+            return ""
+        return dtype_name(attribute.i) if name in ("to", "dtype", "output_dtype") else str(attribute.i)
+    if kind == onnx.AttributeProto.FLOAT:
+        return "" if attribute.f == default else _number(attribute.f)
+    if kind == onnx.AttributeProto.STRING:
+        value = text(attribute.s[:ATTRIBUTES_LIMIT]) if isinstance(attribute.s, bytes) else attribute.s
+        return "" if value == default else value
+    if kind == onnx.AttributeProto.INTS:
+        idle = {"dilations": 1, "strides": 1, "pads": 0}.get(name)
+        if attribute.ints and all(i == idle for i in attribute.ints[:16]):
+            return ""
+        items = [str(i) for i in attribute.ints[:8]] + ["…"] * (len(attribute.ints) > 8)  # noqa: PLR2004 (fits a box)
+        return "×".join(items) if name in ("kernel_shape", "strides", "dilations") else f"[{', '.join(items)}]"
+    if kind == onnx.AttributeProto.FLOATS:
+        items = [_number(f) for f in attribute.floats[:8]] + ["…"] * (len(attribute.floats) > 8)  # noqa: PLR2004
+        return f"[{', '.join(items)}]"
+    if kind == onnx.AttributeProto.TENSOR:
+        return _literal(attribute.t) or str(ValueType(dtype_name(attribute.t.data_type), tuple(attribute.t.dims)))
+    return ""
+
+
+def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+    flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
+    flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
+    flags[graph.faulty_values] |= FAULTY_VALUE
+    dtypes = table.each([kind.dtype for kind in graph.known_types])
+    shapes = table.each([kind.shape_text for kind in graph.known_types])
+    return {
+        "value_name": table.block(graph.value_names),
+        "value_kind": graph.value_kind,
+        "value_flags": flags,
+        "value_dtype": dtypes[graph.type_index],
+        "value_shape": shapes[graph.type_index],
+        "value_literal": _literals(graph, size, table),
+    }
+
+
+def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]:
+    """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
+    found = np.zeros(len(graph.value_names), np.uint32)
+    for frame in graph.frames:
+        kind = graph.type_index[frame.weights]
+        small = np.flatnonzero(size.by_type[kind[: len(frame.graph.initializer)]] <= LITERAL_LIMIT)
+        for number in np.unique(kind[small]).tolist():
+            positions = small[kind[small] == number].tolist()
+            tensors = [frame.graph.initializer[position] for position in positions]
+            shown = _literals_of(graph.known_types[number], int(size.by_type[number]), tensors)
+            found[frame.weights[positions]] = table.each(shown)
+    constants: dict[bytes, int] = {}
+    makers = np.asarray([op == "Constant" and domain in ("", "ai.onnx") for op, domain in graph.operators], bool)
+    for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
+        serialised = graph.attribute_bytes(node)
+        if serialised not in constants:
+            constants[serialised] = table.one(_constant_literal(serialised))
+        for value in graph.node_outputs(node).tolist():
+            if value >= 0:
+                found[value] = constants[serialised]
+    return found
+
+
+def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto]) -> list[str]:
+    """Write out weights of one type, those with plain numbers all at once."""
+    raw = [tensor.raw_data for tensor in tensors]
+    width = {"float32": 4, "int64": 8, "int32": 4, "float64": 8}.get(kind.dtype, 0)
+    if not count or not width or any(len(data) != width * count for data in raw):
+        return [_literal(tensor) for tensor in tensors]
+    numbers = np.frombuffer(b"".join(raw), f"<{kind.dtype[0]}{width}").tolist()
+    form = ", ".join(["%.6g" if kind.dtype[0] == "f" else "%d"] * count)
+    form = f"[{form}]" if kind.shape else form
+    return [form % row for row in zip(*[iter(numbers)] * count, strict=True)]
+
+
+def _constant_literal(serialised: bytes) -> str:
+    for attribute in onnx.NodeProto.FromString(serialised).attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            return _literal(attribute.t)
+        kinds = {"value_float": "f", "value_int": "i", "value_string": "s"}
+        lists = {"value_floats": "floats", "value_ints": "ints", "value_strings": "strings"}
+        name = text(attribute.name)
+        if name in kinds:
+            return _plain(getattr(attribute, kinds[name]))
+        if name in lists and len(getattr(attribute, lists[name])) <= LITERAL_LIMIT:
+            return f"[{', '.join(_plain(item) for item in getattr(attribute, lists[name]))}]"
+    return ""
+
+
+def _literal(tensor: onnx.TensorProto) -> str:
+    """Write out a small tensor as "0.125" or "[0, 0, 768]"; empty if it is large, elsewhere or damaged."""
+    if math.prod(max(dim, 0) for dim in tensor.dims[:LITERAL_LIMIT]) > LITERAL_LIMIT or len(tensor.dims) > LITERAL_LIMIT:
+        return ""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return ""
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except Exception:  # noqa: BLE001 (a damaged tensor raises whatever numpy raises; it has no preview, and tensor() tells why)
+        return ""
+    items = [_plain(item) for item in array.ravel().tolist()]
+    return items[0] if not array.ndim and items else f"[{', '.join(items)}]"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes):
+        value = text(value[:40])
+    if isinstance(value, float):
+        return _number(value)
+    string = str(value)
+    return string if len(string) <= 24 else f"{string[:23]}…"  # noqa: PLR2004 (fits a box)
+
+
+def _number(value: float) -> str:
+    """Write a float32 as a person would.
+
+    >>> _number(np.float32(0.1).item()), _number(1e-12), _number(-3.4028234663852886e38), _number(2.0)
+    ('0.1', '1e-12', '-3.40282e+38', '2')
+    """
+    return f"{value:.6g}"
+
+
+def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+    count = len(tree.group_parent)
+    drawn = np.bincount(tree.node_group[~graph.folded], minlength=count).astype(np.float64)
+    pairs = _weights_by_group(graph, tree)
+    depth = _depth(tree.group_parent)
+    return {
+        "group_parent": tree.group_parent,
+        "group_name": table.each(tree.group_name),
+        "group_path": table.block(tree.group_path),
+        "group_class": table.each(tree.group_class),
+        "group_kind": tree.group_kind,
+        "group_node": tree.group_node,
+        "group_nodes": _summed(drawn, tree.group_parent, depth).astype(np.uint32),
+        "group_params": _distinct(*pairs, size.elements, tree.group_parent, depth),
+        "group_bytes": _distinct(*pairs, size.bytes, tree.group_parent, depth),
+        "group_repeat": tree.group_repeat.astype(np.uint32),
+    }
+
+
+def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give each (group, weight) where a node directly in the group reads the weight, once."""
+    value = np.repeat(np.arange(len(graph.value_names)), np.diff(graph.consumer_ptr))
+    weight = graph.value_kind[value] == INITIALIZER
+    value, group = value[weight], tree.node_group[graph.consumer_node[weight]].astype(np.int64)
+    return _unique_pairs(group, value, len(graph.value_names))
+
+
+def _unique_pairs(group: NDArray[np.int64], value: NDArray[np.int64], values: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    found, rest = np.divmod(sorted_unique(group * max(values, 1) + value), max(values, 1))
+    return found, rest
+
+
+def _distinct(
+    group: NDArray[np.int64], value: NDArray[np.int64], size: NDArray[np.float64], parent: Ints, depth: Ints
+) -> NDArray[np.float64]:
+    """Sum the sizes of the distinct weights in each group, at any depth."""
+    shared = np.bincount(value, minlength=len(size))[value] > 1
+    total = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent))
+    total = _summed(total, parent, depth)
+    group, value = group[shared], value[shared]
+    for level in range(int(depth.max()), -1, -1):
+        here = depth[group] == level
+        np.add.at(total, group[here], size[value[here]])
+        group = np.where(here, parent[group], group)
+        kept = group >= 0
+        group, value = _unique_pairs(group[kept], value[kept], len(size))
+    return total
+
+
+def _summed(column: NDArray[np.float64], parent: Ints, depth: Ints) -> NDArray[np.float64]:
+    total = column.copy()
+    for level in range(int(depth.max()), 0, -1):
+        groups = np.flatnonzero(depth == level)
+        np.add.at(total, parent[groups], total[groups])
+    return total
+
+
+def _depth(parent: Ints) -> Ints:
+    depth = np.zeros(len(parent), np.int32)
+    above = parent
+    while bool(np.any(above >= 0)):
+        depth += above >= 0
+        above = np.where(above >= 0, parent[above], -1)
+    return depth
+
+
+def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
+    proto = graph.model.proto
+    return {
+        "version": VERSION,
+        "name": graph.model.name,
+        "ir_version": int(proto.ir_version),
+        "opsets": dict(graph.opsets),
+        "producer": " ".join(part for part in (text(proto.producer_name), text(proto.producer_version)) if part),
+        "categories": list(operators.CATEGORIES),
+        "scope_source": tree.source,
+        "main_nodes": graph.main_count,
+        "nodes": graph.node_count,
+        "values": len(graph.value_names),
+        "nbytes": int(min(size.bytes[graph.frames[0].weights].sum(), 2**53)),
+        "faults": [_fault(fault) for fault in graph.faults],
+    }
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    return {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
