@@ -37,7 +37,9 @@ HERE = Path(__file__).resolve().parent
 async def write_page(notebook: Path, page: Path) -> None:
     """Run the notebook in a kernel of its own and let its `g` write the page."""
     client = NotebookClient(
-        nbformat.read(notebook, as_version=4), resources={"metadata": {"path": str(notebook.parent)}}
+        nbformat.read(notebook, as_version=4),
+        resources={"metadata": {"path": str(notebook.parent)}},
+        extra_arguments=["--log-level=ERROR"],
     )
     async with client.async_setup_kernel():
         await run_cells(client)
