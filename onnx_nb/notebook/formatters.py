@@ -6,10 +6,13 @@ holds ``text/plain``: without it IPython would print the proto, which for a 36 M
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+logger = logging.getLogger(__name__)
 
 MODEL = ("onnx_nb.analysis.model", "Model")
 PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
@@ -51,6 +54,9 @@ def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[s
         shown = ModelView(loaded)._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
+    except Exception as error:  # IPython would report it and print the whole proto after all
+        logger.exception("a model could not be shown")
+        return {"text/plain": f"onnx_nb could not show this model: {type(error).__name__}: {error}"}, {}
     data, metadata = shown if isinstance(shown, tuple) else (shown, {})
     return {**(data or {}), "text/plain": repr(loaded)}, metadata
 

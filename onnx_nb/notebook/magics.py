@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.utils._process_common import arg_split
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -31,7 +33,7 @@ def add_magics(shell: InteractiveShell) -> None:
         from onnx_nb.analysis.model import load
         from onnx_nb.widgets.view import ModelView
 
-        given = parse_argstring(onnx, line)
+        given = onnx.parser.parse_args(arg_split(line, posix=os.name == "posix"))
         try:
             model = load(given.path, data_dir=given.data_dir)
         except OnnxNbError as error:
