@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments
-from IPython.utils._process_common import arg_split
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -33,7 +32,9 @@ def add_magics(shell: InteractiveShell) -> None:
         from onnx_nb.analysis.model import load
         from onnx_nb.widgets.view import ModelView
 
-        given = onnx.parser.parse_args(arg_split(line, posix=os.name == "posix"))
+        # not as a POSIX shell would: backslashes of Windows paths stay
+        words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
+        given = onnx.parser.parse_args(words)
         try:
             model = load(given.path, data_dir=given.data_dir)
         except OnnxNbError as error:
