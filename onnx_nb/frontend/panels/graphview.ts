@@ -4,7 +4,7 @@
  */
 
 import { unpack } from "../model/codec.ts";
-import { Columns, type Target } from "../model/columns.ts";
+import { Columns, type Target, VALUE } from "../model/columns.ts";
 import * as cameras from "../render/camera.ts";
 import { draw, middle, type Picture } from "../render/canvas.ts";
 import { type Hit, HitIndex } from "../render/hit.ts";
@@ -488,12 +488,15 @@ export function createGraphView(
     moved();
   };
 
+  /** A little further out than all of the graph there is nothing to see. */
+  const farthest = (): number => (scene === null ? 0.01 : cameras.fitAll(scene.bounds, view).k * 0.6);
+
   let hintTimer = 0;
   listenPointer(
     canvas,
     {
       pan: (dx, dy) => look(cameras.pan(camera, dx, dy)),
-      zoom: (factor, x, y) => look(cameras.zoom(camera, factor, x, y)),
+      zoom: (factor, x, y) => look(cameras.zoom(camera, factor, x, y, farthest())),
       click(x, y) {
         const hit = hitAt(x, y);
         if (hit?.part === "toggle") dispatch({ type: "toggle", group: hit.target.id });
@@ -563,7 +566,7 @@ export function createGraphView(
       selection.kind === "group" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
     if (group >= 0) dispatch({ type: "toggle", group });
   };
-  const zoomBy = (factor: number): void => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2));
+  const zoomBy = (factor: number): void => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest()));
 
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
     i: () => end("input"),
@@ -785,10 +788,11 @@ function emptyState(columns: Columns): HTMLElement | null {
   for (let node = 0; node < columns.nodeCount && drawn === 0; node++) if (!columns.isFolded(node)) drawn++;
   if (drawn > 0) return null;
   const { meta } = columns;
+  const weights = columns.valueKind.reduce((sum, kind) => sum + (kind === VALUE.INITIALIZER ? 1 : 0), 0);
   const holds = [
     counted(columns.graphInputs.length, "input"),
     counted(columns.graphOutputs.length, "output"),
-    `${bytes(meta.nbytes)} of weights`,
+    counted(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
   ];
   const text = meta.nodes === 0 ? "This model has no nodes." : "All nodes of this model only make constants.";
   return el(

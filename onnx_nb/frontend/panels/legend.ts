@@ -1,16 +1,19 @@
 /** What the colours mean: only the categories that this model has. */
 
-import type { Columns } from "../model/columns.ts";
+import { type Columns, NODE_FOLDED } from "../model/columns.ts";
 import { categoryTitle, categoryVariable } from "../render/theme.ts";
 import { counted, el } from "./dom.ts";
 
 export function createLegend(root: HTMLElement, columns: Columns): void {
-  const counts = new Map<number, number>();
+  const perOp = new Uint32Array(columns.opName.length);
   for (let node = 0; node < columns.nodeCount; node++) {
-    if (columns.isFolded(node)) continue;
-    const category = columns.categoryOf(node);
-    counts.set(category, (counts.get(category) ?? 0) + 1);
+    if ((columns.nodeFlags[node] & NODE_FOLDED) === 0) perOp[columns.nodeOp[node]]++;
   }
+  const counts = new Map<number, number>();
+  perOp.forEach((count, op) => {
+    const category = columns.opCategory[op];
+    if (count > 0) counts.set(category, (counts.get(category) ?? 0) + count);
+  });
   root.setAttribute("aria-label", "Colours of op categories");
   root.setAttribute("role", "list");
   for (const [category, count] of [...counts].sort(([a], [b]) => a - b)) {

@@ -149,8 +149,8 @@ export function createToolbar(
             title: `${title}\n${sub}`,
           },
           el("span", { class: "onnx-nb-kind" }, kind),
-          el("span", { class: "onnx-nb-hit-title" }, elide(title, 60)),
-          el("span", { class: "onnx-nb-dim" }, elide(sub, 60)),
+          el("span", { class: "onnx-nb-hit-title" }, elide(title, 48)),
+          el("span", { class: "onnx-nb-dim" }, elide(sub, 40)),
         ),
       );
     }

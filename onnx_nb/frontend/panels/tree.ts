@@ -32,7 +32,6 @@ let trees = 0;
 
 export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Tree {
   const prefix = `onnx-nb-row-${trees++}-`;
-  const firstNode = firstNodes(columns);
   const spacer = el("div", { class: "onnx-nb-rows-all", attrs: { role: "presentation" } });
   const tree = el(
     "div",
@@ -93,7 +92,10 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     return row;
   };
 
+  let firstNode: Int32Array | undefined;
   const list = (open: ReadonlySet<number>): Row[] => {
+    firstNode ??= firstNodes(columns);
+    const first = firstNode;
     const rows: Row[] = [];
     const leaf = (target: Target, level: number, position: number, siblings: number): void => {
       rows.push({ target, level, expanded: null, position, siblings });
@@ -102,7 +104,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       const items: Target[] = [];
       if (group === 0) for (const id of columns.graphInputs) items.push({ kind: "value", id });
       const nested: [number, Target][] = [];
-      for (const id of columns.childrenOf(group)) nested.push([firstNode[id], { kind: "group", id }]);
+      for (const id of columns.childrenOf(group)) nested.push([first[id], { kind: "group", id }]);
       for (const id of columns.membersOf(group)) {
         if (!columns.isFolded(id) && columns.nodeBody[id] < 0) nested.push([id, { kind: "node", id }]);
       }

@@ -23,7 +23,7 @@ export interface Size {
   readonly h: number;
 }
 
-const K_MIN = 0.002;
+const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Below this a 12 px label cannot be read. */
 const K_LEGIBLE = 0.55;
@@ -46,9 +46,9 @@ export function pan(camera: Camera, dx: number, dy: number): Camera {
   return { x: camera.x - dx / camera.k, y: camera.y - dy / camera.k, k: camera.k };
 }
 
-/** Zooms so that the world point under screen point (x, y) stays there. */
-export function zoom(camera: Camera, factor: number, x: number, y: number): Camera {
-  const k = Math.min(K_MAX, Math.max(K_MIN, camera.k * factor));
+/** Zooms so that the world point under screen point (x, y) stays there; not further out than `least`. */
+export function zoom(camera: Camera, factor: number, x: number, y: number, least = K_MIN): Camera {
+  const k = Math.min(K_MAX, Math.max(Math.min(least, camera.k), camera.k * factor));
   const at = toWorld(camera, x, y);
   return { x: at.x - x / k, y: at.y - y / k, k };
 }

@@ -202,7 +202,7 @@ function drawPatches(ctx: CanvasRenderingContext2D, picture: Picture, boxes: num
   }
   for (const [colour, same] of byColour) {
     ctx.beginPath();
-    for (const box of same) ctx.rect(x[box], y[box], w[box], h[box]);
+    for (const box of same) ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
     ctx.fillStyle = colour;
     ctx.globalAlpha = 0.85;
     ctx.fill();
