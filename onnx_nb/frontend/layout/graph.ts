@@ -8,6 +8,8 @@ export interface Graph {
   readonly width: Float64Array;
   readonly height: Float64Array;
   readonly ports: Uint8Array;
+  /** how much a box counts when the longest way is sought, which stands upright */
+  readonly weight: Float64Array;
   /** box, −1 the upper border of the scope, −2 nobody */
   readonly source: Int32Array;
   readonly ptr: Uint32Array;
@@ -19,6 +21,9 @@ export interface Graph {
   /** place of the ports of FIXED boxes, from the box's left side */
   readonly outOffset: Float64Array;
   readonly inOffset: Float64Array;
+  /** the longest way in a FIXED box up to this port of a hyperedge's source, and on from this port of a sink */
+  readonly outWay: Float64Array;
+  readonly inWay: Float64Array;
   /** room that the hyperedge's label takes across the flow and along it, 0 for none */
   readonly labelWidth: Float64Array;
   readonly labelLength: Float64Array;
@@ -37,6 +42,9 @@ export interface Layout {
   readonly outX: Float64Array;
   /** sink → x of its port */
   readonly inX: Float64Array;
+  /** the longest way on from a port of the upper border (per hyperedge) and up to one of the lower border (per sink) */
+  readonly entryWay: Float64Array;
+  readonly exitWay: Float64Array;
   /** sink k has the points line[2·linePtr[k]] … line[2·linePtr[k+1] − 1] */
   readonly linePtr: Uint32Array;
   readonly line: Float32Array;

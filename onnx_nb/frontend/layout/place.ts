@@ -10,9 +10,17 @@ import { group } from "./rank.ts";
 /** Least distance between neighbours in a row, by how many of the two are boxes. */
 export const GAP = { boxes: 22, boxLane: 16, lanes: 12 } as const;
 
-/** Returns the middle of every vertex; the least left side is 0. */
-export function place(graph: Graph, layers: Layers): Float64Array {
-  const blocks = toBlocks(graph, layers, align(graph, layers));
+export interface Places {
+  /** the middle of every vertex; the least left side is 0 */
+  readonly x: Float64Array;
+  readonly entryWay: Float64Array;
+  readonly exitWay: Float64Array;
+}
+
+export function place(graph: Graph, layers: Layers): Places {
+  const lines = toLines(layers);
+  const ways = longestWays(graph, layers, lines);
+  const blocks = toBlocks(graph, layers, align(layers, byImportance(graph, layers, lines, ways)));
   const at = settle(layers, blocks, constraints(graph, layers, blocks), pulls(graph, layers, blocks));
   const x = new Float64Array(layers.count);
   let left = Number.POSITIVE_INFINITY;
@@ -21,7 +29,11 @@ export function place(graph: Graph, layers: Layers): Float64Array {
     left = Math.min(left, x[v] - halfWidth(graph, layers, v));
   }
   for (let v = 0; v < layers.count; v++) x[v] -= left;
-  return x;
+  return {
+    x,
+    entryWay: Float64Array.from(layers.from, (v, e) => (graph.source[e] === -1 ? ways.down[v] : 0)),
+    exitWay: Float64Array.from(layers.to, (v, k) => (graph.sink[k] === -1 ? ways.up[v] : 0)),
+  };
 }
 
 export function halfWidth(graph: Graph, layers: Layers, v: number): number {
@@ -43,12 +55,12 @@ export function lowerOffset(graph: Graph, layers: Layers, s: number): number {
 }
 
 /** Chooses segments to stand upright, at most one above and one below each vertex: [vertex] → segment below, or −1. */
-function align(graph: Graph, layers: Layers): Int32Array {
+function align(layers: Layers, segments: readonly number[]): Int32Array {
   const { upper, lower, pos, rank } = layers;
   const below = new Int32Array(layers.count).fill(-1);
   const above = new Int32Array(layers.count).fill(-1);
   const upright: { x: number; y: number }[][] = [];
-  for (const s of byImportance(graph, layers)) {
+  for (const s of segments) {
     const v = upper[s];
     const w = lower[s];
     if (below[v] >= 0 || above[w] >= 0) continue;
@@ -65,12 +77,10 @@ function align(graph: Graph, layers: Layers): Int32Array {
 }
 
 /** Segments in the order in which they may become upright: spines from long to short, then long edges. */
-function byImportance(graph: Graph, layers: Layers): number[] {
-  const { upper, lower, boxes, firstDummy } = layers;
-  const lines = toLines(layers);
-  const { longestDown, longestUp } = lengths(graph, layers, lines);
-  const next = choose(lines, lines.start, lines.end, longestDown, layers, true);
-  const previous = choose(lines, lines.end, lines.start, longestUp, layers, false);
+function byImportance(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number[] {
+  const { upper, lower, firstDummy } = layers;
+  const next = choose(graph, layers, lines, lines.start, lines.end, ways.down, true);
+  const previous = choose(graph, layers, lines, lines.end, lines.start, ways.up, false);
   const importance = new Float64Array(layers.segments).fill(-1);
   for (let s = 0; s < layers.segments; s++) {
     if (upper[s] >= firstDummy && lower[s] >= firstDummy) importance[s] = 1;
@@ -78,7 +88,7 @@ function byImportance(graph: Graph, layers: Layers): number[] {
   for (let i = 0; i < lines.count; i++) {
     const goesOn = next[lines.start[i]] === i;
     const comesFrom = previous[lines.end[i]] === i;
-    const weight = goesOn && comesFrom ? 2 + longestUp[lines.start[i]] + longestDown[lines.end[i]] : -1;
+    const weight = goesOn && comesFrom ? 2 + ways.up[lines.start[i]] + ways.down[lines.end[i]] : -1;
     const straight = lines.last[i] === lines.first[i];
     if (weight > 0) {
       for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : segmentAbove(layers, s)) {
@@ -87,8 +97,6 @@ function byImportance(graph: Graph, layers: Layers): number[] {
     } else if (!straight) {
       if (goesOn) importance[lines.first[i]] = Math.max(importance[lines.first[i]], 0.5);
       if (comesFrom) importance[lines.last[i]] = Math.max(importance[lines.last[i]], 0.5);
-    } else if ((goesOn || comesFrom) && upper[lines.first[i]] < boxes) {
-      importance[lines.first[i]] = Math.max(importance[lines.first[i]], 0.25);
     }
   }
   const chosen: number[] = [];
@@ -137,32 +145,46 @@ function segmentAbove(layers: Layers, s: number): number {
   return layers.up.items[layers.up.ptr[v]];
 }
 
-/** For each box and port the length of the longest way on (and back), a box counting by its height. */
-function lengths(graph: Graph, layers: Layers, lines: Lines): { longestDown: Float64Array; longestUp: Float64Array } {
-  const longestDown = new Float64Array(layers.count);
-  const longestUp = new Float64Array(layers.count);
-  const size = (v: number): number => (v < layers.boxes ? 1 + Math.floor(graph.height[v] / 120) : 0);
+/** The longest way on from each box and port, and back, by the weights of the boxes on it. */
+interface Ways {
+  readonly down: Float64Array;
+  readonly up: Float64Array;
+}
+
+/** A way across the border goes on outside: it outweighs every way that begins or ends in the scope. */
+const ACROSS = 1e6;
+
+function longestWays(graph: Graph, layers: Layers, lines: Lines): Ways {
+  const down = new Float64Array(layers.count);
+  const up = new Float64Array(layers.count);
+  for (const v of layers.from) if (v >= layers.boxes) up[v] = ACROSS;
+  for (const v of layers.to) if (v >= layers.boxes) down[v] = ACROSS;
   const byStart = Array.from({ length: lines.count }, (_, i) => i);
   byStart.sort((a, b) => layers.rank[lines.start[a]] - layers.rank[lines.start[b]]);
   for (const i of byStart) {
-    const way = longestUp[lines.start[i]] + size(lines.start[i]);
-    longestUp[lines.end[i]] = Math.max(longestUp[lines.end[i]], way);
+    const way = up[lines.start[i]] + weightOf(graph, layers, lines.start[i]);
+    up[lines.end[i]] = Math.max(up[lines.end[i]], way);
   }
   for (let j = byStart.length - 1; j >= 0; j--) {
     const i = byStart[j];
-    const way = longestDown[lines.end[i]] + size(lines.end[i]);
-    longestDown[lines.start[i]] = Math.max(longestDown[lines.start[i]], way);
+    const way = down[lines.end[i]] + weightOf(graph, layers, lines.end[i]);
+    down[lines.start[i]] = Math.max(down[lines.start[i]], way);
   }
-  return { longestDown, longestUp };
+  return { down, up };
+}
+
+function weightOf(graph: Graph, layers: Layers, v: number): number {
+  return v < layers.boxes ? graph.weight[v] : 0;
 }
 
 /** The line on which each box goes on (or comes from): the longest way, of equals the middle one, of two equals none. */
 function choose(
+  graph: Graph,
+  layers: Layers,
   lines: Lines,
   near: Int32Array,
   far: Int32Array,
   longest: Float64Array,
-  layers: Layers,
   downward: boolean,
 ): Int32Array {
   const chosen = new Int32Array(layers.count).fill(-1);
@@ -175,15 +197,25 @@ function choose(
   const place = (i: number): number =>
     downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
   const long = (i: number): boolean => lines.first[i] !== lines.last[i];
+  const way = (i: number): number => longest[far[i]] + weightOf(graph, layers, far[i]);
+  /** of lines between the same two boxes the one that carries the longest way through them */
+  const through = (i: number): number =>
+    graph.outWay[layers.segmentEdge[lines.first[i]]] + graph.inWay[layers.segmentSink[lines.last[i]]];
   for (const [v, row] of rows) {
     let best = row;
     if (row.length > 1) {
-      const top = row.reduce((most, i) => Math.max(most, longest[far[i]]), 0);
-      const direct = row.filter((i) => !long(i));
+      const main = new Map<number, number>();
+      for (const i of row) {
+        const known = main.get(far[i]);
+        if (known === undefined || through(i) > through(known)) main.set(far[i], i);
+      }
+      const candidates = [...main.values()];
+      const top = candidates.reduce((most, i) => Math.max(most, way(i)), 0);
+      const direct = candidates.filter((i) => !long(i));
       // three or more ways of much the same length stand symmetrically about the middle one
-      if (direct.length > 2 && direct.every((i) => longest[far[i]] >= top - 4)) best = direct;
+      if (direct.length > 2 && direct.every((i) => way(i) >= top - ALIKE)) best = direct;
       else {
-        best = row.filter((i) => longest[far[i]] === top);
+        best = candidates.filter((i) => way(i) === top);
         if (best.some((i) => !long(i))) best = best.filter((i) => !long(i));
       }
       best.sort((a, b) => place(a) - place(b) || a - b);
@@ -192,6 +224,9 @@ function choose(
   }
   return chosen;
 }
+
+/** Ways that differ by less weight than this count as equal where there are three or more. */
+const ALIKE = 8;
 
 interface Blocks {
   readonly count: number;
@@ -296,6 +331,13 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks): Pulls {
   }
   for (let k = 0; k < layers.lane.length; k++) {
     if (layers.lane[k] >= 0) pull(layers.to[k], layers.lane[k], 0, 1);
+  }
+  // what is joined to nothing stays with its neighbour
+  for (let v = 0; v < layers.count; v++) {
+    if (layers.down.ptr[v] < layers.down.ptr[v + 1] || layers.up.ptr[v] < layers.up.ptr[v + 1]) continue;
+    const at = layers.rowPtr[layers.rank[v]] + layers.pos[v];
+    const w = layers.pos[v] > 0 ? layers.order[at - 1] : layers.order[at + 1];
+    if (layers.rowPtr[layers.rank[v] + 1] - layers.rowPtr[layers.rank[v]] > 1) pull(v, w, 0, 0.5);
   }
   return {
     a: Int32Array.from(a),

@@ -5,8 +5,8 @@
 
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
-import { halfWidth } from "./place.ts";
-import { group, sinkSources } from "./rank.ts";
+import { halfWidth, type Places } from "./place.ts";
+import { group } from "./rank.ts";
 
 /** Height between rows. */
 const ROW_GAP = { plain: 24, beside: 25, most: 72 } as const;
@@ -14,7 +14,7 @@ const ROW_GAP = { plain: 24, beside: 25, most: 72 } as const;
 const PORT = { gap: 12, corner: 10 } as const;
 const LABEL = { beside: 7 } as const;
 
-export function route(graph: Graph, layers: Layers, x: Float64Array): Layout {
+export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Places): Layout {
   const { outX, inX } = placePorts(graph, layers, x);
   const rows = stackRows(graph, layers, outX, inX, x);
   const y = new Float64Array(layers.boxes);
@@ -26,7 +26,7 @@ export function route(graph: Graph, layers: Layers, x: Float64Array): Layout {
     y[box] = rows.top[row] + (room > 120 ? 0 : Math.round(room / 2));
   }
   const lines = drawLines(graph, layers, x, y, outX, inX, rows);
-  const labels = placeLabels(graph, layers, x, outX, inX, rows, lines.stub);
+  const labels = placeLabels(graph, layers, x, y, outX, inX, rows, lines.stub);
   let width = 0;
   const left = new Float64Array(layers.boxes);
   for (let v = 0; v < layers.count; v++) {
@@ -43,6 +43,8 @@ export function route(graph: Graph, layers: Layers, x: Float64Array): Layout {
     y,
     outX,
     inX,
+    entryWay,
+    exitWay,
     ...lines,
     labelX: labels.x,
     labelY: labels.y,
@@ -104,32 +106,25 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
     ends[e]++;
   }
   for (let e = 0; e < source.length; e++) {
-    wanted[e] = Number.isNaN(goes[e]) ? (source[e] >= 0 ? x[source[e]] : 0) : goes[e] / ends[e];
+    wanted[e] = Number.isNaN(goes[e]) ? Number.POSITIVE_INFINITY : goes[e] / ends[e];
   }
   // a single port leaves the middle only for a line that it makes straight
-  for (let e = 0; e < source.length; e++)
-    if (ends[e] > 1 && source[e] >= 0 && sole(graph, source, e)) wanted[e] = x[source[e]];
+  for (let e = 0; e < source.length; e++) if (ends[e] > 1 && source[e] >= 0) wanted[e] = x[source[e]];
   spread(source, graph.outSlot, graph.outOffset, outX, 0.6);
   for (let e = 0; e < source.length; e++) if (source[e] === -1) outX[e] = x[layers.from[e]];
 
-  const from = sinkSources(graph);
   for (let e = 0; e < source.length; e++) {
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
       const over = layers.above[k];
       const lane = layers.lane[k];
       if (over >= 0) wanted[k] = over === layers.from[e] ? outX[e] : x[over];
       else if (lane >= 0) wanted[k] = x[lane];
-      else if (from[k] >= 0 || sink[k] < 0) wanted[k] = Number.POSITIVE_INFINITY;
       else wanted[k] = Number.POSITIVE_INFINITY;
     }
   }
   spread(sink, graph.inSlot, graph.inOffset, inX, 0.7);
   for (let k = 0; k < sink.length; k++) if (sink[k] < 0) inX[k] = x[layers.to[k]];
   return { outX, inX };
-}
-
-function sole(graph: Graph, source: Int32Array, e: number): boolean {
-  return graph.ports[source[e]] !== PORTS.FIXED;
 }
 
 function lowerX(graph: Graph, layers: Layers, x: Float64Array, s: number): number {
@@ -303,6 +298,7 @@ function placeLabels(
   graph: Graph,
   layers: Layers,
   x: Float64Array,
+  y: Float64Array,
   outX: Float64Array,
   inX: Float64Array,
   { top, bottom }: Rows,
@@ -333,6 +329,23 @@ function placeLabels(
     edges.sort((a, b) => outX[a] - outX[b] || a - b);
     for (const e of edges) {
       const w = labelWidth[e];
+      const box = source[e];
+      if (box >= 0 && ptr[e] === ptr[e + 1] && y[box] + graph.height[box] < high - 1) {
+        // a tail in the shade of a taller box: only where the next one leaves room
+        const next = layers.rowPtr[row] + layers.pos[box] + 1;
+        const right =
+          next < layers.rowPtr[row + 1]
+            ? x[layers.order[next]] - halfWidth(graph, layers, layers.order[next])
+            : Number.POSITIVE_INFINITY;
+        const under = y[box] + graph.height[box] + 3;
+        const left = outX[e] + LABEL.beside;
+        const room = { left, right: left + w, top: under, bottom: under + labelLength[e] };
+        if (room.right > right - 4 || taken[row].some((other) => overlap(room, other))) continue;
+        taken[row].push(room);
+        labelX[e] = left;
+        labelY[e] = (room.top + room.bottom) / 2;
+        continue;
+      }
       const half = labelLength[e] / 2;
       const candidates: Room[] = [];
       const at = (left: number, middle: number): void => {

@@ -7,8 +7,8 @@ import { elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { BORDER, type Scope } from "./scope.ts";
 
-/** Padding of an open group around what is in it; `title` is the height of its title strip. */
-const PAD = { side: 14, title: 34, end: 14, beforePorts: 16, afterPorts: 2 } as const;
+/** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
+const PAD = { side: 14, toggle: 30, title: 34, end: 14, beforePorts: 16, afterPorts: 2 } as const;
 /** Widest text on an edge and at a stub. */
 const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
@@ -61,10 +61,14 @@ function arrange(
   const ports = new Uint8Array(count);
   const outOffset = new Float64Array(scope.value.length);
   const inOffset = new Float64Array(scope.sink.length);
-  const openItems: (ReadonlyMap<number, number> | undefined)[] = [];
+  const weight = new Float64Array(count);
+  const outWay = new Float64Array(scope.value.length);
+  const inWay = new Float64Array(scope.sink.length);
+  const openItems: (ReadonlyMap<number, Port> | undefined)[] = [];
   for (let item = 0; item < count; item++) {
     const child = scope.kind[item] === BOX.GROUP ? inner.get(scope.id[item]) : undefined;
     ports[item] = scope.kind[item] === BOX.GROUP ? PORTS.FREE : PORTS.ORDERED;
+    weight[item] = weigh(columns, scope.kind[item], scope.id[item]);
     if (child === undefined) {
       const size = cache.size(scope.kind[item], scope.id[item]);
       w[item] = size.w;
@@ -79,9 +83,13 @@ function arrange(
   }
   for (let e = 0; e < scope.value.length; e++) {
     const from = scope.source[e];
-    if (from >= 0) outOffset[e] = openItems[from]?.get(-1 - scope.value[e]) ?? 0;
+    const out = from >= 0 ? openItems[from]?.get(-1 - scope.value[e]) : undefined;
+    outOffset[e] = out?.place ?? 0;
+    outWay[e] = out?.way ?? 0;
     for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
-      if (scope.sink[k] >= 0) inOffset[k] = openItems[scope.sink[k]]?.get(scope.value[e]) ?? 0;
+      const into = scope.sink[k] >= 0 ? openItems[scope.sink[k]]?.get(scope.value[e]) : undefined;
+      inOffset[k] = into?.place ?? 0;
+      inWay[k] = into?.way ?? 0;
     }
   }
   const down = direction === "down";
@@ -90,6 +98,7 @@ function arrange(
     width: down ? w : h,
     height: down ? h : w,
     ports,
+    weight,
     source: scope.source,
     ptr: scope.ptr,
     sink: scope.sink,
@@ -97,6 +106,8 @@ function arrange(
     inSlot: scope.inSlot,
     outOffset,
     inOffset,
+    outWay,
+    inWay,
     labelWidth: down ? text.label : text.label.map(thin),
     labelLength: down ? text.label.map(thin) : text.label,
     nameWidth: down ? text.name : text.name.map(thin),
@@ -105,17 +116,36 @@ function arrange(
   return { scope, layout: cache.layout(graph), w, h };
 }
 
+/** What computes on learned numbers is the main way through a model; shapes and masks go beside it. */
+const MAIN = new Set(["linear", "normalise", "activation", "pool"]);
+
+function weigh(columns: Columns, kind: number, id: number): number {
+  if (kind === BOX.INPUT) return 4;
+  if (kind === BOX.NODE) return MAIN.has(columns.meta.categories[columns.categoryOf(id)]) ? 4 : 1;
+  if (kind !== BOX.GROUP) return 0;
+  return 1 + Math.min(20, columns.groupNodes[id] / 4) + Math.log2(1 + columns.groupParams[id]);
+}
+
 function thin(width: number): number {
   return width > 0 ? EDGE_TEXT.height : 0;
 }
 
-/** Place of each tensor's port on the borders of an open group: inputs by value, outputs by −1 − value. */
-function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number, number> {
-  const places = new Map<number, number>();
+interface Port {
+  readonly place: number;
+  readonly way: number;
+}
+
+/** Each tensor's port on the borders of an open group: inputs by value, outputs by −1 − value. */
+function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number, Port> {
+  const places = new Map<number, Port>();
   for (let e = 0; e < scope.value.length; e++) {
-    if (scope.source[e] === BORDER) places.set(scope.value[e], shift + layout.outX[e]);
+    if (scope.source[e] === BORDER) {
+      places.set(scope.value[e], { place: shift + layout.outX[e], way: layout.entryWay[e] });
+    }
     for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
-      if (scope.sink[k] === BORDER) places.set(-1 - scope.value[e], shift + layout.inX[k]);
+      if (scope.sink[k] === BORDER) {
+        places.set(-1 - scope.value[e], { place: shift + layout.inX[k], way: layout.exitWay[k] });
+      }
     }
   }
   return places;
@@ -131,10 +161,13 @@ export function framed(
   const entered = scope.source.includes(BORDER);
   const left = scope.sink.includes(BORDER);
   if (direction === "down") {
-    const w = Math.ceil(Math.max(layout.width + 2 * PAD.side, title.w) / 2) * 2;
+    let port = Number.POSITIVE_INFINITY;
+    for (let e = 0; e < scope.source.length; e++) if (scope.source[e] === BORDER) port = Math.min(port, layout.outX[e]);
+    const side = Math.ceil(Math.max(PAD.side, PAD.toggle - port));
+    const w = Math.ceil(Math.max(layout.width + side + PAD.side, title.w) / 2) * 2;
     const y = entered ? PAD.beforePorts : PAD.title;
     const h = Math.ceil(y + layout.height + (left ? PAD.afterPorts : PAD.end));
-    return { w, h, x: Math.floor((w - layout.width) / 2), y };
+    return { w, h, x: side + Math.floor((w - layout.width - side - PAD.side) / 2), y };
   }
   const x = entered ? PAD.afterPorts : PAD.side;
   const w = Math.ceil(Math.max(x + layout.height + (left ? PAD.afterPorts : PAD.end), title.w));

@@ -45,7 +45,7 @@ const MAX_WIDTH = 260;
 const MAX_ROWS = 2;
 const NODE = { minWidth: 64, right: 11, height: 24 };
 const CLOSED = { minWidth: 110, right: 14, height: 27 };
-const PILL = { side: 16, height: 24, minWidth: 56 };
+const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
 /** Longer texts are cut before they are measured. */
 const LONGEST = 300;
 
@@ -155,7 +155,7 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
   const full = (body ? columns.opOf(owner) : name) || "…";
   const repeat = columns.groupRepeat[group] as number;
   const note = [
-    body ? name : columns.str(columns.groupClass[group] as number),
+    body ? (name === full ? "" : name) : columns.str(columns.groupClass[group] as number),
     columns.groupKind[group] === GROUP.REPEAT || repeat > 1 ? `×${repeat}` : "",
   ];
   const room = MAX_WIDTH - TEXT.group.titleX - CLOSED.right;
@@ -199,7 +199,7 @@ function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
   const type = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
   const sub = elide(type, 150, TEXT.pill, true, measure, "middle");
   const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
-  const title = elide(name, MAX_WIDTH - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
+  const title = elide(name, PILL.maxWidth - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
   return {
     label: { title, sub, lines: [], full: title === name && sub === type ? "" : `${name} ${type}`.trim() },
     w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + used + 2 * PILL.side)),

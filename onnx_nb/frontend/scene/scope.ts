@@ -9,6 +9,8 @@ import { BOX } from "./scene.ts";
 /** Ends of a hyperedge that are no item. */
 export const BORDER = -1;
 export const NOBODY = -2;
+/** The tensor lives within one item. */
+const INSIDE = -3;
 
 /** More items than any scope has: makes one number of a hyperedge and an item. */
 const ITEMS = 2 ** 24;
@@ -43,6 +45,8 @@ export class Scopes {
   readonly #stamp: Uint32Array;
   readonly #edge: Int32Array;
   readonly #edgeStamp: Uint32Array;
+  /** body input → branch that holds all its readers */
+  readonly #home = new Map<number, number>();
   #now = 0;
 
   constructor(columns: Columns) {
@@ -164,7 +168,7 @@ export class Scopes {
         case VALUE.DANGLING:
           return NOBODY;
         case VALUE.BODY_INPUT:
-          return this.#ownsBodyInput(group, tensor) ? this.#pill(tensor, kind, id) : BORDER;
+          return this.#bodyInput(group, tensor, kind, id);
         default:
           return root ? NOBODY : BORDER;
       }
@@ -178,14 +182,19 @@ export class Scopes {
         if (tensor < 0 || columns.isConstant(tensor)) continue;
         const producer = columns.producer[tensor];
         if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside of it
-        const edge = this.#edgeStamp[tensor] === stamp ? this.#edge[tensor] : edgeOf(tensor, sourceOf(tensor));
+        const known = this.#edgeStamp[tensor] === stamp;
+        const from = known ? 0 : sourceOf(tensor);
+        if (from === INSIDE) continue;
+        const edge = known ? this.#edge[tensor] : edgeOf(tensor, from);
         connect(edge, item, branch >= 0 && this.#captures(branch, tensor) ? 1 : 0);
       }
       for (let k = columns.outPtr[node]; k < columns.outPtr[node + 1]; k++) {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         const readers = columns.consumersOf(tensor);
-        let leaves = !root && columns.isGraphOutput(tensor) && this.#passes(group, branch);
+        // what nobody in a body reads is an output of the body
+        const output = columns.isGraphOutput(tensor) || (branch >= 0 && readers.length === 0);
+        let leaves = !root && output && this.#passes(group, branch);
         for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
@@ -217,16 +226,40 @@ export class Scopes {
     return this.#branch[group] === branch || (branch >= 0 && this.#columns.groupParent[branch] === group);
   }
 
-  /** A body input is a pill in the branch that holds all its readers most closely. */
-  #ownsBodyInput(group: number, tensor: number): boolean {
-    const readers = this.#columns.consumersOf(tensor);
-    return readers.length > 0 && this.#branch[this.#columns.nodeGroup[readers[0]]] === group;
+  /** A body input is a pill in the innermost branch that holds all its readers; outside of it nothing shows it. */
+  #bodyInput(group: number, tensor: number, kind: number[], id: number[]): number {
+    let home = this.#home.get(tensor);
+    if (home === undefined) {
+      const branches = Array.from(
+        this.#columns.consumersOf(tensor),
+        (node) => this.#branch[this.#columns.nodeGroup[node]],
+      );
+      home = branches.reduce((a, b) => this.#commonBranch(a, b));
+      this.#home.set(tensor, home);
+    }
+    if (home === group) {
+      kind.push(BOX.INPUT);
+      id.push(tensor);
+      return kind.length - 1;
+    }
+    for (let around = this.#branch[group]; around >= 0; around = this.#branchAround(around)) {
+      if (around === home) return BORDER;
+    }
+    return home < 0 && group === 0 ? NOBODY : INSIDE;
   }
 
-  #pill(tensor: number, kind: number[], id: number[]): number {
-    kind.push(BOX.INPUT);
-    id.push(tensor);
-    return kind.length - 1;
+  #commonBranch(a: number, b: number): number {
+    let [x, y] = [a, b];
+    // parents have smaller numbers than their children
+    while (x !== y) {
+      if (x > y) x = this.#branchAround(x);
+      else y = this.#branchAround(y);
+    }
+    return x;
+  }
+
+  #branchAround(branch: number): number {
+    return this.#branch[this.#columns.groupParent[branch]];
   }
 
   /** Whether a reader in `branch` takes the tensor from outside of it. */

@@ -1,0 +1,314 @@
+import { describe, expect, test } from "vitest";
+import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
+import { layered } from "./layered.ts";
+
+/** A graph from "0>1,2" (a tensor that box 0 makes and 1 and 2 read), "^>0" (from the upper border), "0>_" (to the lower). */
+function graphOf(
+  boxes: number,
+  edges: readonly string[],
+  sizes: (box: number) => [number, number] = () => [100, 40],
+): Graph {
+  const end = (word: string): number => (word === "^" || word === "_" ? -1 : word === "?" ? -2 : Number(word));
+  const source = edges.map((edge) => end(edge.split(">")[0] ?? ""));
+  const sinks = edges.map((edge) =>
+    (edge.split(">")[1] ?? "")
+      .split(",")
+      .filter((word) => word !== "")
+      .map(end),
+  );
+  const ptr = Uint32Array.from([0, ...sinks.map((_, e) => sinks.slice(0, e + 1).flat().length)]);
+  const sink = Int32Array.from(sinks.flat());
+  const made = new Map<number, number>();
+  const read = new Map<number, number>();
+  const slot = (slots: Map<number, number>, box: number): number => {
+    const next = slots.get(box) ?? 0;
+    slots.set(box, next + 1);
+    return next;
+  };
+  const zeros = (n: number): Float64Array => new Float64Array(n);
+  return {
+    width: Float64Array.from({ length: boxes }, (_, box) => sizes(box)[0]),
+    height: Float64Array.from({ length: boxes }, (_, box) => sizes(box)[1]),
+    ports: new Uint8Array(boxes).fill(PORTS.ORDERED),
+    weight: zeros(boxes).fill(1),
+    source: Int32Array.from(source),
+    ptr,
+    sink,
+    outSlot: Int32Array.from(source, (box) => slot(made, box)),
+    inSlot: Int32Array.from(sink, (box) => slot(read, box)),
+    outOffset: zeros(source.length),
+    inOffset: zeros(sink.length),
+    outWay: zeros(source.length),
+    inWay: zeros(sink.length),
+    labelWidth: zeros(source.length).fill(80),
+    labelLength: zeros(source.length).fill(12),
+    nameWidth: zeros(source.length).fill(40),
+    nameLength: zeros(source.length).fill(12),
+  };
+}
+
+function middle(graph: Graph, layout: Layout, box: number): number {
+  return layout.x[box] + graph.width[box] / 2;
+}
+
+/** What is wrong with a layout, in words. */
+function faults(graph: Graph, layout: Layout): string[] {
+  const found: string[] = [];
+  const n = graph.width.length;
+  const right = (box: number): number => layout.x[box] + graph.width[box];
+  const bottom = (box: number): number => layout.y[box] + graph.height[box];
+  for (let a = 0; a < n; a++) {
+    for (let b = a + 1; b < n; b++) {
+      const apart =
+        layout.x[a] >= right(b) || layout.x[b] >= right(a) || layout.y[a] >= bottom(b) || layout.y[b] >= bottom(a);
+      if (!apart) found.push(`boxes ${a} and ${b} overlap`);
+    }
+    const inside = layout.x[a] >= -0.01 && right(a) <= layout.width + 0.01 && bottom(a) <= layout.height + 0.01;
+    if (!inside) found.push(`box ${a} lies outside`);
+  }
+  for (let e = 0; e < graph.source.length; e++) {
+    for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) found.push(...lineFaults(graph, layout, e, k));
+  }
+  return found;
+}
+
+function lineFaults(graph: Graph, layout: Layout, e: number, k: number): string[] {
+  const found: string[] = [];
+  const from = graph.source[e];
+  const to = graph.sink[k];
+  const line = `line ${from} → ${to}`;
+  const points: [number, number][] = [];
+  for (let p = layout.linePtr[k]; p < layout.linePtr[k + 1]; p++) {
+    points.push([layout.line[2 * p], layout.line[2 * p + 1]]);
+  }
+  const first = points[0];
+  const last = points.at(-1);
+  if (first === undefined || last === undefined || points.length < 2) return [`${line} is not drawn`];
+  const near = (a: number, b: number): boolean => Math.abs(a - b) < 0.1;
+  const within = (x: number, box: number): boolean => x > layout.x[box] && x < layout.x[box] + graph.width[box];
+  const endY = to >= 0 ? layout.y[to] : layout.height;
+  if (!near(last[1], endY) || !near(last[0], layout.inX[k]) || (to >= 0 && !within(last[0], to))) {
+    found.push(`${line} does not end at its port`);
+  }
+  if (layout.stub[k]) {
+    if (last[1] - first[1] !== STUB.length) found.push(`${line} is no stub`);
+  } else {
+    const startY = from >= 0 ? layout.y[from] + graph.height[from] : 0;
+    if (!near(first[1], startY) || !near(first[0], layout.outX[e]) || (from >= 0 && !within(first[0], from))) {
+      found.push(`${line} does not begin at its port`);
+    }
+  }
+  for (const [x, y] of curve(points)) {
+    for (let box = 0; box < graph.width.length; box++) {
+      if (
+        within(x, box) &&
+        x - layout.x[box] > 0.5 &&
+        layout.x[box] + graph.width[box] - x > 0.5 &&
+        y > layout.y[box] + 0.5 &&
+        y < layout.y[box] + graph.height[box] - 0.5
+      ) {
+        return [...found, `${line} crosses box ${box}`];
+      }
+    }
+  }
+  return found;
+}
+
+/** Points on the drawn curve: vertical tangents at every point of the line. */
+function curve(points: readonly [number, number][]): [number, number][] {
+  const found: [number, number][] = [];
+  for (let i = 1; i < points.length; i++) {
+    const [x0, y0] = points[i - 1] as [number, number];
+    const [x1, y1] = points[i] as [number, number];
+    for (let t = 0; t <= 1; t += 1 / 16) {
+      const s = t * t * (3 - 2 * t);
+      const rise = 1.5 * t * (1 - t) + t * t * t; // the cubic with control points at half the height
+      found.push([x0 + (x1 - x0) * s, y0 + (y1 - y0) * rise]);
+    }
+  }
+  return found;
+}
+
+/** Random but always the same. */
+function randomGraph(seed: number, boxes: number, edges: number, cycles: boolean): Graph {
+  let state = seed;
+  const next = (n: number): number => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 2 ** 32) * n);
+  };
+  const list: string[] = [];
+  for (let e = 0; e < edges; e++) {
+    const from = next(10) === 0 ? "^" : String(next(boxes));
+    const readers = new Set<string>();
+    for (let k = next(3); k >= 0; k--) {
+      const to = next(boxes);
+      if (from === "^" || to > Number(from) || (cycles && to !== Number(from))) readers.add(String(to));
+    }
+    if (next(12) === 0) readers.add("_");
+    list.push(`${from}>${[...readers].join(",")}`);
+  }
+  return graphOf(boxes, list, (box) => [60 + ((box * 37) % 140), box % 11 === 0 ? 160 : 24 + 15 * (box % 3)]);
+}
+
+describe("layered", () => {
+  test("keeps boxes apart and lines out of boxes in random graphs", () => {
+    for (let seed = 1; seed <= 30; seed++) {
+      const graph = randomGraph(seed, 5 + seed, 4 + 2 * seed, false);
+      expect(faults(graph, layered(graph))).toEqual([]);
+    }
+  });
+
+  test("keeps boxes apart and lines out of boxes where there are cycles", () => {
+    for (let seed = 1; seed <= 30; seed++) {
+      const graph = randomGraph(seed, 5 + seed, 4 + seed, true);
+      expect(faults(graph, layered(graph))).toEqual([]);
+    }
+  });
+
+  test("gives the same layout for the same graph", () => {
+    const graph = randomGraph(7, 40, 70, true);
+    expect(layered(graph)).toEqual(layered(graph));
+  });
+
+  test("draws graphs of no box and of one", () => {
+    expect(layered(graphOf(0, []))).toMatchObject({ height: 0 });
+    const one = graphOf(1, ["^>0", "0>_"]);
+    expect(faults(one, layered(one))).toEqual([]);
+    const alone = layered(graphOf(1, []));
+    expect([alone.x[0], alone.y[0], alone.width, alone.height]).toEqual([0, 0, 100, 40]);
+  });
+
+  test("stands a chain upright, whatever the widths", () => {
+    const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"], (box) => [60 + 26 * box, 40]);
+    const layout = layered(graph);
+    for (let box = 1; box < 6; box++) expect(middle(graph, layout, box)).toBe(middle(graph, layout, 0));
+  });
+
+  test("keeps the chain upright beside a residual connection, which goes straight down in a lane of its own", () => {
+    const graph = graphOf(7, ["0>1,5", "1>2", "2>3", "3>4", "4>5", "5>6"]);
+    const layout = layered(graph);
+    expect(faults(graph, layout)).toEqual([]);
+    for (let box = 1; box < 7; box++) expect(middle(graph, layout, box)).toBe(middle(graph, layout, 0));
+    const k = 1; // 0 → 5
+    const xs = new Set<number>();
+    for (let p = layout.linePtr[k]; p < layout.linePtr[k + 1]; p++) xs.add(layout.line[2 * p]);
+    expect(xs.size).toBe(3); // the port, the lane, the port
+  });
+
+  test("places three branches symmetrically about the middle one, and two equal ones about their source", () => {
+    const three = graphOf(5, ["0>1,2,3", "1>4", "2>4", "3>4"]);
+    const layout = layered(three);
+    expect(middle(three, layout, 2)).toBe(middle(three, layout, 0));
+    expect(middle(three, layout, 4)).toBe(middle(three, layout, 0));
+    const two = graphOf(4, ["0>1,2", "1>3", "2>3"]);
+    const pair = layered(two);
+    const center = (middle(two, pair, 1) + middle(two, pair, 2)) / 2;
+    expect(Math.abs(middle(two, pair, 0) - center)).toBeLessThanOrEqual(1);
+    expect(Math.abs(middle(two, pair, 3) - center)).toBeLessThanOrEqual(1);
+  });
+
+  test("crosses no lines where none need to cross", () => {
+    const ladder = graphOf(8, ["0>2", "1>3", "2>4", "3>5", "4>6", "5>7"]);
+    const layout = layered(ladder);
+    for (const [a, b] of [
+      [0, 1],
+      [2, 3],
+      [4, 5],
+      [6, 7],
+    ] as const) {
+      expect(Math.sign(layout.x[b] - layout.x[a])).toBe(Math.sign(layout.x[1] - layout.x[0]));
+    }
+  });
+
+  test("keeps input ports in the order of the inputs, and gives a fan-out one port", () => {
+    const graph = graphOf(4, ["0>3", "1>3", "2>3"]);
+    const layout = layered(graph);
+    expect(layout.inX[0]).toBeLessThan(layout.inX[1]);
+    expect(layout.inX[1]).toBeLessThan(layout.inX[2]);
+    const fan = layered(graphOf(4, ["0>1,2,3"]));
+    const starts = [0, 1, 2].map((k) => fan.line[2 * fan.linePtr[k]]);
+    expect(new Set(starts).size).toBe(1);
+  });
+
+  test("moves a side chain down to where it is read", () => {
+    const graph = graphOf(8, ["0>1", "1>2", "2>3", "3>4", "4>5", "6>7", "7>5"]);
+    const layout = layered(graph);
+    expect(layout.y[7]).toBe(layout.y[4]);
+    expect(layout.y[6]).toBe(layout.y[3]);
+  });
+
+  test("draws a tensor with many far readers as stubs, the near ones as lines", () => {
+    const edges = ["0>1,2,3,4,5,6,7,8,9,10"];
+    for (let box = 1; box < 10; box++) edges.push(`${box}>${box + 1}`);
+    const graph = graphOf(11, edges);
+    const layout = layered(graph);
+    expect(faults(graph, layout)).toEqual([]);
+    expect(Array.from(layout.stub.subarray(0, 10))).toEqual([0, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    expect(layout.tail[0]).toBe(1);
+  });
+
+  test("wraps rows of very many boxes", () => {
+    const graph = graphOf(200, []);
+    const layout = layered(graph);
+    expect(faults(graph, layout)).toEqual([]);
+    expect(layout.width).toBeLessThanOrEqual(40 * 122);
+  });
+
+  test("puts no label on another one, nor on a box", () => {
+    const graph = randomGraph(3, 30, 40, false);
+    const layout = layered(graph);
+    const rooms: [number, number][] = [];
+    for (let e = 0; e < graph.source.length; e++) {
+      if (!Number.isNaN(layout.labelX[e])) rooms.push([layout.labelX[e], layout.labelY[e]]);
+    }
+    expect(rooms.length).toBeGreaterThan(15);
+    rooms.forEach(([x, y], i) => {
+      for (const [x2, y2] of rooms.slice(i + 1)) expect(Math.abs(x - x2) >= 80 || Math.abs(y - y2) >= 12).toBe(true);
+      for (let box = 0; box < 30; box++) {
+        const clear =
+          x + 80 <= layout.x[box] ||
+          x >= layout.x[box] + graph.width[box] ||
+          y + 5 <= layout.y[box] ||
+          y - 5 >= layout.y[box] + graph.height[box];
+        expect(clear).toBe(true);
+      }
+    });
+  });
+
+  test("lays out a long chain with skip connections in time that grows with its length", () => {
+    const edges: string[] = [];
+    for (let box = 0; box < 20000; box++) edges.push(`${box}>${box + 1}${box % 10 === 0 ? `,${box + 8}` : ""}`);
+    const graph = graphOf20k(edges);
+    const start = performance.now();
+    layered(graph);
+    expect(performance.now() - start).toBeLessThan(4000);
+  });
+});
+
+/** graphOf without its quadratic conveniences. */
+function graphOf20k(edges: readonly string[]): Graph {
+  const small = graphOf(20009, []);
+  const sinks = edges.map((edge) => (edge.split(">")[1] ?? "").split(",").map(Number));
+  const ptr = new Uint32Array(edges.length + 1);
+  sinks.forEach((list, e) => {
+    ptr[e + 1] = ptr[e] + list.length;
+  });
+  const zeros = (n: number): Float64Array => new Float64Array(n);
+  const sinkCount = ptr[edges.length];
+  return {
+    ...small,
+    source: Int32Array.from(edges, (edge) => Number(edge.split(">")[0])),
+    ptr,
+    sink: Int32Array.from(sinks.flat()),
+    outSlot: new Int32Array(edges.length),
+    inSlot: Int32Array.from({ length: sinkCount }, (_, k) => k),
+    outOffset: zeros(edges.length),
+    inOffset: zeros(sinkCount),
+    outWay: zeros(edges.length),
+    inWay: zeros(sinkCount),
+    labelWidth: zeros(edges.length),
+    labelLength: zeros(edges.length),
+    nameWidth: zeros(edges.length),
+    nameLength: zeros(edges.length),
+  };
+}
