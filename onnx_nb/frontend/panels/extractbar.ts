@@ -106,7 +106,8 @@ export function createExtractBar(
       stop.hidden = busy === null || host.cancellable !== true;
       const lacking = plan !== null && plan.missing.length > 0;
       add.hidden = !lacking;
-      add.textContent = plan !== null && Math.max(plan.suggestion.length, 1) > 1 ? "Add them" : "Add it";
+      const added = plan === null ? 0 : plan.suggestion.filter((value) => !cut.inputs.includes(value)).length;
+      add.textContent = added > 1 ? "Add them" : "Add it";
       undo.hidden = state.undo.length === 0;
       clear.hidden = empty;
       extract.disabled = !host.live || cut.outputs.length === 0 || busy !== null || lacking;

@@ -420,6 +420,10 @@ export function createGraphView(
     due = 0;
     if (scene === null || ctx === null || view.w === 0 || signal.aborted) return;
     const dpr = window.devicePixelRatio || 1;
+    if (canvas.width !== Math.round(view.w * dpr)) {
+      size(); // the window came to a screen of another density
+      return;
+    }
     const now = performance.now();
     if (bitmap !== null && cost > SLOW_MS && now - bitmap.made < REDRAWN_MS) {
       const s = camera.k / bitmap.camera.k;
@@ -449,12 +453,18 @@ export function createGraphView(
     }
   };
 
+  let undressed = false;
   const size = (): void => {
     const { clientWidth: w, clientHeight: h } = stage;
     root.classList.toggle("onnx-nb-narrow", root.clientWidth > 0 && root.clientWidth < NARROW);
     if (w === 0 || h === 0) {
       view = { w: 0, h: 0 };
       return;
+    }
+    if (undressed) {
+      undressed = false;
+      dress();
+      redraw();
     }
     const dpr = window.devicePixelRatio || 1;
     if (view.w === w && view.h === h && canvas.width === Math.round(w * dpr)) return;
@@ -465,7 +475,7 @@ export function createGraphView(
     view = { w, h };
     canvas.width = Math.round(w * dpr);
     canvas.height = Math.round(h * dpr);
-    if (untouched && scene !== null) camera = cameras.opening(scene.bounds, view, scene.direction);
+    if (untouched && scene !== null) camera = cameras.opening(scene.bounds, view, scene.direction, startOf(scene));
     bitmap = null;
     window.cancelAnimationFrame(due);
     due = 0;
@@ -725,6 +735,8 @@ export function createGraphView(
   watchTheme(
     root,
     () => {
+      undressed = !root.isConnected; // out of the page, as a cell scrolled away is, nothing has a colour
+      if (undressed) return;
       dress();
       redraw();
     },
@@ -749,6 +761,22 @@ export function createGraphView(
     { once: true },
   );
   return handle;
+}
+
+/** Where the flow begins: the middle of the boxes in the first row. */
+function startOf({ boxes, direction }: Scene): cameras.Point {
+  const { count, kind, x, y, w, h } = boxes;
+  const along = direction === "down" ? y : x;
+  let first = Number.POSITIVE_INFINITY;
+  for (let box = 0; box < count; box++) if (kind[box] !== BOX.OPEN) first = Math.min(first, along[box]);
+  let low = { x: Number.POSITIVE_INFINITY, y: Number.POSITIVE_INFINITY };
+  let high = { x: Number.NEGATIVE_INFINITY, y: Number.NEGATIVE_INFINITY };
+  for (let box = 0; box < count; box++) {
+    if (kind[box] === BOX.OPEN || along[box] > first + 1) continue;
+    low = { x: Math.min(low.x, x[box]), y: Math.min(low.y, y[box]) };
+    high = { x: Math.max(high.x, x[box] + w[box]), y: Math.max(high.y, y[box] + h[box]) };
+  }
+  return count === 0 ? { x: 0, y: 0 } : { x: (low.x + high.x) / 2, y: (low.y + high.y) / 2 };
 }
 
 /** Whether the person asked their system for less motion. */
