@@ -41,19 +41,26 @@ describe("camera", () => {
   });
 
   it("opens a long graph at its beginning, large enough to read", () => {
-    const camera = opening(bounds, view);
+    const start = { x: 100, y: -50 };
+    const camera = opening(bounds, view, "down", start);
     expect(camera.k).toBeGreaterThanOrEqual(0.55);
     expect(toScreen(camera, 0, bounds.y).y).toBeCloseTo(18);
     const small = { x: 0, y: 0, w: 300, h: 300 };
-    expect(opening(small, view)).toEqual(fitAll(small, view));
+    expect(opening(small, view, "down", start)).toEqual(fitAll(small, view));
+    const wide = { x: 0, y: 0, w: 9000, h: 9000 };
+    const seen = visible(opening(wide, view, "down", { x: 4000, y: 12 }), view);
+    expect(seen.x + seen.w / 2).toBeCloseTo(4000);
+    expect(visible(opening(wide, view, "down", { x: 10, y: 12 }), view).x).toBeCloseTo(-18 / 0.55);
   });
 
   it("moves no more than needed to reveal a box", () => {
     const camera = { x: 0, y: 0, k: 1 };
     expect(reveal(camera, { x: 100, y: 100, w: 80, h: 40 }, view)).toEqual(camera);
-    const right = reveal(camera, { x: 900, y: 100, w: 80, h: 40 }, view);
+    const right = reveal(camera, { x: 780, y: 100, w: 80, h: 40 }, view);
     expect(right.y).toBe(0);
-    expect(right.x).toBeCloseTo(900 + 80 + 24 - 800);
+    expect(right.x).toBeCloseTo(780 + 80 + 24 - 800);
+    const away = visible(reveal(camera, { x: 900, y: 3000, w: 80, h: 40 }, view), view);
+    expect([away.x + away.w / 2, away.y + away.h / 2]).toEqual([940, 3020]);
     expect(reveal({ x: 0, y: 0, k: 0.01 }, { x: 900, y: 100, w: 80, h: 40 }, view).k).toBeGreaterThan(0.5);
   });
 

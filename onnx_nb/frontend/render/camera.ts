@@ -27,6 +27,8 @@ const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Below this a 12 px label cannot be read. */
 const K_LEGIBLE = 0.55;
+/** What a search or a step leads to is shown this large when the view was too far out to read. */
+const K_COMFORTABLE = 0.85;
 
 export function toWorld(camera: Camera, x: number, y: number): Point {
   return { x: x / camera.k + camera.x, y: y / camera.k + camera.y };
@@ -63,30 +65,50 @@ export function fitAll(bounds: Rect, view: Size, margin = 18): Camera {
   return centre(bounds, view, Math.max(K_MIN, k));
 }
 
-/** The first view: all of the graph if it can be read so, else its beginning at a size that can. */
-export function opening(bounds: Rect, view: Size, direction: "down" | "right" = "down", margin = 18): Camera {
+/**
+ * The first view: all of the graph if it can be read so, else its beginning at a size that can; `start` is where the
+ * flow begins, for a graph that is too wide as well.
+ */
+export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = 18): Camera {
   const whole = fitAll(bounds, view, margin);
   if (whole.k >= K_LEGIBLE) return whole;
-  const across = direction === "down" ? (view.w - 2 * margin) / bounds.w : (view.h - 2 * margin) / bounds.h;
-  const k = Math.min(1, Math.max(K_LEGIBLE, across));
-  const middle = centre(bounds, view, k);
-  return direction === "down" ? { ...middle, y: bounds.y - margin / k } : { ...middle, x: bounds.x - margin / k };
+  const down = direction === "down";
+  const k = Math.min(
+    1,
+    Math.max(K_LEGIBLE, down ? (view.w - 2 * margin) / bounds.w : (view.h - 2 * margin) / bounds.h),
+  );
+  const { x, y } = centre(bounds, view, k);
+  const edge = margin / k;
+  // across the flow everything is in the middle if it fits, else the start is, as far as the picture reaches
+  const across = (middle: number, low: number, extent: number, seen: number, at: number): number =>
+    extent + 2 * edge <= seen * 1.001
+      ? middle
+      : Math.min(low + extent + edge - seen, Math.max(low - edge, at - seen / 2));
+  return down
+    ? { x: across(x, bounds.x, bounds.w, view.w / k, start.x), y: bounds.y - edge, k }
+    : { x: bounds.x - edge, y: across(y, bounds.y, bounds.h, view.h / k, start.y), k };
 }
 
 function centre(bounds: Rect, view: Size, k: number): Camera {
   return { x: bounds.x + bounds.w / 2 - view.w / k / 2, y: bounds.y + bounds.h / 2 - view.h / k / 2, k };
 }
 
-/** The smallest move that brings `rect` wholly into view, at a size that can be read; unchanged if it is there. */
+/**
+ * Brings `rect` wholly into view, at a size that can be read: not at all if it is there, by the smallest move if some of
+ * it is, into the middle if none is.
+ */
 export function reveal(camera: Camera, rect: Rect, view: Size, margin = 48): Camera {
-  let k = Math.max(camera.k, K_LEGIBLE);
+  let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const largest = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
-  if (largest < k && camera.k >= K_LEGIBLE) k = Math.max(K_LEGIBLE, largest);
+  if (largest < k) k = Math.max(K_LEGIBLE, largest);
   if (k !== camera.k) {
     const middle = centre(rect, view, k);
     return rect.h * k > view.h ? { ...middle, y: rect.y - margin / 2 / k } : middle;
   }
   const seen = visible(camera, view);
+  const away =
+    rect.x > seen.x + seen.w || rect.x + rect.w < seen.x || rect.y > seen.y + seen.h || rect.y + rect.h < seen.y;
+  if (away && rect.h * k <= view.h && rect.w * k <= view.w) return centre(rect, view, k);
   const edge = margin / 2 / k;
   return {
     x: nearest(seen.x, seen.w, rect.x - edge, rect.w + 2 * edge),
