@@ -12,7 +12,9 @@ export class Cache {
   #columns: Columns | undefined;
   #measure: Measure | undefined;
   #scopes: Scopes | undefined;
+  /** w, h of every node, and of every group closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
+  #groupSize = new Float32Array(0);
   readonly #layouts = new Map<number, { signature: Float64Array; layout: Layout }[]>();
   readonly #texts = new Map<string, number>();
 
@@ -23,8 +25,14 @@ export class Cache {
     this.#measure = measure;
     this.#scopes = new Scopes(columns);
     this.#nodeSize = new Float32Array(2 * columns.nodeCount);
+    this.#groupSize = new Float32Array(4 * columns.groupCount);
     this.#layouts.clear();
     this.#texts.clear();
+  }
+
+  /** So that a benchmark can lay out twice. */
+  forgetLayouts(): void {
+    this.#layouts.clear();
   }
 
   scope(group: number): Scope {
@@ -34,13 +42,15 @@ export class Cache {
   size(kind: number, id: number): { w: number; h: number } {
     const columns = this.#columns as Columns;
     const measure = this.#measure as Measure;
-    if (kind !== BOX.NODE) return even(fitLabel(columns, kind, id, measure));
-    if (this.#nodeSize[2 * id] === 0) {
+    const sizes = kind === BOX.NODE ? this.#nodeSize : this.#groupSize;
+    const at = kind === BOX.NODE ? 2 * id : 4 * id + (kind === BOX.OPEN ? 2 : 0);
+    if (kind === BOX.INPUT || kind === BOX.OUTPUT) return even(fitLabel(columns, kind, id, measure));
+    if (sizes[at] === 0) {
       const { w, h } = even(fitLabel(columns, kind, id, measure));
-      this.#nodeSize[2 * id] = w;
-      this.#nodeSize[2 * id + 1] = h;
+      sizes[at] = w;
+      sizes[at + 1] = h;
     }
-    return { w: this.#nodeSize[2 * id], h: this.#nodeSize[2 * id + 1] };
+    return { w: sizes[at], h: sizes[at + 1] };
   }
 
   textWidth(text: string): number {

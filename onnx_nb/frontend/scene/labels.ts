@@ -46,6 +46,7 @@ const MAX_ROWS = 2;
 const NODE = { minWidth: 64, right: 11, height: 24 };
 const CLOSED = { minWidth: 110, right: 14, height: 27 };
 const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
+const WHOLE = new Intl.NumberFormat("en");
 /** Longer texts are cut before they are measured. */
 const LONGEST = 300;
 
@@ -189,7 +190,7 @@ function contentsText(columns: Columns, group: number): string {
   const each = columns.groupKind[group] === GROUP.REPEAT && repeat > 1 && nodes % repeat === 0;
   const share = each ? repeat : 1;
   const ops = nodes / share;
-  const parts = [`${ops.toLocaleString("en")} ${ops === 1 ? "op" : "ops"}${each ? " each" : ""}`];
+  const parts = [`${WHOLE.format(ops)} ${ops === 1 ? "op" : "ops"}${each ? " each" : ""}`];
   if (params > 0) parts.push(`${count(params / share)} ${params / share === 1 ? "parameter" : "parameters"}`);
   return parts.join(" · ");
 }

@@ -1,0 +1,74 @@
+/**
+ * Times of scopes and layouts, warm, the best of several runs: `npm run bench -- packed.bin …` (files that
+ * `onnx_nb.analysis.columns.columns(model).to_bytes()` gave), and two made-up graphs.
+ */
+
+import { readFileSync } from "node:fs";
+import { unpack } from "./model/codec.ts";
+import { Columns } from "./model/columns.ts";
+import { columnsOf } from "./model/testing.ts";
+import { buildScene, createCache, defaultOpen, type Scene } from "./scene/scene.ts";
+
+const advance = new Map<string, number>();
+
+/** As fast as a canvas that has measured each text before. */
+function measure(text: string, fontPx: number, bold: boolean): number {
+  const key = `${fontPx}${bold}${text}`;
+  let width = advance.get(key);
+  if (width === undefined) {
+    width = text.length * fontPx * (bold ? 0.6 : 0.55);
+    advance.set(key, width);
+  }
+  return width;
+}
+
+function best(runs: number, run: () => void): number {
+  const times: number[] = [];
+  for (let i = 0; i < runs; i++) {
+    const start = performance.now();
+    run();
+    times.push(performance.now() - start);
+  }
+  return Math.min(...times);
+}
+
+function report(name: string, columns: Columns): void {
+  const everything = new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+  const atFirst = defaultOpen(columns);
+  const line = (what: string, open: ReadonlySet<number>): void => {
+    let scene: Scene | undefined;
+    const runs = columns.nodeCount > 20000 ? 3 : 15;
+    const cache = createCache();
+    const cold = best(1, () => {
+      scene = buildScene(columns, open, measure, cache);
+    });
+    const layout = best(runs, () => {
+      cache.forgetLayouts();
+      buildScene(columns, open, measure, cache);
+    });
+    const again = best(runs, () => buildScene(columns, open, measure, cache));
+    const { boxes, edges, bounds } = scene as Scene;
+    console.log(
+      `${name.padEnd(28)} ${what.padEnd(8)} ${String(boxes.count).padStart(7)} boxes ${String(edges.count).padStart(7)} edges` +
+        `  first ${cold.toFixed(1).padStart(7)} ms  layout ${layout.toFixed(1).padStart(7)} ms` +
+        `  cached ${again.toFixed(1).padStart(6)} ms  ${Math.round(bounds.w)}×${Math.round(bounds.h)}`,
+    );
+  };
+  line("at first", atFirst);
+  line("all open", everything);
+}
+
+/** A flat chain of blocks with a residual connection each. */
+function chain(nodes: number): Columns {
+  const lines = ["input v0 batch×768 float32"];
+  for (let i = 0; i < nodes; i++) {
+    lines.push(i % 10 === 9 ? `Add n${i} : v${i} v${i - 8} -> v${i + 1}` : `Relu n${i} : v${i} -> v${i + 1}`);
+  }
+  return columnsOf([...lines, `output v${nodes}`].join("\n"));
+}
+
+for (const file of process.argv.slice(2)) {
+  report(file.replace(/^.*\//, ""), new Columns(await unpack(new Uint8Array(readFileSync(file)))));
+}
+report("chain of 60", chain(60));
+report("chain of 50,000", chain(50_000));
