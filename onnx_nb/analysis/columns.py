@@ -1,12 +1,12 @@
 """The graph as the browser gets it: typed arrays and one string table, packed into one compressed buffer.
 
-`frontend/model/columns.ts` is the other side. Strings are numbers into the table, 0 is the empty one; names of nodes and
-tensors follow each other there without a search for equal ones, everything else is stored once.
+`frontend/model/columns.ts` is the other side. Strings are numbers into the table, 0 is the empty one; names of nodes
+and tensors follow each other there without a search for equal ones, everything else is stored once.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import json
 import math
 import struct
@@ -38,6 +38,8 @@ LITERAL_LIMIT = 4
 """Constants of at most so many elements are shown as numbers."""
 ATTRIBUTES_LIMIT = 80
 """Characters of a node's attributes."""
+
+Longs = NDArray[np.int64]
 
 _CODES = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
 
@@ -79,26 +81,29 @@ class Columns:
             If the buffer is something else, or incomplete.
         """
         try:
-            if data[:4] != MAGIC:
-                raise ValueError("it does not start with ONB1")
-            plain = zlib.decompress(data[4:])
+            plain = zlib.decompress(data.removeprefix(MAGIC)) if data.startswith(MAGIC) else b""
             (length,) = struct.unpack_from("<I", plain)
             header = json.loads(plain[4 : 4 + length])
             codes = {code: name for name, code in _CODES.items()}
             arrays = {
                 entry["name"]: np.frombuffer(
-                    plain, np.dtype(codes[entry["dtype"]]).newbyteorder("<"), entry["length"], 4 + length + entry["offset"]
+                    plain,
+                    np.dtype(codes[entry["dtype"]]).newbyteorder("<"),
+                    entry["length"],
+                    4 + length + entry["offset"],
                 )
                 for entry in header["arrays"]
             }
         except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
-            raise OnnxNbError(f"this is not a packed graph: {error}.", advice="Make it with Columns.to_bytes().") from error
+            raise OnnxNbError(
+                f"this is not a packed graph: {error}.", advice="Make it with Columns.to_bytes()."
+            ) from error
         return cls(arrays, header["meta"])
 
     def strings(self) -> list[str]:
         """Give the string table as text."""
         data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
-        return [data[a:b].decode() for a, b in zip(ends, ends[1:], strict=False)]
+        return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
 
     def __repr__(self) -> str:
         return f"Columns({self.meta.get('name')!r}, {self.meta.get('nodes')} nodes, {len(self.arrays)} arrays)"
@@ -141,11 +146,10 @@ def columns(model: ModelLike) -> Columns:
     """
     loaded = load(model)
     with loaded.lock:
-        found = loaded.memo.get(Columns)
-        if found is None:
+        if Columns not in loaded.memo:
             graph = Graph.of(loaded)
-            found = loaded.memo[Columns] = _columns(graph, scopes(graph))
-    assert isinstance(found, Columns)
+            loaded.memo[Columns] = _columns(graph, scopes(graph))
+        found: Columns = loaded.memo[Columns]
     return found
 
 
@@ -199,13 +203,9 @@ class _Strings:
         data, lengths = [], [np.zeros(1, np.int64)]
         for block in (*self._blocks, self._open):
             joined = "".join(block)
-            parts: Sequence[str | bytes] = block
-            if joined.isascii():
-                data.append(joined.encode())
-            else:
-                parts = [string.encode("utf-8", "replace") for string in block]
-                data.append(b"".join(parts))
-            lengths.append(np.fromiter(map(len, parts), np.int64, len(parts)))
+            encoded = [string.encode("utf-8", "replace") for string in block] if not joined.isascii() else []
+            data.append(b"".join(encoded) if encoded else joined.encode())
+            lengths.append(np.fromiter(map(len, encoded or block), np.int64, len(block)))
         ends = np.cumsum(np.concatenate(lengths))
         return {"string_bytes": np.frombuffer(b"".join(data), np.uint8), "string_ptr": ends.astype(np.uint32)}
 
@@ -231,11 +231,16 @@ def _elements(kind: ValueType) -> float:
     return min(product, 1e300)
 
 
-_BITS = {"bool": 8, "complex64": 64, "complex128": 128, "bfloat16": 16} | {
-    dtype_name(code): next(bits for bits in (64, 32, 16, 8, 4, 2) if str(bits) in name)
-    for name, code in ((n.replace("FLOAT8", "8_").replace("FLOAT4", "4_"), c) for n, c in onnx.TensorProto.DataType.items())
-    if name not in ("UNDEFINED", "STRING", "BOOL", "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT", "DOUBLE")
-} | {"float32": 32, "float64": 64}
+_BITS = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), 8),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 16),
+    **dict.fromkeys(("int32", "uint32", "float32"), 32),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 64),
+    "complex128": 128,
+    "float8e8m0": 8,
+    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
+    **dict.fromkeys(("int2", "uint2"), 2),
+}
 
 
 def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
@@ -311,7 +316,7 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> s
     return joined if len(joined) <= ATTRIBUTES_LIMIT else f"{joined[: ATTRIBUTES_LIMIT - 1]}…"
 
 
-def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:  # noqa: ANN401 (any attribute's)
+def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
     kind = attribute.type
     if kind == onnx.AttributeProto.INT:
         if attribute.i == default:
@@ -320,16 +325,16 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
     if kind == onnx.AttributeProto.FLOAT:
         return "" if attribute.f == default else _number(attribute.f)
     if kind == onnx.AttributeProto.STRING:
-        value = text(attribute.s[:ATTRIBUTES_LIMIT]) if isinstance(attribute.s, bytes) else attribute.s
+        value = text(attribute.s[:ATTRIBUTES_LIMIT])
         return "" if value == default else value
     if kind == onnx.AttributeProto.INTS:
         idle = {"dilations": 1, "strides": 1, "pads": 0}.get(name)
         if attribute.ints and all(i == idle for i in attribute.ints[:16]):
             return ""
-        items = [str(i) for i in attribute.ints[:8]] + ["…"] * (len(attribute.ints) > 8)  # noqa: PLR2004 (fits a box)
+        items = [str(i) for i in attribute.ints[:8]] + ["…"] * (len(attribute.ints) > 8)  # fits a box
         return "×".join(items) if name in ("kernel_shape", "strides", "dilations") else f"[{', '.join(items)}]"
     if kind == onnx.AttributeProto.FLOATS:
-        items = [_number(f) for f in attribute.floats[:8]] + ["…"] * (len(attribute.floats) > 8)  # noqa: PLR2004
+        items = [_number(f) for f in attribute.floats[:8]] + ["…"] * (len(attribute.floats) > 8)
         return f"[{', '.join(items)}]"
     if kind == onnx.AttributeProto.TENSOR:
         return _literal(attribute.t) or str(ValueType(dtype_name(attribute.t.data_type), tuple(attribute.t.dims)))
@@ -403,9 +408,8 @@ def _constant_literal(serialised: bytes) -> str:
 
 def _literal(tensor: onnx.TensorProto) -> str:
     """Write out a small tensor as "0.125" or "[0, 0, 768]"; empty if it is large, elsewhere or damaged."""
-    if math.prod(max(dim, 0) for dim in tensor.dims[:LITERAL_LIMIT]) > LITERAL_LIMIT or len(tensor.dims) > LITERAL_LIMIT:
-        return ""
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    large = len(tensor.dims) > LITERAL_LIMIT or math.prod(max(dim, 0) for dim in tensor.dims) > LITERAL_LIMIT
+    if large or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return ""
     try:
         array = onnx.numpy_helper.to_array(tensor)
@@ -421,7 +425,7 @@ def _plain(value: object) -> str:
     if isinstance(value, float):
         return _number(value)
     string = str(value)
-    return string if len(string) <= 24 else f"{string[:23]}…"  # noqa: PLR2004 (fits a box)
+    return string if len(string) <= 24 else f"{string[:23]}…"  # fits a box
 
 
 def _number(value: float) -> str:
@@ -452,7 +456,7 @@ def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
     }
 
 
-def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
     """Give each (group, weight) where a node directly in the group reads the weight, once."""
     value = np.repeat(np.arange(len(graph.value_names)), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
@@ -460,18 +464,16 @@ def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[NDArray[np.int64], ND
     return _unique_pairs(group, value, len(graph.value_names))
 
 
-def _unique_pairs(group: NDArray[np.int64], value: NDArray[np.int64], values: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs]:
     found, rest = np.divmod(sorted_unique(group * max(values, 1) + value), max(values, 1))
     return found, rest
 
 
-def _distinct(
-    group: NDArray[np.int64], value: NDArray[np.int64], size: NDArray[np.float64], parent: Ints, depth: Ints
-) -> NDArray[np.float64]:
+def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Ints) -> NDArray[np.float64]:
     """Sum the sizes of the distinct weights in each group, at any depth."""
     shared = np.bincount(value, minlength=len(size))[value] > 1
-    total = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent))
-    total = _summed(total, parent, depth)
+    own = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent)).astype(np.float64)
+    total = _summed(own, parent, depth)
     group, value = group[shared], value[shared]
     for level in range(int(depth.max()), -1, -1):
         here = depth[group] == level

@@ -1,7 +1,7 @@
 """Who makes and who reads each tensor, as columns: producers, consumers, bodies, functions, order, types, faults.
 
-Nodes are serialised once by protobuf and their fields found by numpy, all nodes in lock step: per-field access through
-protobuf objects costs three times as much at 100,000 nodes. A broken graph is described (`Graph.faults`), never refused.
+Nodes are serialised once by protobuf and their fields found by numpy, all nodes in lock step: access through protobuf
+objects, field by field, takes twice as long at 100,000 nodes. What is broken is described (`Graph.faults`) and drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import OnnxNbError, closest
-from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.model import Model, ModelLike, load, text
 
 NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
 """What a value is, as in `Graph.value_kind`. DANGLING: somebody reads it, nobody makes it."""
@@ -41,7 +41,8 @@ class Fault:
     """Something wrong in the graph; it is drawn all the same."""
 
     kind: str
-    """duplicate_name, dangling_input, missing_output, cycle, unsorted, unknown_op, unknown_domain, empty_graph, inference."""
+    """duplicate_name, dangling_input, missing_output, cycle, unsorted, unknown_op, unknown_domain, empty_graph or
+    inference."""
     message: str
     node: int = -1
     """The flat node it is about, or −1."""
@@ -156,18 +157,17 @@ class Graph:
         """
         loaded = load(model)
         with loaded.lock:
-            found = loaded.memo.get(cls)
-            if found is None:
-                found = loaded.memo[cls] = cls(loaded)
-        assert isinstance(found, cls)
+            if cls not in loaded.memo:
+                loaded.memo[cls] = cls(loaded)
+            found: Graph = loaded.memo[cls]
         return found
 
     def __init__(self, model: Model) -> None:
         self.model = model
         proto = model.proto
-        self.opsets = MappingProxyType({_domain(_text(o.domain)): int(o.version) for o in proto.opset_import})
+        self.opsets = MappingProxyType({_domain(text(o.domain)): int(o.version) for o in proto.opset_import})
         self.functions = MappingProxyType(
-            {(_domain(_text(f.domain)), _text(f.name), _text(f.overload)): f for f in proto.functions}
+            {(_domain(text(f.domain)), text(f.name), text(f.overload)): f for f in proto.functions}
         )
         main = _NodeTable(proto.graph.node)
         self.main_count = main.count
@@ -260,7 +260,7 @@ class Graph:
         if not self.functions:
             return None
         op, domain = self.operators[self.op_index[node]]
-        return self.functions.get((_domain(domain), op, _text(self.nodes[node].overload)))
+        return self.functions.get((_domain(domain), op, text(self.nodes[node].overload)))
 
     def bodies(self, node: int) -> tuple[int, ...]:
         """Give the frames that a node owns."""
@@ -287,11 +287,11 @@ class Graph:
 
     def type_of(self, value: int) -> ValueType:
         """Give the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
-        return self._types.known[self._types.of_value[value]]
+        return self._types.known[int(self._types.of_value[value])]
 
     def value_info(self, value: int) -> onnx.ValueInfoProto | None:
         """Give the declared or inferred type of a value as a ValueInfoProto of its own; None if nothing is known."""
-        serialised = self._types.protos[self._types.of_value[value]]
+        serialised = self._types.protos[int(self._types.of_value[value])]
         if serialised is None:
             return None
         info = onnx.ValueInfoProto(name=self.value_names[value])
@@ -342,16 +342,17 @@ class Graph:
         ]
         constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
         kept = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
-        makers = [self.producer[frame.outputs[frame.outputs >= 0]] for frame in self.frames]
-        for nodes in (*makers, list(self._bodies_of)):
-            kept[[node for node in nodes if node >= 0]] = False
-        return kept
+        outputs = np.concatenate([frame.outputs for frame in self.frames])
+        makers = self.producer[outputs[outputs >= 0]]
+        kept[makers[makers >= 0]] = False
+        kept[list(self._bodies_of)] = False
+        return np.asarray(kept, bool)
 
     @property
     def constant_values(self) -> NDArray[np.bool_]:
         """The values that are weights or made by folded nodes."""
         made = self.producer >= 0
-        constant = self.value_kind == INITIALIZER
+        constant = np.asarray(self.value_kind == INITIALIZER, bool)
         constant[made] = self.folded[self.producer[made]]
         return constant
 
@@ -467,7 +468,7 @@ class _NodeTable:
             part if len(part := node.SerializeToString()) < LARGE else _without_large_attributes(node) for node in nodes
         ]
         stops = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-        self._blob = b"".join(parts)
+        self._blob: bytes = b"".join(parts)
         del parts
         self._text = self._blob.decode("latin-1")
         starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
@@ -486,7 +487,7 @@ class _NodeTable:
         del self._spans, self._text
 
     def attributes(self, row: int) -> bytes:
-        return self._blob[self._attribute_start[row] : self._attribute_end[row]]
+        return self._blob[int(self._attribute_start[row]) : int(self._attribute_end[row])]
 
     def rows_with_attributes(self) -> Iterator[tuple[int, bytes]]:
         rows = np.flatnonzero(self._attribute_end)
@@ -518,15 +519,15 @@ class _NodeTable:
         return [(ops[o], domains[d]) for o, d in keys], index.astype(np.int32)
 
     def _strings(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[str]:
-        text = self._text
-        found = [text[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
+        whole = self._text
+        found = [whole[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
         if not "".join(found).isascii():
-            found = [s if s.isascii() else _text(s.encode("latin-1")) for s in found]
+            found = [s if s.isascii() else text(s.encode("latin-1")) for s in found]
         return found
 
 
 def _coded(strings: list[str]) -> tuple[Ints, list[str]]:
-    """Number the distinct strings in order of appearance."""
+    """Give each string the number of its first appearance among the distinct ones, and those."""
     index = {string: i for i, string in enumerate(dict.fromkeys(strings))}
     return _ints(map(index.__getitem__, strings)), list(index)
 
@@ -559,7 +560,7 @@ def _fields(blob: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.i
             after = np.where(wire == 0, _varints_where(blob, at, wire == 0)[1], after)
             length = np.select([wire == 2, wire == 0, wire == 5, wire == 1], [length, 0, 4, 8], default=-1)
             if np.any(length < 0):
-                message = f"node {int(row[np.argmin(length)])} of a graph holds a protobuf group, which ONNX does not use."
+                message = f"node {int(row[np.argmin(length)])} holds a protobuf group, which ONNX does not use."
                 raise OnnxNbError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
         at = after + length
         found.append((row, tag, start, after, at))
@@ -613,8 +614,8 @@ def _owners(main: _NodeTable, opsets: Mapping[str, int]) -> list[int]:
 
 
 def _may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
-    domain = _domain(_text(domain))
-    return operators.may_hold_graphs(_text(op), domain, opsets.get(domain, 0))
+    domain = _domain(text(domain))
+    return operators.may_hold_graphs(text(op), domain, opsets.get(domain, 0))
 
 
 def _bodies(
@@ -643,9 +644,9 @@ def _bodies(
 def _graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            yield _text(attribute.name), attribute.g
+            yield text(attribute.name), attribute.g
         for index, graph in enumerate(attribute.graphs):
-            yield f"{_text(attribute.name)}[{index}]", graph
+            yield f"{text(attribute.name)}[{index}]", graph
 
 
 class _Names:
@@ -670,9 +671,9 @@ class _Names:
     def resolve(self, place: _Body) -> None:
         """Make the values of one frame."""
         graph = place.graph
-        inputs = [_text(info.name) for info in graph.input]
-        weights = _texts([t.name for t in graph.initializer]) + [_text(s.values.name) for s in graph.sparse_initializer]
-        outputs = [_text(info.name) for info in graph.output]
+        inputs = [text(info.name) for info in graph.input]
+        weights = _texts([t.name for t in graph.initializer]) + [text(s.values.name) for s in graph.sparse_initializer]
+        outputs = [text(info.name) for info in graph.output]
         made = self._out_names[self._out_ptr[place.start] : self._out_ptr[place.stop]]
         read = self._in_names[self._in_ptr[place.start] : self._in_ptr[place.stop]]
         self._parents.append(place.parent)
@@ -704,7 +705,8 @@ class _Names:
             index.update(zip(loose, itertools.count(known)))
             self.value_names += loose
             self.in_value[: len(read)] = np.fromiter(map(index.__getitem__, read), np.int32, len(read))
-        self.out_value[: len(made)] = list(map(index.get, made)) if "" in made else range(len(given), known)
+        named = map(index.__getitem__, made) if "" in made else range(len(given), known)
+        self.out_value[: len(made)] = np.fromiter(named, np.int32, len(made))
         self.kinds = bytearray([GRAPH_INPUT]) * len(given) + bytearray([NODE_OUTPUT]) * (known - len(given))
         self.kinds += bytearray([DANGLING]) * (len(self.value_names) - known)
         if len(given) == len(inputs) + len(weights):
@@ -923,7 +925,7 @@ class _Types:
 
     def _read(self, graph: onnx.GraphProto, scope: dict[str, int], *, inferred: bool) -> None:
         for info in itertools.chain(graph.value_info, graph.input, graph.output):
-            value = scope.get(_text(info.name), -1)
+            value = scope.get(text(info.name), -1)
             if value < 0 or not info.HasField("type"):
                 continue
             new = self._add(info.type.SerializeToString(), inferred=inferred)
@@ -970,7 +972,7 @@ def _value_type(proto: onnx.TypeProto, *, inferred: bool) -> ValueType:
         wrappers.append("sparse")
     dtype = dtype_name(tensor.elem_type)
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        dtype = _text(proto.opaque_type.name) if kind == "opaque_type" else "?" if wrappers else ""
+        dtype = text(proto.opaque_type.name) if kind == "opaque_type" else "?" if wrappers else ""
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape") and dtype and set(wrappers) <= {"sparse"}:
         shape = tuple(_dimension(dim, inferred=inferred) for dim in tensor.shape.dim)
@@ -983,7 +985,7 @@ def _dimension(dim: onnx.TensorShapeProto.Dimension, *, inferred: bool) -> int |
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         return int(dim.dim_value)
-    name = _text(dim.dim_param)
+    name = text(dim.dim_param)
     # onnx's inference numbers the dimensions it knows nothing about
     return None if not name or (inferred and re.fullmatch(r"unk__\d+", name)) else name
 
@@ -994,12 +996,10 @@ def dtype_name(code: int) -> str:
     >>> dtype_name(onnx.TensorProto.FLOAT), dtype_name(onnx.TensorProto.FLOAT8E4M3FN), dtype_name(99)
     ('float32', 'float8e4m3fn', 'dtype 99')
     """
-    if code not in _DTYPES:
-        return f"dtype {code}"
-    return _DTYPES[code]
+    return _DTYPES.get(code, f"dtype {code}")
 
 
-_DTYPES = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
+_DTYPES: dict[int, str] = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
 _DTYPES |= {onnx.TensorProto.UNDEFINED: "", onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
 
 
@@ -1083,7 +1083,7 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
                 continue
             path.pop()
             if lowest[item] == number[item]:
-                members = []
+                members: list[int] = []
                 while not members or members[-1] != item:
                     members.append(stack.pop())
                     on_stack.discard(members[-1])
@@ -1111,13 +1111,8 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _text(name: str | bytes) -> str:
-    """Protobuf gives bytes for a name that is not valid UTF-8."""
-    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
-
-
 def _texts(names: list[str]) -> list[str]:
-    return names if set(map(type, names)) <= {str} else [_text(name) for name in names]
+    return names if set(map(type, names)) <= {str} else [text(name) for name in names]
 
 
 def _shortened(text: str, limit: int = 100) -> str:

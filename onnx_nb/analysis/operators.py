@@ -92,7 +92,7 @@ _OTHER = CATEGORIES.index("other")
 
 
 @functools.lru_cache(maxsize=8192)
-def category(op_type: str, domain: str = "") -> int:
+def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domains may yet differ in an operator)
     """Give the kind of an operator, an index into `CATEGORIES`.
 
     Parameters

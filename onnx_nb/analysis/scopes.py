@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.graph import Graph, Ints, sorted_unique, strongly_connected, topological
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH = range(6)
-"""What a group is, as in `Scopes.group_kind`: BODY is a node with bodies, BRANCH one of them, CHUNK a part of a long row."""
+"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row."""
 
 CHILDREN_LIMIT = 64
 """A group with more children gets a level in between."""
@@ -151,12 +150,13 @@ class _Whole:
         depth = _depths(np.asarray(self.parent))
         parent, node_group = self.parent, self.node_group
         for node in _readers_first(graph, np.flatnonzero(graph.folded)):
-            groups = {int(node_group[reader]) for value in graph.node_outputs(node) for reader in graph.consumers(value)}
+            made = graph.node_outputs(node)
+            groups = {int(node_group[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
             if groups:
                 node_group[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), groups)
 
     def finished(self, source: str) -> Scopes:
-        """Number the groups in preorder, siblings in order of their first node."""
+        """Give the tree with its groups in preorder, siblings in order of their first node."""
         parent, key = np.asarray(self.parent), np.asarray(self.key)
         lines = _lines(parent)
         keys = [np.where(line >= 0, key[line], -1) for line in lines]
@@ -196,8 +196,8 @@ class _Part:
         pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
         self.source, self.target = np.divmod(pairs, max(self.count, 1))
         self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.frames) > 1 else []
-        operator = graph.op_index[self.items].astype(np.uint64)
-        self.kind = operator << np.uint64(16) | (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
+        inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
+        self.kind = graph.op_index[self.items].astype(np.uint64) << np.uint64(32) | inputs
         """What a node must share with another to count as equal: operator and number of inputs."""
         self.tree = _Tree(self.count)
 
@@ -210,14 +210,13 @@ class _Part:
         """Names of the constants that each item reads."""
         graph, names = self.graph, self.graph.value_names
         constant = graph.constant_values
-        return [
-            [names[v] for v in graph.node_inputs(node).tolist() if v >= 0 and constant[v]] for node in self.items.tolist()
-        ]
+        reads = (graph.node_inputs(node).tolist() for node in self.items.tolist())
+        return [[names[v] for v in values if v >= 0 and constant[v]] for values in reads]
 
     @functools.cached_property
     def common_constant(self) -> str:
         """What the names of all constants start with."""
-        return os.path.commonprefix([name for names in self.constants for name in names])
+        return _common_start([name for names in self.constants for name in names])
 
     @functools.cached_property
     def before(self) -> list[list[int]]:
@@ -248,7 +247,8 @@ def _metadata(part: _Part) -> Source | None:
         if key not in seen:
             seen[key] = _torch_path(*key, classes)
         paths.append(seen[key])
-    return _spread(part, paths, 0.5), classes
+    found = _spread(part, paths, 0.5)
+    return None if found is None else (found, classes)
 
 
 def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> str | None:
@@ -301,7 +301,7 @@ def _weight_names(part: _Part) -> Source | None:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _weight_path(name: str) -> str:
-    if name.startswith("onnx::") or len(name) > 500:  # noqa: PLR2004 (names that a tool made up)
+    if name.startswith("onnx::") or len(name) > 500:  # names that a tool made up
         return ""
     if "/" in name:
         return name.rpartition("/")[0]
@@ -355,7 +355,7 @@ def _common_path(a: str, b: str) -> str:
 
 
 def _gathered(paths: list[str]) -> list[str]:
-    """Move each item that is alone in its path one up: most modules are a single node, and no group is made for them."""
+    """Move each item that is alone in its path one up: most modules are a single node, not worth a group."""
     count = Counter(paths)
     deep = {path: _tidy(path) for path in count if path.count("/") > DEPTH_LIMIT}
     if deep:
@@ -416,7 +416,7 @@ class _Tree:
         self._limit(part, FLAT_LIMIT)
         return "structure"
 
-    def add(self, parent: int, name: str, path: str, cls: str = "", kind: int = SCOPE, repeat: int = 1) -> int:
+    def add(self, parent: int, name: str, path: str, cls: str = "", *, kind: int = SCOPE, repeat: int = 1) -> int:
         self.parent.append(parent)
         self.name.append(name)
         self.path.append(path)
@@ -470,11 +470,11 @@ class _Tree:
         return max(self.parent) >= 0 and bool(direct.max() <= max(CHILDREN_LIMIT, direct.sum() // 2))
 
     def _prune(self) -> None:
-        """Dissolve groups of one item, groups that add nothing to their only child, and a group that holds nearly all."""
+        """Dissolve groups of one item, groups around a single group, and a group that holds nearly everything."""
         size = self.upward(np.add, np.bincount(self.of_item, minlength=len(self.parent)))
         alive = self.alive()
         home = np.arange(len(self.parent))
-        small = alive[size[alive] < 2]  # noqa: PLR2004 (a frame around one box)
+        small = alive[size[alive] < 2]  # a frame around one box
         for group in small.tolist():
             home[group] = home[self.parent[group]]
         for group in small.tolist():
@@ -506,7 +506,7 @@ class _Tree:
                 return
             largest = int(top[np.argmax(size[top])])
             children = np.flatnonzero(parent == largest)
-            if self.kind[largest] != SCOPE or size[largest] < 0.8 * size[0] or len(top) + len(children) > TOP_LIMIT:  # noqa: PLR2004
+            if self.kind[largest] != SCOPE or size[largest] < 0.8 * size[0] or len(top) + len(children) > TOP_LIMIT:
                 return
             for child in children.tolist():
                 self.parent[child] = 0
@@ -514,7 +514,7 @@ class _Tree:
             self.of_item[self.of_item == largest] = 0
 
     def _untangled(self, part: _Part, *, split: bool) -> _Siblings | None:
-        """Split groups that lie on a cycle of siblings, call by call; None if there are cycles and no leave to split."""
+        """Split groups that lie on a cycle of siblings, call by call; None if there are cycles but no leave."""
         work = 4 * part.count + 100_000
         for _ in range(200):
             siblings = _Siblings(self, part)
@@ -530,14 +530,14 @@ class _Tree:
         return siblings
 
     def _split(self, part: _Part, inside: Longs, groups: list[int], siblings: _Siblings) -> int:
-        """Split a group of a cycle where the flow leaves it and comes back; if there is none, all. Give the passes made."""
+        """Split a group of a cycle where the flow leaves it and comes back, or else all; give the passes made."""
         member = {group: siblings.items_in(group) for group in groups}
         for passes, group in enumerate(sorted(groups, key=lambda group: len(member[group])), 1):
             level = _levels(part, inside, {group: member[group]})[member[group]]
             if level.max() > level.min():
                 self._divide(group, member[group], level)
                 return passes
-            if passes * len(inside) > 1_000_000:  # noqa: PLR2004 (seconds)
+            if passes * len(inside) > 1_000_000:  # seconds
                 break
         level = _levels(part, inside, member)
         for group in groups:
@@ -558,7 +558,7 @@ class _Tree:
         for each in reversed(line):
             name = f"{self.name[each]} ({call})" if each == top else self.name[each]
             parent = self.parent[top] if each == top else copies[self.parent[each]]
-            copies[each] = self.add(parent, name, f"{self.path[each]} ({call})", self.cls[each], self.kind[each])
+            copies[each] = self.add(parent, name, f"{self.path[each]} ({call})", self.cls[each], kind=self.kind[each])
         return copies[line[0]] if line else copies[group]
 
     def _wrap_repeats(self, siblings: _Siblings) -> bool:
@@ -578,7 +578,8 @@ class _Tree:
             if runs:
                 last = runs[-1][-1]
                 (stem, number), (other, before) = numbered[group], numbered[last]
-                if parent[group] == parent[last] and stem == other and number == before + 1 and alike[group] == alike[last]:
+                same = (parent[group], stem, number, alike[group]) == (parent[last], other, before + 1, alike[last])
+                if same:
                     runs[-1].append(group)
                     continue
             runs.append([group])
@@ -595,7 +596,7 @@ class _Tree:
         name = _range_name(self.name[run[0]], self.name[run[-1]])
         above = self.path[run[0]].rpartition("/")[0]
         path = f"{above}/{name}" if above else name
-        roof = self.add(scope, name, path, classes.pop() if len(classes) == 1 else "", REPEAT, len(run))
+        roof = self.add(scope, name, path, classes.pop() if len(classes) == 1 else "", kind=REPEAT, repeat=len(run))
         self._move([*run, *between], roof)
         return roof
 
@@ -609,12 +610,13 @@ class _Tree:
     def _limit(self, part: _Part, limit: int) -> None:
         """Give groups with too many children a level in between."""
         parent = np.asarray(self.parent)
-        count = np.bincount(self.of_item, minlength=len(parent)) + np.bincount(parent[parent >= 0], minlength=len(parent))
+        count = np.bincount(np.concatenate([self.of_item, parent[parent >= 0]]), minlength=len(parent))
         wide = np.flatnonzero(count > limit).tolist()
         if not wide:
             return
         siblings = _Siblings(self, part)
-        signature = siblings.signatures(np.flatnonzero(parent >= 0)) if any(self.kind[w] != REPEAT for w in wide) else {}
+        uneven = any(self.kind[scope] != REPEAT for scope in wide)
+        signature = siblings.signatures(np.flatnonzero(parent >= 0)) if uneven else {}
         for scope in wide:
             codes = siblings.children(scope)
             if self.kind[scope] == REPEAT:
@@ -624,9 +626,8 @@ class _Tree:
             a, b = siblings.edges(scope)
             source = np.fromiter(map(place.__getitem__, a.tolist()), np.int64, len(a))
             target = np.fromiter(map(place.__getitem__, b.tolist()), np.int64, len(b))
-            kind = np.fromiter(
-                (signature[code] if code >= 0 else int(part.kind[-1 - code]) for code in codes.tolist()), np.uint64, len(codes)
-            )
+            kinds = (signature[code] if code >= 0 else int(part.kind[-1 - code]) for code in codes.tolist())
+            kind = np.fromiter(kinds, np.uint64, len(codes))
             forward = source < target
             self._structure(part, scope, _Row(codes, kind, source[forward], target[forward]))
 
@@ -654,7 +655,7 @@ class _Tree:
 
     def _block(self, part: _Part, scope: int, codes: list[int], number: int) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
-        shared = os.path.commonprefix(names) if len(names) > 1 else ""
+        shared = _common_start(names) if len(names) > 1 else ""
         told = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
         shared = re.sub(r"[^./_]*$", "", shared).strip("./_").rpartition("/")[2]
         name = shared if told and shared else f"block {number}"
@@ -683,7 +684,9 @@ class _Tree:
                 name = name or f"part {number} of {len(parts)}"
                 above = self.path[scope]
                 repeat = len(inside) if self.repeat[scope] > 1 else 1
-                group = self.add(scope, name, f"{above}/{name}" if above else name, self.cls[scope], CHUNK, repeat)
+                group = self.add(
+                    scope, name, f"{above}/{name}" if above else name, self.cls[scope], kind=CHUNK, repeat=repeat
+                )
                 self._move(inside, group)
                 waiting.append((group, inside))
 
@@ -812,10 +815,11 @@ class _Row:
 
     def part(self, start: int, stop: int) -> _Row:
         inside = (self._source >= start) & (self._target < stop)
-        return _Row(self.codes[start:stop], self._kind[start:stop], self._source[inside] - start, self._target[inside] - start)
+        source, target = self._source[inside] - start, self._target[inside] - start
+        return _Row(self.codes[start:stop], self._kind[start:stop], source, target)
 
     def pieces(self) -> list[tuple[int, int, int]]:
-        """Divide the row: (start, stop, unit), where unit divides the piece into equal blocks, or 0 for loose children."""
+        """Divide the row: (start, stop, unit); unit divides a piece into equal blocks, 0 stands for loose children."""
         starts = self._cuts()
         ends = np.append(starts[1:], len(self.codes))
         if len(starts) == 1:
@@ -847,7 +851,7 @@ class _Row:
         return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(cut) + 1])
 
     def _tokens(self, starts: Longs) -> Longs:
-        """Number the segments so that equal numbers mean equal structure."""
+        """Give each segment a number that it shares with segments of equal structure."""
         segment = np.zeros(len(self.codes), np.int64)
         segment[starts[1:]] = 1
         segment = np.cumsum(segment)
@@ -861,7 +865,7 @@ class _Row:
 
 
 def _repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
-    """Find rows of equal neighbours among segments: (start, stop, period), the longest first chosen, sorted by start."""
+    """Find rows of equal neighbours among segments: (start, stop, period), sorted; the longest win."""
     count = len(tokens)
     offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     found: list[tuple[bool, int, int, int, int]] = []
@@ -909,7 +913,11 @@ def _levels(part: _Part, inside: Longs, member: Mapping[int, Longs]) -> Longs:
     for item in inside.tolist():
         mine = owners[item]
         level[item] = max(
-            (level[other] + (owners[other] > 0 and owners[other] != mine) for other in before[item] if owners[other] >= 0),
+            (
+                level[other] + (owners[other] > 0 and owners[other] != mine)
+                for other in before[item]
+                if owners[other] >= 0
+            ),
             default=0,
         )
     return np.asarray(level)
@@ -947,6 +955,12 @@ def _rows(row: Longs, column: Longs, count: int) -> list[list[int]]:
     return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
+def _common_start(names: Sequence[str]) -> str:
+    """Give what all names start with, character by character."""
+    low, high = min(names, default=""), max(names, default="")
+    return low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))]
+
+
 def _mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Hash pairs (the finaliser of splitmix64)."""
     x = a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(0x165667B19E3779F9)
@@ -964,10 +978,10 @@ def _common(a: int, b: int, parent: Sequence[int], depth: Longs) -> int:
     return a
 
 
-def _readers_first(graph: Graph, nodes: Ints) -> list[int]:
+def _readers_first(graph: Graph, nodes: Longs) -> list[int]:
     """Sort folded nodes so that those who read come before those who are read."""
-    after = {
-        node: [reader for value in graph.node_outputs(node).tolist() if value >= 0 for reader in graph.consumers(value).tolist()]
-        for node in nodes.tolist()
-    }
+    after: dict[int, list[int]] = {}
+    for node in nodes.tolist():
+        made = [value for value in graph.node_outputs(node).tolist() if value >= 0]
+        after[node] = [reader for value in made for reader in graph.consumers(value).tolist()]
     return [node for members in strongly_connected(nodes.tolist(), after) for node in members if node in after]
