@@ -7,7 +7,7 @@ import { unpack } from "../model/codec.ts";
 import { Columns, type Target, VALUE } from "../model/columns.ts";
 import * as cameras from "../render/camera.ts";
 import { draw, middle, type Picture } from "../render/canvas.ts";
-import { type Hit, HitIndex } from "../render/hit.ts";
+import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/marks.ts";
 import { createMeasure, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import { type Step, walk } from "../render/walk.ts";
@@ -315,12 +315,34 @@ export function createGraphView(
     faults = faultsOf(built, columns);
     marks = null;
     bitmap = null;
-    if (before === null || anchor === null) return;
-    // what was clicked stays under the pointer
-    const { dx, dy } = keepInPlace(before, built, "group", anchor);
+    if (before === null) return;
+    if (untouched && anchor === null) {
+      if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built));
+      return;
+    }
+    // what was clicked, or else what is in the middle, stays where it is
+    const kept: Target | null = anchor === null ? inTheMiddle(before) : { kind: "group", id: anchor };
+    if (kept === null) return;
+    const { dx, dy } = keepInPlace(before, built, kept.kind, kept.id);
     camera = { x: camera.x + dx, y: camera.y + dy, k: camera.k };
     untouched = false;
     stopGlide();
+  };
+
+  const inTheMiddle = (scene: Scene): Target | null => {
+    const { x, y } = cameras.toWorld(camera, view.w / 2, view.h / 2);
+    const { boxes } = scene;
+    let best = -1;
+    let nearest = Number.POSITIVE_INFINITY;
+    for (let box = 0; box < boxes.count; box++) {
+      if (boxes.kind[box] !== BOX.NODE && boxes.kind[box] !== BOX.GROUP) continue;
+      const d = Math.hypot(boxes.x[box] + boxes.w[box] / 2 - x, boxes.y[box] + boxes.h[box] / 2 - y);
+      if (d < nearest) {
+        nearest = d;
+        best = box;
+      }
+    }
+    return best < 0 ? null : boxTarget(scene, best);
   };
 
   const fail = (error: unknown): void => {

@@ -282,7 +282,7 @@ describe("the summary", () => {
   it("says the model in one line and the rest in tables", () => {
     createSummary(root, data, {}, signal);
     expect(root.querySelector("header")?.textContent).toBe(
-      "bert.onnx442 nodes · 109 M parameters · 438 MB · opset 18, com.microsoft 1 · IR 8 · pytorch 2.13.0",
+      "bert.onnx442 nodes · 109 M parameters · 438 MB · opset 18, com.microsoft 1 · IR 8 · pytorch 2.13.0Details",
     );
     expect(root.textContent).toContain("<script>alert(1)</script>");
     expect(root.querySelector("script")).toBeNull();
@@ -295,8 +295,15 @@ describe("the summary", () => {
     expect(root.textContent).not.toContain("Op39");
     buttonIn(root, "show all 40").click();
     expect(root.textContent).toContain("Op39");
-    createSummary(root, data, { expanded: true }, signal);
-    expect(root.textContent).toContain("Op39");
+  });
+
+  it("is one line that opens when asked for that", () => {
+    createSummary(root, data, { expanded: false }, signal);
+    const tables = root.querySelector<HTMLElement>(".onnx-nb-cards");
+    expect(tables?.hidden).toBe(true);
+    buttonIn(root, "Details").click();
+    expect(tables?.hidden).toBe(false);
+    expect(buttonIn(root, "Details").getAttribute("aria-expanded")).toBe("true");
   });
 
   it("draws bars in proportion", () => {

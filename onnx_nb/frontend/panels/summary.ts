@@ -1,7 +1,7 @@
 /** A model in tables: what goes in and out, which ops, where the bytes are. */
 
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
+import { button, bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
 
 /** `analysis.summarize` as plain data. */
 export interface SummaryData {
@@ -38,7 +38,7 @@ const SHOWN = 8;
 const MOST = 5000;
 
 export interface SummaryOptions {
-  /** long tables show all their rows at once */
+  /** false: one line, whose button opens the tables */
   readonly expanded?: boolean;
 }
 
@@ -48,7 +48,6 @@ export function createSummary(
   options: SummaryOptions,
   signal: AbortSignal,
 ): void {
-  const shown = options.expanded ? MOST : SHOWN;
   const { name, path, nodes, parameters, nbytes, opsets, producer, ir_version: ir } = summary;
   const facts = [
     counted(nodes, "node"),
@@ -78,7 +77,6 @@ export function createSummary(
       ["name", "dtype", "shape"],
       rows,
       ([name, dtype, shape]) => [word(name), word(dtype), word(shape || "unknown")],
-      shown,
       signal,
     );
   add(`inputs · ${plain(summary.inputs.length)}`, arguments_(summary.inputs));
@@ -95,7 +93,6 @@ export function createSummary(
         number(plain(count)),
         bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
       ],
-      shown,
       signal,
     ),
   );
@@ -115,7 +112,6 @@ export function createSummary(
         number(bytes(size)),
         bar(size / heaviest, "var(--nb-accent)", bytes(size)),
       ],
-      shown,
       signal,
     ),
   );
@@ -130,17 +126,16 @@ export function createSummary(
         number(bytes(size)),
         bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
       ],
-      shown,
       signal,
     ),
   );
   add(
     "functions",
-    table(["name", "nodes"], summary.functions, ([name, count]) => [word(name), number(plain(count))], shown, signal),
+    table(["name", "nodes"], summary.functions, ([name, count]) => [word(name), number(plain(count))], signal),
   );
   add(
     "metadata",
-    table(["key", "value"], summary.metadata, ([key, value]) => [word(key), word(value, 120)], shown, signal),
+    table(["key", "value"], summary.metadata, ([key, value]) => [word(key), word(value, 120)], signal),
   );
   if (summary.doc.trim() !== "") card("description", el("div", { class: "onnx-nb-doc" }, summary.doc.slice(0, 20_000)));
 
@@ -151,7 +146,6 @@ export function createSummary(
       ["kind", "fault"],
       summary.faults,
       ([kind, message]) => [word(kind.replaceAll("_", " ")), word(message, 240)],
-      shown,
       signal,
     );
     root.append(
@@ -166,6 +160,14 @@ export function createSummary(
     );
   }
   root.append(body);
+  const expand = (expanded: boolean): void => {
+    body.hidden = !expanded;
+    root.classList.toggle("onnx-nb-folded", !expanded);
+    details.setAttribute("aria-expanded", String(expanded));
+  };
+  const details = button("Details", () => expand(body.hidden), signal, { class: "onnx-nb-details" });
+  header.append(details);
+  expand(options.expanded ?? true);
   if (nodes === 0) body.prepend(el("p", { class: "onnx-nb-dim" }, "This model has no nodes."));
 }
 
@@ -174,7 +176,6 @@ function table<T>(
   columns: readonly string[],
   rows: readonly T[],
   cells: (row: T) => Node[],
-  shown: number,
   signal: AbortSignal,
 ): HTMLElement | null {
   if (rows.length === 0) return null;
@@ -183,7 +184,7 @@ function table<T>(
     for (const row of rows.slice(from, to)) body.append(el("tr", {}, ...cells(row).map((cell) => el("td", {}, cell))));
   };
   // one row more than it hides would be silly
-  const first = rows.length <= shown + 2 ? rows.length : shown;
+  const first = rows.length <= SHOWN + 2 ? rows.length : SHOWN;
   add(0, first);
   const head = el("thead", {}, el("tr", {}, ...columns.map((title) => el("th", { attrs: { scope: "col" } }, title))));
   const wrapper = el("div", { class: "onnx-nb-tablebox" }, el("table", {}, head, body));

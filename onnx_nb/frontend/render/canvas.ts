@@ -366,7 +366,7 @@ function drawText(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number
   for (const [box, count] of picture.marks.taken) {
     if (kind[box] !== BOX.GROUP || !labels.has(box)) continue;
     const total = columns.groupNodes[id[box]];
-    ctx.fillText(count >= total ? "all" : `${count} of ${total}`, x[box] + w[box] - 9, y[box] + TEXT.group.titleY);
+    ctx.fillText(count >= total ? "all" : `${count} of ${total}`, x[box] + w[box] - 9, y[box] + TEXT.group.lineY);
   }
   ctx.textAlign = "left";
 }
@@ -452,20 +452,20 @@ function drawEdgeLabels(ctx: CanvasRenderingContext2D, picture: Picture, list: n
     }
   }
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
-  const named = new Set<string>();
+  // a missing tensor is named once, where it has room for its type if that is in view
+  const named = new Set<number>();
+  for (const [edge] of strong) if (!Number.isNaN(edges.labelX[edge])) named.add(edges.value[edge]);
   for (const [edge, how] of strong) {
     const value = edges.value[edge];
     const missing = how === EDGE.MISSING;
     let x = edges.labelX[edge];
     let y = edges.labelY[edge];
-    const once = `${value} ${edges.scope[edge]}`;
     if (Number.isNaN(x)) {
-      // of the edges of a tensor one is named in each scope
-      if (!missing || named.has(once)) continue;
+      if (!missing || named.has(value)) continue;
       ({ x, y } = middle(scene, edge));
       x += 7;
+      named.add(value);
     }
-    if (missing) named.add(once);
     const chosen = marks.inputs.has(value) ? "in  " : marks.outputs.has(value) ? "out  " : "";
     const name = columns.valueNameOf(value);
     const text = missing ? (name.length > 40 ? `…${name.slice(-39)}` : name) : chosen + scene.edgeLabel(edge);
