@@ -165,7 +165,7 @@ export function createSummary(
     root.classList.toggle("onnx-nb-folded", !expanded);
     details.setAttribute("aria-expanded", String(expanded));
   };
-  const details = button("Details", () => expand(body.hidden), signal, { class: "onnx-nb-details" });
+  const details = button("Details", () => expand(body.hidden === true), signal, { class: "onnx-nb-details" });
   header.append(details);
   expand(options.expanded ?? true);
   if (nodes === 0) body.prepend(el("p", { class: "onnx-nb-dim" }, "This model has no nodes."));
