@@ -1,7 +1,8 @@
 /** Bundles widget.ts and its stylesheet into ../static/widget.js, the one file that the Python package carries. */
 
+import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import { build, context } from "esbuild";
+import { build, context, transform } from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -15,7 +16,18 @@ const options = {
   minify: true,
   charset: "utf8",
   legalComments: "none",
-  loader: { ".css": "text" },
+  plugins: [
+    {
+      // a stylesheet is text in the bundle, minified as the rest
+      name: "css as text",
+      setup({ onLoad }) {
+        onLoad({ filter: /\.css$/ }, async ({ path }) => {
+          const { code } = await transform(await readFile(path, "utf8"), { loader: "css", minify: true });
+          return { contents: code, loader: "text" };
+        });
+      },
+    },
+  ],
   logLevel: "info",
 };
 

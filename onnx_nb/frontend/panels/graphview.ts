@@ -475,7 +475,6 @@ export function createGraphView(
     }
   };
 
-  let undressed = false;
   const size = (): void => {
     const { clientWidth: w, clientHeight: h } = stage;
     root.classList.toggle("onnx-nb-narrow", root.clientWidth > 0 && root.clientWidth < NARROW);
@@ -484,7 +483,6 @@ export function createGraphView(
       return;
     }
     if (undressed) {
-      undressed = false;
       dress();
       redraw();
     }
@@ -712,7 +710,8 @@ export function createGraphView(
         if (patch.open !== undefined) {
           const wanted = new Set(patch.open);
           for (const group of state.open) if (!wanted.has(group)) dispatch({ type: "close", group });
-          dispatch({ type: "openAll", groups: patch.open });
+          const more = patch.open.filter((group) => !state.open.has(group));
+          if (more.length > 0) dispatch({ type: "openAll", groups: more });
         }
       } finally {
         quiet = false;
@@ -747,7 +746,10 @@ export function createGraphView(
   // ---------------------------------------------------------------- life
 
   let font = "";
+  /** nothing has a colour out of the page, where a cell is before it is shown and while it is scrolled away */
+  let undressed = false;
   const dress = (): void => {
+    undressed = !root.isConnected;
     theme = readTheme(root, columns.meta.categories);
     if (theme.font === font) return;
     ({ font } = theme);
@@ -757,8 +759,6 @@ export function createGraphView(
   watchTheme(
     root,
     () => {
-      undressed = !root.isConnected; // out of the page, as a cell scrolled away is, nothing has a colour
-      if (undressed) return;
       dress();
       redraw();
     },
