@@ -279,10 +279,10 @@ describe("layered", () => {
     const edges: string[] = [];
     for (let box = 0; box < 20000; box++) edges.push(`${box}>${box + 1}${box % 10 === 0 ? `,${box + 8}` : ""}`);
     const graph = graphOf20k(edges);
-    const start = performance.now();
+    const { user: before } = process.cpuUsage();
     layered(graph);
-    expect(performance.now() - start).toBeLessThan(4000);
-  });
+    expect((process.cpuUsage().user - before) / 1000).toBeLessThan(4000);
+  }, 20_000);
 });
 
 /** graphOf without its quadratic conveniences. */

@@ -20,8 +20,9 @@ export interface Places {
 export function place(graph: Graph, layers: Layers): Places {
   const lines = toLines(layers);
   const ways = longestWays(graph, layers, lines);
-  const blocks = toBlocks(graph, layers, align(layers, byImportance(graph, layers, lines, ways)));
-  const at = settle(layers, blocks, constraints(graph, layers, blocks), pulls(graph, layers, blocks));
+  const spines = findSpines(graph, layers, lines, ways);
+  const blocks = toBlocks(graph, layers, align(layers, spines.segments), spines.leaves);
+  const at = settle(layers, blocks, constraints(graph, layers, blocks), pulls(graph, layers, blocks, spines.inLine));
   const x = new Float64Array(layers.count);
   let left = Number.POSITIVE_INFINITY;
   for (let v = 0; v < layers.count; v++) {
@@ -76,32 +77,72 @@ function align(layers: Layers, segments: readonly number[]): Int32Array {
   return below;
 }
 
-/** Segments in the order in which they may become upright: spines from long to short, then long edges. */
-function byImportance(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number[] {
+/** Which segments may become upright, the most important ones first, and pairs of vertices that should stand in line. */
+interface Spines {
+  readonly segments: readonly number[];
+  readonly inLine: readonly (readonly [upper: number, lower: number])[];
+  /** segment on the main way into an open group → where that way leaves the group, from the group's middle */
+  readonly leaves: ReadonlyMap<number, number>;
+}
+
+/** The main way through the scope comes first, then other spines from long to short, then long edges. */
+function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spines {
   const { upper, lower, firstDummy } = layers;
   const next = choose(graph, layers, lines, lines.start, lines.end, ways.down, true);
   const previous = choose(graph, layers, lines, lines.end, lines.start, ways.up, false);
   const importance = new Float64Array(layers.segments).fill(-1);
-  for (let s = 0; s < layers.segments; s++) {
-    if (upper[s] >= firstDummy && lower[s] >= firstDummy) importance[s] = 1;
-  }
+  const raise = (s: number, to: number): void => {
+    importance[s] = Math.max(importance[s], to);
+  };
+  const raiseLine = (i: number, to: number): void => {
+    for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : segmentAbove(layers, s)) raise(s, to);
+  };
+  for (let s = 0; s < layers.segments; s++) if (upper[s] >= firstDummy && lower[s] >= firstDummy) raise(s, 1);
   for (let i = 0; i < lines.count; i++) {
-    const goesOn = next[lines.start[i]] === i;
-    const comesFrom = previous[lines.end[i]] === i;
-    const weight = goesOn && comesFrom ? 2 + ways.up[lines.start[i]] + ways.down[lines.end[i]] : -1;
-    const straight = lines.last[i] === lines.first[i];
-    if (weight > 0) {
-      for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : segmentAbove(layers, s)) {
-        importance[s] = Math.max(importance[s], weight);
+    const goesOn = next.line[lines.start[i]] === i && !next.tied[lines.start[i]];
+    const comesFrom = previous.line[lines.end[i]] === i && !previous.tied[lines.end[i]];
+    if (goesOn && comesFrom) raiseLine(i, 2 + ways.up[lines.start[i]] + ways.down[lines.end[i]]);
+    else if (lines.last[i] !== lines.first[i]) {
+      if (goesOn) raise(lines.first[i], 0.5);
+      if (comesFrom) raise(lines.last[i], 0.5);
+    }
+  }
+  const inLine: [number, number][] = [];
+  const leaves = new Map<number, number>();
+  let forked = -1; // where the main way parts into equal ones, until they join
+  for (let v = mainStart(graph, layers, lines, ways); v >= 0 && next.line[v] >= 0; v = lines.end[next.line[v]]) {
+    const to = lines.end[next.line[v]];
+    if (next.tied[v]) forked = forked < 0 ? v : forked;
+    else if (!previous.tied[to]) {
+      raiseLine(next.line[v], Number.MAX_VALUE);
+      // a group stands where the way goes on straight, or many layers one below the other would drift aside
+      if (to < layers.boxes && graph.ports[to] === PORTS.FIXED && next.line[to] >= 0) {
+        leaves.set(lines.last[next.line[v]], upperOffset(graph, layers, lines.first[next.line[to]]));
       }
-    } else if (!straight) {
-      if (goesOn) importance[lines.first[i]] = Math.max(importance[lines.first[i]], 0.5);
-      if (comesFrom) importance[lines.last[i]] = Math.max(importance[lines.last[i]], 0.5);
+    }
+    if (forked >= 0 && previous.tied[to]) {
+      inLine.push([forked, to]);
+      forked = -1;
     }
   }
   const chosen: number[] = [];
   for (let s = 0; s < layers.segments; s++) if (importance[s] >= 0) chosen.push(s);
-  return chosen.sort((a, b) => importance[b] - importance[a] || a - b);
+  return { segments: chosen.sort((a, b) => importance[b] - importance[a] || a - b), inLine, leaves };
+}
+
+/** Where the longest way through the scope begins, −1 in a scope of none. */
+function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number {
+  const entered = new Uint8Array(layers.count);
+  for (const v of lines.end) entered[v] = 1;
+  let start = -1;
+  let longest = -1;
+  for (let v = 0; v < layers.firstDummy; v++) {
+    const way = ways.up[v] + weightOf(graph, layers, v) + ways.down[v];
+    if (entered[v] || way <= longest) continue;
+    start = v;
+    longest = way;
+  }
+  return start;
 }
 
 /** Lines from a box or port to a box or port, through any dummies. */
@@ -177,7 +218,13 @@ function weightOf(graph: Graph, layers: Layers, v: number): number {
   return v < layers.boxes ? graph.weight[v] : 0;
 }
 
-/** The line on which each box goes on (or comes from): the longest way, of equals the middle one, of two equals none. */
+/** For each box and port the line on which it goes on (or comes from), −1 for none; tied: two in the middle are equal. */
+interface Choice {
+  readonly line: Int32Array;
+  readonly tied: Uint8Array;
+}
+
+/** Chooses the longest way, of equals the middle one. */
 function choose(
   graph: Graph,
   layers: Layers,
@@ -186,8 +233,9 @@ function choose(
   far: Int32Array,
   longest: Float64Array,
   downward: boolean,
-): Int32Array {
-  const chosen = new Int32Array(layers.count).fill(-1);
+): Choice {
+  const line = new Int32Array(layers.count).fill(-1);
+  const tied = new Uint8Array(layers.count);
   const rows = new Map<number, number[]>();
   for (let i = 0; i < lines.count; i++) {
     const row = rows.get(near[i]);
@@ -220,9 +268,10 @@ function choose(
       }
       best.sort((a, b) => place(a) - place(b) || a - b);
     }
-    if (best.length % 2 === 1) chosen[v] = best[best.length >> 1];
+    line[v] = best[(best.length - 1) >> 1];
+    tied[v] = best.length % 2 === 0 ? 1 : 0;
   }
-  return chosen;
+  return { line, tied };
 }
 
 /** Ways that differ by less weight than this count as equal where there are three or more. */
@@ -235,7 +284,7 @@ interface Blocks {
   readonly offset: Float64Array;
 }
 
-function toBlocks(graph: Graph, layers: Layers, below: Int32Array): Blocks {
+function toBlocks(graph: Graph, layers: Layers, below: Int32Array, leaves: Spines["leaves"]): Blocks {
   const of = new Int32Array(layers.count).fill(-1);
   const offset = new Float64Array(layers.count);
   let count = 0;
@@ -247,7 +296,7 @@ function toBlocks(graph: Graph, layers: Layers, below: Int32Array): Blocks {
       for (let v = top, s = below[v]; s >= 0; s = below[v]) {
         const w = layers.lower[s];
         of[w] = count;
-        offset[w] = offset[v] + upperOffset(graph, layers, s) - lowerOffset(graph, layers, s);
+        offset[w] = offset[v] + upperOffset(graph, layers, s) - (leaves.get(s) ?? lowerOffset(graph, layers, s));
         v = w;
       }
       count++;
@@ -311,7 +360,7 @@ interface Pulls {
   readonly weight: Float64Array;
 }
 
-function pulls(graph: Graph, layers: Layers, blocks: Blocks): Pulls {
+function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inLine"]): Pulls {
   const a: number[] = [];
   const b: number[] = [];
   const offset: number[] = [];
@@ -332,6 +381,7 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks): Pulls {
   for (let k = 0; k < layers.lane.length; k++) {
     if (layers.lane[k] >= 0) pull(layers.to[k], layers.lane[k], 0, 1);
   }
+  for (const [v, w] of inLine) pull(v, w, 0, 40);
   // what is joined to nothing stays with its neighbour
   for (let v = 0; v < layers.count; v++) {
     if (layers.down.ptr[v] < layers.down.ptr[v + 1] || layers.up.ptr[v] < layers.up.ptr[v + 1]) continue;
