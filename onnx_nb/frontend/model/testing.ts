@@ -73,7 +73,8 @@ interface Group {
 }
 
 /**
- * Columns of the model that the lines describe, one thing a line, in file order; names with "/" put a node in groups.
+ * Columns of the model that the lines describe, one thing a line, in file order; names with "/" put a node in groups,
+ * "\\n" in a name is a line break.
  *
  *     input x batch×8 float32              graph input (any "name shape dtype")
  *     weight W 8×8 float32                 initializer; "weight s scalar float32 = 0.125" has a literal
@@ -250,7 +251,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["group_bytes", new Float64Array(groups.length)],
     ["group_repeat", u4(groups.map((each) => each.repeat))],
   ]);
-  const encoded = [...strings.keys()].map((text) => new TextEncoder().encode(text));
+  const encoded = [...strings.keys()].map((text) => new TextEncoder().encode(text.replaceAll("\\n", "\n")));
   const bytes = new Uint8Array(encoded.reduce((sum, each) => sum + each.length, 0));
   const ptr = pointers(encoded.map((each) => each.length));
   encoded.forEach((each, index) => {

@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { count, elide, fitLabel, type Label, shortDtype, TEXT, typeText } from "./labels.ts";
+import { BOX } from "./scene.ts";
+
+function widthOf(label: Label, kind: number): number {
+  if (kind === BOX.INPUT || kind === BOX.OUTPUT) {
+    return (
+      measure(label.title, TEXT.pill, true) + (label.sub === "" ? 0 : TEXT.gap + measure(label.sub, TEXT.pill, true))
+    );
+  }
+  const rows = label.lines.map((row) =>
+    row.reduce(
+      (sum, [key, value]) =>
+        sum +
+        TEXT.gap +
+        measure(value, TEXT.line, false) +
+        (key === "" ? 0 : TEXT.keyGap + measure(key, TEXT.line, false)),
+      -TEXT.gap,
+    ),
+  );
+  const title =
+    measure(label.title, TEXT.title, true) + (label.sub === "" ? 0 : TEXT.gap + measure(label.sub, TEXT.line, false));
+  return Math.max(title, ...rows) + (kind === BOX.NODE ? TEXT.node.x : TEXT.group.lineX);
+}
+
+describe("labels", () => {
+  test("say op, weights by formal name and attributes of a node", () => {
+    const columns = columnsOf(
+      "input x\nweight W 64×3×7×7 float32\nweight b scalar float32 = 0.125\nConv c : x W b -> y | strides 2×2 · group 1",
+    );
+    const { label, h } = fitLabel(columns, BOX.NODE, 0, measure);
+    expect(label.title).toBe("Conv");
+    expect(label.lines.flat()).toEqual([
+      ["W", "64×3×7×7"],
+      ["B", "0.125"],
+      ["strides", "2×2"],
+      ["group", "1"],
+    ]);
+    expect(label.full).toBe("");
+    expect(h).toBe(24 + 15 * label.lines.length);
+  });
+
+  test("say class, number of ops and repeats of a group", () => {
+    const columns = columnsOf(
+      "group layers kind=REPEAT repeat=2 class=Layer\nRelu layers/0/a : x -> y\nRelu layers/1/a : y -> z",
+    );
+    const { label } = fitLabel(columns, BOX.GROUP, groupAt(columns, "layers"), measure);
+    expect(label).toEqual({ title: "layers", sub: "Layer ×2", lines: [[["", "1 op each"]]], full: "" });
+  });
+
+  test("say name and type of an input", () => {
+    const columns = columnsOf("input ids batch×seq int64");
+    expect(fitLabel(columns, BOX.INPUT, 0, measure).label).toMatchObject({ title: "ids", sub: "batch×seq int64" });
+    expect(typeText(columns, 0)).toBe("batch×seq i64");
+  });
+
+  test.each([
+    "x".repeat(10_000),
+    "🦊".repeat(5_000),
+    "a\\nb\\nc",
+    "<img src=x onerror=alert(1)>".repeat(50).replaceAll(" ", "_"),
+    "\u202e".repeat(3_000),
+  ])("never leave the box, whatever the names are (%#)", (name) => {
+    const columns = columnsOf(
+      `input ${name} ${name} ${name}\nweight ${name}w ${name} float32\n${name} ${name}/${name} : ${name} ${name}w -> ${name}y | ${name}`,
+    );
+    for (const [kind, id] of [
+      [BOX.NODE, 0],
+      [BOX.INPUT, columns.graphInputs[0]],
+      [BOX.GROUP, 1],
+      [BOX.OPEN, 1],
+    ] as const) {
+      const { label, w } = fitLabel(columns, kind, id, measure);
+      expect(widthOf(label, kind)).toBeLessThanOrEqual(w);
+      expect(w).toBeLessThanOrEqual(320);
+      if (name.length > 100) expect(label.full.length).toBeGreaterThan(1000);
+    }
+  });
+
+  test("elide at the end or in the middle, never within a character", () => {
+    expect(elide("short", 100, 10, false, measure)).toBe("short");
+    expect(elide("abcdefghijklmnop", 56, 10, false, measure)).toBe("abcdefghi…");
+    expect(elide("abcdefghijklmnop", 56, 10, false, measure, "middle")).toBe("abcde…mnop");
+    expect(elide("🦊".repeat(100), 60, 10, false, measure)).toMatch(/^🦊+…$/u);
+    expect(elide("a\nb\tc", 100, 10, false, measure)).toBe("a b c");
+    expect(elide("anything", 1, 10, false, measure)).toBe("…");
+  });
+
+  test("shorten dtypes and count large numbers", () => {
+    expect(
+      ["float32", "bfloat16", "int64", "uint8", "bool", "float8e4m3fn", "complex64", "seq(float32)"].map(shortDtype),
+    ).toEqual(["f32", "bf16", "i64", "u8", "bool", "f8e4m3fn", "c64", "seq(f32)"]);
+    expect([7, 999, 1000, 7_087_872, 109_482_240, 1.3e9].map(count)).toEqual([
+      "7",
+      "999",
+      "1.0 k",
+      "7.1 M",
+      "109 M",
+      "1.3 G",
+    ]);
+  });
+});

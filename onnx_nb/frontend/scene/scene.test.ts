@@ -1,0 +1,293 @@
+import { describe, expect, test } from "vitest";
+import { type Columns, GROUP } from "../model/columns.ts";
+import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene } from "./scene.ts";
+
+const BERT = `
+input ids batch×seq int64
+input mask batch×seq int64
+weight W 768×768 float32
+weight scale 768 float32
+type e batch×seq×768 float32
+Gather emb/gather : W ids -> e
+group enc/layer.0 class=BertLayer
+MatMul enc/layer.0/attention/q : e W -> q0
+MatMul enc/layer.0/attention/k : e W -> k0
+MatMul enc/layer.0/attention/v : e W -> v0
+Attention enc/layer.0/attention/core : q0 k0 v0 mask -> a0
+Add enc/layer.0/add : a0 e -> r0
+LayerNormalization enc/layer.0/norm : r0 scale scale -> h0
+group enc/layer.1 class=BertLayer
+MatMul enc/layer.1/attention/q : h0 W -> q1
+MatMul enc/layer.1/attention/k : h0 W -> k1
+MatMul enc/layer.1/attention/v : h0 W -> v1
+Attention enc/layer.1/attention/core : q1 k1 v1 mask -> a1
+Add enc/layer.1/add : a1 h0 -> r1
+LayerNormalization enc/layer.1/norm : r1 scale scale -> h1
+Gemm pool : h1 W -> y
+output y batch×768 float32
+output h1 batch×seq×768 float32
+`;
+
+const CONTROL = `
+input x 2×3 float32
+input cond scalar bool
+Relu before : x -> h
+If choose : cond -> y
+group If kind=BODY node=choose
+group If/then kind=BRANCH node=choose
+group If/else kind=BRANCH node=choose
+Add If/then/add : h h -> t
+Neg If/else/neg : h -> u
+Loop repeat : y -> z
+group Loop kind=BODY node=repeat
+group Loop/body kind=BRANCH node=repeat
+bodyinput carried
+Mul Loop/body/mul : carried x -> m
+output z
+`;
+
+function all(columns: Columns): Set<number> {
+  return new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+}
+
+function sceneOf(description: string, open: "none" | "all" | readonly string[], direction: Direction = "down"): Scene {
+  const columns = columnsOf(description);
+  const groups =
+    open === "all"
+      ? all(columns)
+      : new Set([0, ...(open === "none" ? [] : open.map((path) => groupAt(columns, path)))]);
+  return buildScene(columns, groups, measure, createCache(), { direction });
+}
+
+/** What is wrong with a scene, in words: boxes that overlap or leave their parent, edges that miss their boxes. */
+function faults({ boxes, edges, direction }: Scene): string[] {
+  const found: string[] = [];
+  const { x, y, w, h, parent, count } = boxes;
+  for (let a = 0; a < count; a++) {
+    const p = parent[a];
+    if (p >= a) found.push(`box ${a} comes before its parent`);
+    if (p >= 0 && (x[a] < x[p] || y[a] < y[p] + 20 || x[a] + w[a] > x[p] + w[p] || y[a] + h[a] > y[p] + h[p])) {
+      found.push(`box ${a} leaves its parent`);
+    }
+    for (let b = a + 1; b < count; b++) {
+      if (parent[b] !== p) continue;
+      if (x[a] < x[b] + w[b] && x[b] < x[a] + w[a] && y[a] < y[b] + h[b] && y[b] < y[a] + h[a]) {
+        found.push(`boxes ${a} and ${b} overlap`);
+      }
+    }
+  }
+  const down = direction === "down";
+  const near = (a: number, b: number): boolean => Math.abs(a - b) < 0.6;
+  /** whether a point is on the side of a box where edges enter (or leave) it */
+  const onSide = (box: number, px: number, py: number, far: boolean): boolean =>
+    down
+      ? near(py, far ? y[box] + h[box] : y[box]) && px >= x[box] && px <= x[box] + w[box]
+      : near(px, far ? x[box] + w[box] : x[box]) && py >= y[box] && py <= y[box] + h[box];
+  for (let e = 0; e < edges.count; e++) {
+    const first = edges.ptr[e];
+    const last = edges.ptr[e + 1] - 1;
+    const [x0, y0, x1, y1] = [first, last].flatMap((p) => [edges.points[2 * p], edges.points[2 * p + 1]]) as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    const from = edges.fromBox[e];
+    const to = edges.toBox[e];
+    const scope = edges.scope[e];
+    if (to >= 0 && !onSide(to, x1, y1, to === scope)) found.push(`edge ${e} misses its end`);
+    if (from >= 0 && (!edges.stub[e] || to < 0) && !onSide(from, x0, y0, from !== scope)) {
+      found.push(`edge ${e} misses its start`);
+    }
+    for (const end of [from, to])
+      if (end >= 0 && end !== scope && parent[end] !== scope) found.push(`edge ${e} leaves its scope`);
+  }
+  return found;
+}
+
+function edgesBetween(scene: Scene): string[] {
+  const { edges } = scene;
+  const name = (box: number, scope: number): string =>
+    box < 0 ? "-" : box === scope ? "border" : scene.label(box).title;
+  return Array.from({ length: edges.count }, (_, e) => {
+    const scope = edges.scope[e];
+    return `${name(edges.fromBox[e], scope)} → ${name(edges.toBox[e], scope)}${edges.captured[e] ? " captured" : ""}${edges.stub[e] ? " stub" : ""}`;
+  }).sort();
+}
+
+describe("buildScene", () => {
+  test("places every box and edge soundly, closed, opened in part and opened wholly, both ways", () => {
+    for (const description of [BERT, CONTROL]) {
+      for (const direction of ["down", "right"] as const) {
+        expect(faults(sceneOf(description, "none", direction))).toEqual([]);
+        expect(faults(sceneOf(description, "all", direction))).toEqual([]);
+      }
+    }
+    expect(faults(sceneOf(BERT, ["enc", "enc/layer.1"]))).toEqual([]);
+  });
+
+  test("shows a closed group as one box with the tensors that enter and leave it", () => {
+    const scene = sceneOf(BERT, "none");
+    expect(edgesBetween(scene)).toEqual(["Gemm → y", "emb → enc", "enc → Gemm", "enc → h1", "ids → emb", "mask → enc"]);
+    expect(Array.from(scene.boxes.kind).filter((kind) => kind === BOX.OPEN)).toEqual([]);
+  });
+
+  test("carries a tensor over the border of an open group at one port, inside and outside", () => {
+    const scene = sceneOf(BERT, ["enc"]);
+    const { edges } = scene;
+    const columns = columnsOf(BERT);
+    const e = columns.find("e")?.id ?? -1;
+    const [outside, ...inside] = Array.from(scene.edgesOf(e)).sort((a, b) => edges.scope[a] - edges.scope[b]);
+    const enc = scene.boxOf("group", groupAt(columns, "enc"));
+    expect(edges.toBox[outside as number]).toBe(enc);
+    expect(inside.map((edge) => edges.fromBox[edge])).toEqual([enc]);
+    const end = 2 * (edges.ptr[(outside as number) + 1] - 1);
+    const start = 2 * edges.ptr[inside[0] as number];
+    expect(edges.points[end]).toBeCloseTo(edges.points[start], 1);
+    expect(edges.points[end + 1]).toBeCloseTo(edges.points[start + 1], 1);
+  });
+
+  test("keeps the residual chain of two open layers in one line", () => {
+    const columns = columnsOf(BERT);
+    const scene = buildScene(columns, all(columns), measure, createCache());
+    const at = (name: string): number => {
+      const box = scene.boxOf("node", columns.find(name)?.id ?? -1);
+      return scene.boxes.x[box] + scene.boxes.w[box] / 2;
+    };
+    expect(Math.abs(at("enc/layer.0/add") - at("enc/layer.1/add"))).toBeLessThan(1);
+    expect(Math.abs(at("enc/layer.0/norm") - at("enc/layer.1/norm"))).toBeLessThan(1);
+  });
+
+  test("labels each tensor once in a scope", () => {
+    const scene = sceneOf(BERT, "none");
+    const { edges } = scene;
+    const labels = Array.from({ length: edges.count }, (_, e) => e)
+      .filter((e) => !Number.isNaN(edges.labelX[e]))
+      .map((e) => scene.edgeLabel(e))
+      .sort();
+    expect(labels).toEqual([
+      "batch×768 f32",
+      "batch×seq i64",
+      "batch×seq i64",
+      "batch×seq×768 f32",
+      "batch×seq×768 f32",
+    ]);
+  });
+
+  test("finds the nearest box that shows a node, a tensor, a group", () => {
+    const columns = columnsOf(BERT);
+    const scene = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache());
+    const layer = scene.boxOf("group", groupAt(columns, "enc/layer.0"));
+    expect(scene.label(layer).title).toBe("layer.0");
+    expect(scene.boxOf("node", columns.find("enc/layer.0/attention/q")?.id ?? -1)).toBe(layer);
+    expect(scene.boxOf("value", columns.find("h0")?.id ?? -1)).toBe(layer);
+    expect(scene.boxOf("group", groupAt(columns, "enc/layer.0/attention"))).toBe(layer);
+    const shown = scene.boxesOfValue(columns.find("h0")?.id ?? -1);
+    expect(shown).toEqual({ producer: layer, consumers: [scene.boxOf("group", groupAt(columns, "enc/layer.1"))] });
+    expect(scene.boxes.kind[scene.boxOf("value", columns.graphInputs[0])]).toBe(BOX.INPUT);
+  });
+
+  test("draws bodies in their node: captured tensors dashed, inputs of a body as pills, outputs to its border", () => {
+    const lines = edgesBetween(sceneOf(CONTROL, "all"));
+    expect(lines).toContain("Relu → If captured");
+    expect(lines).toContain("border → then captured");
+    expect(lines).toContain("border → Neg captured");
+    expect(lines).toContain("carried → Mul");
+    expect(lines).toContain("border → Mul captured");
+    expect(lines).toContain("Mul → border");
+    expect(lines).toContain("cond → If");
+    expect(lines).toContain("If → Loop");
+    expect(lines).toContain("Loop → z");
+  });
+
+  test("draws no box for folded nodes, and no edge for what they give", () => {
+    const scene = sceneOf("input x\nConstant c : -> k\nfold c\nAdd a : x k -> y\noutput y", "none");
+    expect(edgesBetween(scene)).toEqual(["Add → y", "x → Add"]);
+  });
+
+  test("shows a tensor that nobody makes as a stub with its name", () => {
+    const scene = sceneOf("input x\nAdd a : x lost -> y\noutput y", "none");
+    const stub = Array.from(scene.edges.stub).indexOf(1);
+    expect(scene.edgeLabel(stub)).toBe("lost");
+    expect(scene.edges.fromBox[stub]).toBe(-1);
+    expect(faults(scene)).toEqual([]);
+  });
+
+  test("shows the many far readers of one tensor as stubs", () => {
+    const lines = ["input x 4 float32", "Relu n0 : x -> v0"];
+    for (let i = 1; i <= 12; i++) lines.push(`Add n${i} : v${i - 1} x -> v${i}`);
+    const scene = sceneOf([...lines, "output v12"].join("\n"), "none");
+    expect(faults(scene)).toEqual([]);
+    const stubs = Array.from({ length: scene.edges.count }, (_, e) => e).filter((e) => scene.edges.stub[e] === 1);
+    expect(stubs.length).toBe(13); // twelve readers, and the tail at the source
+    expect(new Set(stubs.map((e) => scene.edgeLabel(e)))).toEqual(new Set(["x"]));
+  });
+
+  test("draws sibling groups that feed each other, and nodes in a cycle", () => {
+    const groups = sceneOf(
+      "input x\nRelu a/1 : x -> p\nRelu b/1 : p -> q\nRelu a/2 : q -> r\nRelu b/2 : r -> s\noutput s",
+      "none",
+    );
+    expect(edgesBetween(groups)).toEqual(["a → b", "a → b", "b → a", "b → s", "x → a"]);
+    expect(faults(groups)).toEqual([]);
+    const nodes = sceneOf("input x\nAdd a : x q -> p\nRelu b : p -> q\nRelu self : me -> me\noutput q", "none");
+    expect(faults(nodes)).toEqual([]);
+    expect(edgesBetween(nodes)).toContain("Relu → Add");
+  });
+
+  test("draws an empty graph and one with an input only", () => {
+    expect(sceneOf("", "none").bounds).toEqual({ x: 0, y: 0, w: 0, h: 0 });
+    expect(sceneOf("input x\noutput x", "none").boxes.count).toBe(2);
+  });
+
+  test("is the same each time, with and without what the cache knows", () => {
+    const columns = columnsOf(BERT);
+    const cache = createCache();
+    const first = buildScene(columns, all(columns), measure, cache);
+    const second = buildScene(columns, all(columns), measure, cache);
+    const fresh = buildScene(columns, all(columns), measure, createCache());
+    expect(second.boxes).toEqual(first.boxes);
+    expect(second.edges).toEqual(first.edges);
+    expect(fresh.edges).toEqual(first.edges);
+  });
+
+  test("gives equal layers the same inner layout", () => {
+    const columns = columnsOf(BERT);
+    const scene = buildScene(columns, all(columns), measure, createCache());
+    const inner = (path: string): number[][] => {
+      const outer = scene.boxOf("group", groupAt(columns, path));
+      const { boxes } = scene;
+      return Array.from({ length: boxes.count }, (_, box) => box)
+        .filter((box) => boxes.parent[box] === outer)
+        .map((box) => [boxes.x[box] - boxes.x[outer], boxes.y[box] - boxes.y[outer], boxes.w[box], boxes.h[box]]);
+    };
+    expect(inner("enc/layer.1/attention").map(([, y, w, h]) => [y, w, h])).toEqual(
+      inner("enc/layer.0/attention").map(([, y, w, h]) => [y, w, h]),
+    );
+  });
+
+  test("tells how far a toggled box moved", () => {
+    const columns = columnsOf(BERT);
+    const cache = createCache();
+    const closed = buildScene(columns, new Set([0]), measure, cache);
+    const enc = groupAt(columns, "enc");
+    const opened = buildScene(columns, new Set([0, enc]), measure, cache);
+    const { dx, dy } = keepInPlace(closed, opened, "group", enc);
+    expect(closed.boxes.x[closed.boxOf("group", enc)] + dx).toBe(opened.boxes.x[opened.boxOf("group", enc)]);
+    expect(closed.boxes.y[closed.boxOf("group", enc)] + dy).toBe(opened.boxes.y[opened.boxOf("group", enc)]);
+    expect(keepInPlace(sceneOf("", "none"), opened, "group", enc)).toEqual({ dx: 0, dy: 0 });
+  });
+
+  test("lays out the flow from left to right if asked", () => {
+    const scene = sceneOf(BERT, "none", "right");
+    expect(scene.bounds.w).toBeGreaterThan(scene.bounds.h);
+  });
+
+  test("survives groups as deep as names can be", () => {
+    const path = Array.from({ length: 400 }, (_, depth) => `g${depth}`).join("/");
+    const scene = sceneOf(`input x\nRelu ${path}/n : x -> y\noutput y`, "all");
+    expect(scene.boxes.count).toBe(403);
+    expect(GROUP.SCOPE).toBe(1);
+  });
+});
