@@ -23,8 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import model as model_module
-from onnx_nb.analysis import wire
+from onnx_nb.analysis import storage, tensors, wire
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.model import Model, load
 from tests import models
@@ -445,7 +444,7 @@ def everywhere(folder: Path) -> Path:
         ir_version=10,
     )
     data = b""
-    for tensor in model_module._all_tensors(proto):
+    for tensor in tensors.all_tensors(proto):
         onnx.external_data_helper.set_external_data(tensor, "data", len(data), len(tensor.raw_data))
         data += tensor.raw_data
         tensor.ClearField("raw_data")
@@ -465,8 +464,8 @@ def test_external_data_is_found_wherever_a_model_can_hold_it(external_data: bool
     shutil.rmtree(tmp_path / "in")
     expected = [(1, 1000), (2, 1000), (3, 1000), (4, 1000)]
     proto = onnx.load(copied)
-    tensors = model_module._all_tensors(proto)
-    found = {tensor.name: numpy_helper.to_array(tensor, str(copied.parent)) for tensor in tensors}
+    everything = tensors.all_tensors(proto)
+    found = {tensor.name: numpy_helper.to_array(tensor, str(copied.parent)) for tensor in everything}
     for name, (start, size) in zip(("inner", "value", "f", "main"), expected, strict=True):
         assert np.array_equal(found[name], np.arange(start, start + size))
     assert len(list(copied.parent.iterdir())) == 1 + external_data
@@ -660,7 +659,7 @@ def test_more_than_two_gigabytes_go_to_external_data_by_themselves(tmp_path: Pat
     proto = model_of()
     for name, offset, size in (("a", 0, 2 * half), ("b", 2 * half, half // 2)):
         tensor = proto.graph.initializer.add(name=name, data_type=TensorProto.UINT8, dims=[size])
-        model_module._refer(tensor, "weights", offset, size)
+        storage.refer(tensor, "weights", offset, size)
     (folder / "model.onnx").write_bytes(proto.SerializeToString())
     model = load(folder / "model.onnx")
     with pytest.raises(ModelFileError, match="at most 2 GB"):
@@ -741,7 +740,7 @@ def test_special_files_are_not_opened(tmp_path: Path) -> None:
         with pytest.raises(ModelFileError, match="is not an ordinary file"):
             load(path)
     proto = model_of(weight("w", 1000))
-    model_module._refer(proto.graph.initializer[0], "pipe.onnx", 0, 4000)
+    storage.refer(proto.graph.initializer[0], "pipe.onnx", 0, 4000)
     proto.graph.initializer[0].ClearField("raw_data")
     with pytest.raises(ExternalDataError, match=r"'w' of sum: .*pipe.onnx' is not an ordinary file"):
         load(proto, data_dir=tmp_path).tensor("w")
@@ -914,6 +913,8 @@ def test_a_hub_cache_of_links_is_read(tmp_path: Path) -> None:
     model = load(snapshot / "model.onnx")
     assert np.array_equal(model.tensor("w"), np.arange(1000))
     assert model.name == "model.onnx"
+    unread = load(snapshot / "model.onnx")
+    assert np.array_equal(unread.with_proto(unread.proto, "made of it").tensor("w"), np.arange(1000))
     onnx.checker.check_model(model.save(tmp_path / "copy.onnx"))
     (snapshot / "data").unlink()
     (snapshot / "data").symlink_to("../../../secret")
@@ -1008,7 +1009,7 @@ def test_loading_imports_neither_onnxruntime_nor_torch_nor_onnx_ir(tmp_path: Pat
 
 
 def test_types_of_ml_dtypes_are_the_ones_handed_out() -> None:
-    assert model_module.numpy_dtype(TensorProto.BFLOAT16) == np.dtype(ml_dtypes.bfloat16)
+    assert tensors.numpy_dtype(TensorProto.BFLOAT16) == np.dtype(ml_dtypes.bfloat16)
     for name in DTYPES:
-        assert model_module.numpy_dtype(TensorProto.DataType.Value(name)) is not None, name
+        assert tensors.numpy_dtype(TensorProto.DataType.Value(name)) is not None, name
     assert isinstance(load(PROTO), Model)

@@ -1,6 +1,7 @@
-"""Every error of onnx_nb, and the search for the name that was probably meant.
+"""Every error of onnx_nb, and how its messages write names, sizes and what was probably meant.
 
 A message names the tensor, node or file; ``advice`` says what to do next. Catch `OnnxNbError` to catch them all.
+Names come from files that are not trusted: they may be bytes, thousands of characters long, or hold line breaks.
 """
 
 from __future__ import annotations
@@ -135,6 +136,53 @@ def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     found = difflib.get_close_matches(name[:500], usable, n=n, cutoff=0.5)
     contained = [other for other in usable if name and name in other and other not in found]
     return (found + sorted(contained, key=len))[:n]
+
+
+def text(name: str | bytes) -> str:
+    r"""Give a name of a proto as text; protobuf hands over bytes where a file breaks the rule that names are UTF-8.
+
+    Examples
+    --------
+    >>> text("w"), text(b"\xffw")
+    ('w', '\\xffw')
+    """
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+
+
+def shown(name: str) -> str:
+    """Quote a name in a message; its beginning and end if it is very long.
+
+    Examples
+    --------
+    >>> shown("w"), len(shown("w" * 10_000))
+    ("'w'", 183)
+    """
+    return repr(name if len(name) <= 200 else f"{name[:120]}…{name[-60:]}")
+
+
+def cut(text: str, limit: int) -> str:
+    """Give a text in at most ``limit`` characters: where it is longer, its beginning.
+
+    Examples
+    --------
+    >>> cut("batch", 24), cut("batch", 4)
+    ('batch', 'bat…')
+    """
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def readable(nbytes: int) -> str:
+    """Write a number of bytes as a person would.
+
+    Examples
+    --------
+    >>> readable(512), readable(438_000_000)
+    ('512 B', '438.0 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} B"
 
 
 def _rebuild(kind: type[OnnxNbError], message: str, advice: str, state: dict[str, object]) -> OnnxNbError:

@@ -15,8 +15,9 @@ import onnx
 from google.protobuf.message import EncodeError
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest
-from onnx_nb.analysis.model import decoded, load, numpy_dtype, shown
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, shown
+from onnx_nb.analysis.model import load
+from onnx_nb.analysis.tensors import decoded, numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
