@@ -295,7 +295,7 @@ def _weight_names(part: _Part) -> Source | None:
     if part.count <= FLAT_LIMIT:
         return None
     paths = [next((path for name in names if (path := _weight_path(name))), None) for names in part.constants]
-    found = _spread(part, paths, 0.1)
+    found = _spread(part, paths, 0.1, follow=True)
     return None if found is None else (found, {})
 
 
@@ -314,8 +314,11 @@ def _weight_path(name: str) -> str:
     return "/".join(parts[:DEPTH_LIMIT])
 
 
-def _spread(part: _Part, paths: list[str | None], share: float) -> list[str] | None:
-    """Give nodes without a path the scope that their neighbours have in common; None if too few nodes have one."""
+def _spread(part: _Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
+    """Give nodes without a path the scope that their neighbours have in common; None if too few nodes have one.
+
+    With `follow` a node may also go where all are whose results it reads, as the Relu behind a Conv.
+    """
     missing = paths.count(None)
     if part.count - missing < share * part.count:
         return None
@@ -329,7 +332,7 @@ def _spread(part: _Part, paths: list[str | None], share: float) -> list[str] | N
     for item, path in enumerate(paths):
         if path is None:
             above = [found for other in part.before[item] if (found := paths[other]) is not None]
-            shared = functools.reduce(_common_path, above) if above else ""
+            shared = functools.reduce(_common_path, above) if above and follow else ""
             lead = _deepest(above)
             through = _common_path(lead, below[item] or "") if lead else (below[item] or "").rpartition("/")[0]
             paths[item] = max(shared, through, key=_length)
@@ -522,8 +525,12 @@ class _Tree:
                 return siblings  # out of work: the layout turns an edge around
             if not split:
                 return None
+            touched: set[int] = set()
             for scope, members in siblings.cycles:
+                if not touched.isdisjoint(siblings.line(scope)):
+                    continue  # a group above it was split just now: look again in the next round
                 groups = [code for code in members if code >= 0]
+                touched.update(groups)
                 inside = siblings.items_in(scope)
                 work -= len(inside) * self._split(part, inside, groups, siblings)
             self._prune()
@@ -675,10 +682,12 @@ class _Tree:
             while CHILDREN_LIMIT**levels < len(codes):
                 levels += 1
             width = int(np.ceil(len(codes) ** (1 / levels)))
-            width = next(nice for nice in (10, 16, 20, 25, 32, 50, CHILDREN_LIMIT) if nice >= width)
+            width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
             size = width ** (levels - 1)
             parts = [codes[at : at + size] for at in range(0, len(codes), size)]
             for number, inside in enumerate(parts, 1):
+                if len(inside) == 1:
+                    break  # the last one alone stays where it is
                 first, last = (self.name[code] if code >= 0 else "" for code in (inside[0], inside[-1]))
                 name = _range_name(first, last) if self.kind[scope] in (REPEAT, CHUNK) else ""
                 name = name or f"part {number} of {len(parts)}"
@@ -696,7 +705,7 @@ class _Siblings:
 
     def __init__(self, tree: _Tree, part: _Part) -> None:
         self._tree, self._part = tree, part
-        self._of_item = tree.of_item
+        self._of_item = tree.of_item.copy()
         self._parent = np.asarray(tree.parent)
         self._depth = _depths(self._parent)
         self._lines = _lines(self._parent)
@@ -710,7 +719,7 @@ class _Siblings:
         """(group, codes of children that lie on cycles)"""
         late = np.unique(self._scope[self.key[self._a] >= self.key[self._b]])
         if len(late):
-            self._sort(late)
+            self._sort(late[np.argsort(self._depth[late], kind="stable")])
 
     def _connect(self, part: _Part) -> None:
         a, b = self._of_item[part.source], self._of_item[part.target]
@@ -743,6 +752,10 @@ class _Siblings:
             self.cycles.extend((scope, codes[members].tolist()) for members in found)
             order = topological(0, len(codes), ((place[s], place[t]) for s, t in edges))
             self.key[codes[order]] = np.arange(len(order))
+
+    def line(self, group: int) -> list[int]:
+        """Give a group and those above it."""
+        return [int(line[group]) for line in self._lines if line[group] >= 0]
 
     def edges(self, scope: int) -> tuple[Longs, Longs]:
         """Give the edges between the children of a group as codes."""
