@@ -1,0 +1,80 @@
+"""From a file of 100,000 nodes to the buffer that the browser draws from, stage by stage.
+
+The file is a chain of transformer blocks with names as torch's exporter writes them. Every repeat loads the file anew,
+so that nothing is kept. Run ``python -m benchmarks.payload``; it fails if the best of the repeats takes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnx_nb.analysis.columns import columns
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.model import load
+from onnx_nb.analysis.scopes import scopes
+from tests import models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LIMIT = 1.0
+STAGES = ("load", "graph", "types", "scopes", "columns", "pack")
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Give the seconds of each stage of one run."""
+    seconds: dict[str, float] = {}
+
+    def timed(stage: str, action: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = action()
+        seconds[stage] = time.perf_counter() - start
+        return result
+
+    model = timed("load", lambda: load(path))
+    graph = timed("graph", lambda: Graph.of(model))
+    timed("types", lambda: graph.faults)
+    timed("scopes", lambda: scopes(graph))
+    # makes the tree once more, which does not count twice
+    made = timed("columns", lambda: columns(model))
+    seconds["columns"] -= seconds["scopes"]
+    timed("pack", made.to_bytes)
+    return seconds
+
+
+def main() -> int:
+    """Print the stages and compare the whole with the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    chosen = parser.parse_args()
+    path = models.chain(chosen.nodes)
+
+    start = time.perf_counter()
+    onnx.load(path)
+    peer = time.perf_counter() - start
+    whole, runs = [], []
+    for _ in range(chosen.repeats):
+        runs.append(measure(path))
+        start = time.perf_counter()
+        payload = columns(path).to_bytes()
+        whole.append(time.perf_counter() - start)
+    print(
+        f"{chosen.nodes:,} nodes, {path.stat().st_size / 1e6:.1f} MB, {os.cpu_count()} cores, best of {chosen.repeats}"
+    )
+    for stage in STAGES:
+        print(f"  {stage:8} {min(run[stage] for run in runs):6.3f} s")
+    print(f"  {'whole':8} {min(whole):6.3f} s, median {sorted(whole)[len(whole) // 2]:.3f} s; limit {LIMIT:.0f} s")
+    print(f"  payload  {len(payload) / 1e6:.1f} MB; for comparison onnx.load alone {peer:.3f} s")
+    return int(min(whole) >= LIMIT and chosen.nodes <= 100_000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
