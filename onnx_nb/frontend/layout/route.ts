@@ -138,6 +138,15 @@ function lowerX(graph: Graph, layers: Layers, x: Float64Array, s: number): numbe
 /** Moves places apart to `gap` and into [low, high], each as little as is needed, those of straight lines last. */
 function apart(places: number[], straight: readonly boolean[], gap: number, low: number, high: number): void {
   const count = places.length;
+  const middle = places.findIndex((place, i) => straight[i] && Math.abs(place - (low + high) / 2) < 0.5);
+  if (middle >= 0 && places[middle] - middle * gap >= low && places[middle] + (count - 1 - middle) * gap <= high) {
+    // the spine runs through the middle of the box: the others make room for it
+    for (let i = middle + 1; i < count; i++) {
+      places[i] = Math.min(high - (count - 1 - i) * gap, Math.max(places[i], places[i - 1] + gap));
+    }
+    for (let i = middle - 1; i >= 0; i--) places[i] = Math.max(low + i * gap, Math.min(places[i], places[i + 1] - gap));
+    return;
+  }
   for (let i = 0; i < count; i++) {
     if (straight[i]) continue;
     const next = straight.indexOf(true, i);

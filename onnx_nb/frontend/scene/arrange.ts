@@ -121,9 +121,19 @@ const MAIN = new Set(["linear", "normalise", "activation", "pool"]);
 
 function weigh(columns: Columns, kind: number, id: number): number {
   if (kind === BOX.INPUT) return 4;
-  if (kind === BOX.NODE) return MAIN.has(columns.meta.categories[columns.categoryOf(id)]) ? 4 : 1;
+  if (kind === BOX.NODE) {
+    if (readsMatrix(columns, id)) return 20;
+    return MAIN.has(columns.meta.categories[columns.categoryOf(id)]) ? 4 : 1;
+  }
   if (kind !== BOX.GROUP) return 0;
   return 1 + Math.min(20, columns.groupNodes[id] / 4) + Math.log2(1 + columns.groupParams[id]);
+}
+
+function readsMatrix(columns: Columns, node: number): boolean {
+  for (const value of columns.inputsOf(node)) {
+    if (value >= 0 && columns.isConstant(value) && columns.shapeOf(value).includes("×")) return true;
+  }
+  return false;
 }
 
 function thin(width: number): number {
