@@ -10,6 +10,11 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
+# the colours on the canvas, seen at every 7th pixel
+COLOURS = """root => [...new Set((canvas => new Uint32Array(
+    canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer).filter((_, at) => at % 7 === 0)
+)(root.querySelector('canvas')))]"""
+
 Kind = Literal["node", "value", "group"]
 
 
@@ -23,6 +28,8 @@ class GraphWidget:
         if root.get_attribute("data-state") == "error":
             raise AssertionError(f"the graph shows an error: {root.inner_text()}")
         root.scroll_into_view_if_needed()
+        # a canvas of one colour is no picture
+        self.page.wait_for_function(COLOURS + ".length > 4", arg=root.element_handle())
 
     def call(self, body: str, *arguments: Any) -> Any:
         """Evaluate JavaScript with `view`, the handle at the root element, and `args`."""
