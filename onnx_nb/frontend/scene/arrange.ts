@@ -126,7 +126,7 @@ function weigh(columns: Columns, kind: number, id: number): number {
     return MAIN.has(columns.meta.categories[columns.categoryOf(id)]) ? 4 : 1;
   }
   if (kind !== BOX.GROUP) return 0;
-  return 1 + Math.min(20, columns.groupNodes[id] / 4) + Math.log2(1 + columns.groupParams[id]);
+  return 1 + Math.min(20, columns.groupNodes[id] / 4) + 2 * Math.log2(1 + columns.groupParams[id]);
 }
 
 function readsMatrix(columns: Columns, node: number): boolean {
