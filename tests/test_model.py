@@ -964,12 +964,15 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text_is_shown_as_its_bytes() -> None:
-    data = model_of(weight("name", 400)).SerializeToString().replace(b"name", b"\xff\xfem\x80")
-    model = load(data)
-    assert model.tensor_names() == ["\\xff\\xfem\\x80"]
-    assert np.array_equal(model.tensor("\\xff\\xfem\\x80"), np.arange(400))
-    with pytest.raises(OnnxNbError):
-        model.tensor("other")
+    proto = model_of(weight("name", 400))
+    proto.graph.name = "name"
+    data = proto.SerializeToString().replace(b"name", b"\xff\xfem\x80")
+    for model in (load(data), load(ModelProto.FromString(data))):
+        assert model.tensor_names() == ["\\xff\\xfem\\x80"]
+        assert np.array_equal(model.tensor("\\xff\\xfem\\x80"), np.arange(400))
+        assert model.to_proto().SerializeToString() == data
+        with pytest.raises(OnnxNbError):
+            model.tensor("other")
 
 
 def test_of_two_weights_of_one_name_the_last_counts() -> None:

@@ -45,6 +45,26 @@ def test_it_is_plain_json_and_a_frame() -> None:
     assert int(frame["count"].sum()) == summary.nodes
 
 
+def test_broken_shapes_have_no_elements_and_absurd_ones_as_many_as_they_say() -> None:
+    weights = [
+        onnx.TensorProto(name="negative", data_type=onnx.TensorProto.FLOAT, dims=[-3, 5]),
+        onnx.TensorProto(name="twice", data_type=onnx.TensorProto.FLOAT, dims=[-3, -5]),
+        onnx.TensorProto(name="huge", data_type=onnx.TensorProto.INT8, dims=[2**62, 2**62]),
+        onnx.helper.make_tensor("sound", onnx.TensorProto.FLOAT, [2], [1, 2]),
+    ]
+    summary = onnx_nb.summarize(onnx.helper.make_model(onnx.helper.make_graph([], "broken", [], [], weights)))
+    assert {row.dtype: row.parameters for row in summary.by_dtype} == {"float32": 2, "int8": 2**124}
+    assert (summary.parameters, summary.nbytes) == (2**124 + 2, 8)
+    json.dumps(summary.to_json())
+
+
+def test_texts_that_are_not_utf8_are_readable() -> None:
+    proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []), producer_name="Qp", doc_string="Qd")
+    onnx.helper.set_model_props(proto, {"Qk": "Qv"})
+    summary = onnx_nb.summarize(proto.SerializeToString().replace(b"Q", b"\xff"))
+    assert (summary.producer, summary.doc, summary.metadata) == ("\\xffp", "\\xffd", (("\\xffk", "\\xffv"),))
+
+
 def test_an_empty_model_has_a_summary() -> None:
     summary = onnx_nb.summarize(models.empty())
     assert (summary.nodes, summary.parameters, summary.op_counts) == (0, 0, ())

@@ -6,6 +6,7 @@ those that lie between from those that hang on graph inputs nobody gave. The bor
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis import wire
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, shown, text
 from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 
@@ -37,7 +39,7 @@ class MissingInput:
     def message(self) -> str:
         """Say who needs the tensor and where it comes from."""
         origin = f"made by {self.producer}" if self.producer else "an input of the model"
-        return f"output {self.output!r} also needs {self.name!r} ({origin})"
+        return f"output {shown(self.output)} also needs {shown(self.name)} ({origin})"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class ExtractionPlan:
             more = len(self.missing) - 1
             return self.missing[0].message + (f", and {more} more" if more else "")
         if self.redundant:
-            names = ", ".join(repr(name) for name in self.redundant[:3])
+            names = ", ".join(map(shown, self.redundant[:3]))
             return f"no taken node reads {names}"
         return ""
 
@@ -116,12 +118,12 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     ends = _resolved(graph, outputs, "output")
     both = [graph.value_names[value] for value in starts if value in set(ends)]
     if both:
-        message = f"tensor {both[0]!r} is chosen both as an input and as an output."
+        message = f"tensor {shown(both[0])} is chosen both as an input and as an output."
         raise ExtractionError(message, advice="Leave it in one of the two.")
     for value in ends:
         if graph.producer[value] < 0:
             what = "a weight" if graph.value_kind[value] == INITIALIZER else "a graph input"
-            message = f"{graph.value_names[value]!r} is {what}: no node makes it."
+            message = f"{shown(graph.value_names[value])} is {what}: no node makes it."
             raise ExtractionError(message, advice="Choose an output that a node makes.")
 
     cone = _Cone(graph, starts, ends)
@@ -192,7 +194,7 @@ def extract(
         raise ExtractionError(plan.message + ".", advice=advice, missing=[m.name for m in plan.missing])
     kept = plan.inputs
     if plan.redundant and keep_redundant:
-        names = ", ".join(repr(name) for name in plan.redundant)
+        names = ", ".join(map(shown, plan.redundant))
         warnings.warn(f"no node of the submodel reads {names}; kept as an input", UserWarning, stacklevel=2)
     elif plan.redundant:
         kept = tuple(name for name in kept if name not in plan.redundant)
@@ -294,8 +296,8 @@ def _reads(graph: Graph, node: int) -> list[int]:
 
 def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
     if isinstance(names, str):
-        advice = f"Write {what}s=[{names!r}]."
-        raise ExtractionError(f"{what}s is a single name, {names!r}, not a list of names.", advice=advice)
+        advice = f"Write {what}s=[{shown(names)}]."
+        raise ExtractionError(f"{what}s is a single name, {shown(names)}, not a list of names.", advice=advice)
     values = []
     for name in dict.fromkeys(names):
         try:
@@ -304,7 +306,7 @@ def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
             raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
         if graph.value_frame[value] != 0:
             owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
-            message = f"{what} tensor {name!r} lies inside a body of {owner}."
+            message = f"{what} tensor {shown(name)} lies inside a body of {owner}."
             raise ExtractionError(message, advice="Choose a tensor of the main graph, such as an output of that node.")
         values.append(value)
     return values
@@ -319,7 +321,8 @@ def _functions(graph: Graph, nodes: Sequence[int]) -> tuple[tuple[str, str, str]
     todo = [graph.nodes[node] for node in nodes]
     while todo:
         node = todo.pop()
-        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload)
+        domain = text(node.domain)
+        key = ("" if domain == "ai.onnx" else domain, text(node.op_type), text(node.overload))
         if key in known and key not in found:
             found[key] = None
             todo.extend(known[key].node)
@@ -332,36 +335,49 @@ def _functions(graph: Graph, nodes: Sequence[int]) -> tuple[tuple[str, str, str]
 def _submodel(model: Model, plan: ExtractionPlan, inputs: Sequence[str]) -> onnx.ModelProto:
     source, graph = model.proto, Graph.of(model)
     proto = onnx.ModelProto()
-    for field, value in source.ListFields():
-        if field.name not in ("graph", "functions", "training_info"):
-            if field.is_repeated:
-                getattr(proto, field.name).extend(value)
-            else:
-                setattr(proto, field.name, value)
+    wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
     proto.functions.extend(graph.functions[key] for key in plan.functions)
     target, origin = proto.graph, source.graph
-    target.name, target.doc_string = origin.name, origin.doc_string
+    for name in ("name", "doc_string"):
+        wire.set_field(target, name, getattr(origin, name))
     target.metadata_props.extend(origin.metadata_props)
     target.node.extend(origin.node[int(node)] for node in plan.nodes)
     weights = set(plan.initializers)
-    target.initializer.extend(t for t in origin.initializer if t.name in weights)
-    target.sparse_initializer.extend(t for t in origin.sparse_initializer if t.values.name in weights)
+    target.initializer.extend(t for t in origin.initializer if text(t.name) in weights)
+    target.sparse_initializer.extend(t for t in origin.sparse_initializer if text(t.values.name) in weights)
     target.input.extend(_typed(graph, name, "input") for name in inputs)
     if source.ir_version < 4:  # before IR 4 every initializer must be an input too
         target.input.extend(_typed(graph, name, "weight") for name in plan.initializers)
     target.output.extend(_typed(graph, name, "output") for name in plan.outputs)
+    _check_names(origin, (info.name for info in (*target.input, *target.output)))
     border = {*inputs, *plan.outputs, *plan.initializers}
-    made = {name for node in target.node for name in node.output} - border
-    target.value_info.extend(info for info in origin.value_info if info.name in made)
+    made = {text(name) for node in target.node for name in node.output} - border
+    target.value_info.extend(info for info in origin.value_info if text(info.name) in made)
     around = made | border
-    target.quantization_annotation.extend(a for a in origin.quantization_annotation if a.tensor_name in around)
+    target.quantization_annotation.extend(a for a in origin.quantization_annotation if text(a.tensor_name) in around)
     return proto
+
+
+def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
+    r"""See that names are those in the file: `Graph` writes ``\xff`` and the like for bytes that are not UTF-8."""
+    border = {name for name in names if "\\x" in name}
+    if not border:
+        return
+    declared = [entry.name for entry in (*origin.input, *origin.initializer)]
+    for name in itertools.chain(
+        declared, *(node.input for node in origin.node), *(node.output for node in origin.node)
+    ):
+        if isinstance(name, bytes) and text(name) in border:
+            message = f"the name of tensor {shown(text(name))} is not valid UTF-8, so it cannot be an input or output."
+            raise ExtractionError(message, advice="Choose a tensor next to it, or rename it in the model.")
 
 
 def _typed(graph: Graph, name: str, what: str) -> onnx.ValueInfoProto:
     info = graph.value_info(graph.value(name))
     if info is None or not info.HasField("type"):
-        message = f"the type of {what} {name!r} is not known: the model does not declare it and it cannot be inferred."
+        message = (
+            f"the type of {what} {shown(name)} is not known: the model does not declare it and it cannot be inferred."
+        )
         raise ExtractionError(message, advice="Choose a tensor next to it, or add its value_info to the model.")
     return info
 

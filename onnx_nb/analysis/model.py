@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, SparseTensorProto, TensorProto
+from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis import tensors, wire
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, closest, readable, shown, text
@@ -544,9 +544,9 @@ def _load_bytes(data: bytes, folder: Path | None) -> Model:
 def _load_proto(source: ModelProto, folder: Path | None) -> Model:
     """Copy the structure; a large weight is referred to, and stays in the given proto."""
     proto = ModelProto()
-    _copy_fields(source, proto, "graph")
+    wire.copy_fields(source, proto, without=["graph"])
     if source.HasField("graph"):
-        _copy_fields(source.graph, proto.graph, "initializer")
+        wire.copy_fields(source.graph, proto.graph, without=["initializer"])
     sources: dict[str, Source] = {}
     for tensor in source.graph.initializer:
         target = proto.graph.initializer.add()
@@ -655,18 +655,6 @@ def _checked_folder(folder: str | os.PathLike[str]) -> Path:
 
 def _graph_name(proto: ModelProto) -> str:
     return text(proto.graph.name) or "model"
-
-
-def _copy_fields(source: ModelProto | GraphProto, target: ModelProto | GraphProto, left_out: str) -> None:
-    for field, value in source.ListFields():
-        if field.name == left_out:
-            continue
-        if isinstance(value, str | bytes | int):
-            setattr(target, field.name, value)
-        elif hasattr(value, "MergeFrom") and not hasattr(value, "CopyFrom"):
-            getattr(target, field.name).MergeFrom(value)
-        else:
-            getattr(target, field.name).CopyFrom(value)
 
 
 def _info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_nb.analysis import operators
-from onnx_nb.analysis.graph import Graph, dtype_name
+from onnx_nb.analysis.errors import text
+from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,15 +145,15 @@ def summarize(model: ModelLike) -> Summary:
     nbytes: Counter[str] = Counter()
     for weight in weights:
         dtype = dtype_name(weight.dtype)
-        parameters[dtype] += math.prod(weight.shape)
+        parameters[dtype] += math.prod(max(dim, 0) for dim in weight.shape)  # broken models: below 0
         nbytes[dtype] += weight.nbytes
-    producer = " ".join(part for part in (proto.producer_name, proto.producer_version) if part)
+    producer = " ".join(part for part in map(text, (proto.producer_name, proto.producer_version)) if part)
     return Summary(
         name=loaded.name,
         path=str(loaded.path or ""),
         ir_version=proto.ir_version,
         producer=producer,
-        opsets=tuple((entry.domain, entry.version) for entry in proto.opset_import),
+        opsets=tuple((text(entry.domain), entry.version) for entry in proto.opset_import),
         inputs=tuple(_port(graph, int(value)) for value in graph.inputs),
         outputs=tuple(_port(graph, int(value)) for value in graph.outputs),
         op_counts=_op_counts(graph),
@@ -163,9 +165,9 @@ def summarize(model: ModelLike) -> Summary:
             Weight(w.name, dtype_name(w.dtype), "×".join(map(str, w.shape)) or "scalar", w.nbytes)
             for w in sorted(weights, key=lambda w: -w.nbytes)[:LARGEST]
         ),
-        metadata=tuple((entry.key, entry.value) for entry in proto.metadata_props),
+        metadata=tuple((text(entry.key), text(entry.value)) for entry in proto.metadata_props),
         functions=tuple((":".join(p for p in key if p), len(f.node)) for key, f in graph.functions.items()),
-        doc=proto.doc_string or proto.graph.doc_string,
+        doc=text(proto.doc_string or proto.graph.doc_string),
         faults=tuple((fault.kind, fault.message) for fault in graph.faults),
     )
 

@@ -186,7 +186,7 @@ def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
         if not isinstance(value, str | bytes | int):
             getattr(rest, name).MergeFrom(value)
         elif tensor.HasField(name):
-            setattr(rest, name, value)
+            wire.set_field(rest, name, value)
     return length
 
 

@@ -19,7 +19,9 @@ from onnx import TensorProto
 from onnx_nb.analysis.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from google.protobuf.message import Message
 
 THRESHOLD: Final = 1024
 """Weights of fewer bytes stay in the proto: a reference to them would cost as much as they do."""
@@ -576,6 +578,36 @@ def _joined(parts: Sequence[bytes | Chunk]) -> list[bytes | Chunk]:
         result += [b"".join(run), part]
         run.clear()
     return [*result, b"".join(run)] if run else result
+
+
+def copy_fields(source: Message, target: Message, *, without: Collection[str] = ()) -> None:
+    r"""Copy the fields that are set, except some.
+
+    Texts that are not UTF-8 are copied too: protobuf's parser lets them pass, its setters do not.
+
+    Examples
+    --------
+    >>> source, target = TensorProto.FromString(b"\x42\x02\xffw"), TensorProto()
+    >>> copy_fields(source, target)
+    >>> target.name
+    b'\xffw'
+    """
+    for field, value in source.ListFields():
+        if field.name in without:
+            continue
+        if isinstance(value, str | bytes | int | float):
+            set_field(target, field.name, value)
+        else:  # a message, or a repeated field
+            getattr(target, field.name).MergeFrom(value)
+
+
+def set_field(message: Message, name: str, value: str | bytes | float) -> None:
+    """Set a field that holds one value; a text may be one that is not UTF-8, as protobuf's parser gives it."""
+    field = message.DESCRIPTOR.fields_by_name[name]
+    if isinstance(value, bytes) and field.type == field.TYPE_STRING:
+        message.MergeFromString(_encoded(field.number << 3 | _BYTES) + _encoded(len(value)) + value)
+    else:
+        setattr(message, name, value)
 
 
 def _encoded(number: int) -> bytes:
