@@ -22,10 +22,11 @@ import onnx.numpy_helper
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
-from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.graph import INITIALIZER, Fault, Graph, Ints, ValueType, dtype_name, sorted_unique
-from onnx_nb.analysis.model import ModelLike, load, text
+from onnx_nb.analysis.errors import OnnxNbError, cut, text
+from onnx_nb.analysis.graph import INITIALIZER, Fault, Graph, Ints, ValueType, sorted_unique
+from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+from onnx_nb.analysis.tensors import dtype_name
 
 FOLDED, FAULTY, CALLS = 1, 2, 4
 """Flags of a node: drawn inside its readers; has a fault; calls a local function."""
@@ -313,7 +314,7 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> s
         if value:
             shown.append(f"{name} {value}")
     joined = " · ".join(shown)
-    return joined if len(joined) <= ATTRIBUTES_LIMIT else f"{joined[: ATTRIBUTES_LIMIT - 1]}…"
+    return cut(joined, ATTRIBUTES_LIMIT)
 
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
@@ -424,8 +425,7 @@ def _plain(value: object) -> str:
         value = text(value[:40])
     if isinstance(value, float):
         return _number(value)
-    string = str(value)
-    return string if len(string) <= 24 else f"{string[:23]}…"  # fits a box
+    return cut(str(value), 24)  # fits a box
 
 
 def _number(value: float) -> str:

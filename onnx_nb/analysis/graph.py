@@ -20,8 +20,9 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
-from onnx_nb.analysis.errors import OnnxNbError, closest
-from onnx_nb.analysis.model import Model, ModelLike, load, text
+from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.tensors import dtype_name
 
 NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
 """What a value is, as in `Graph.value_kind`. DANGLING: somebody reads it, nobody makes it."""
@@ -64,7 +65,7 @@ class ValueType:
         """The shape as "batch×3×224"; "scalar" for rank 0, empty if unknown."""
         if self.shape is None:
             return ""
-        return "×".join("?" if dim is None else _shortened(str(dim), 24) for dim in self.shape[:16]) or "scalar"
+        return "×".join("?" if dim is None else cut(str(dim), 24) for dim in self.shape[:16]) or "scalar"
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.shape_text, self.dtype) if part)
@@ -235,8 +236,8 @@ class Graph:
             found = scope.get(name, -1)
             if found >= 0:
                 return found
-        alike = ", ".join(repr(other) for other in closest(name, self.value_names))
-        message = f"tensor {_shortened(name)!r} is not in the model."
+        alike = ", ".join(map(shown, closest(name, self.value_names)))
+        message = f"tensor {shown(name)} is not in the model."
         raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
 
     def node_inputs(self, node: int) -> Ints:
@@ -268,8 +269,8 @@ class Graph:
 
     def node_label(self, node: int) -> str:
         """Name a node for a message: "Conv '/stem/Conv'", or "Conv" if it has no name."""
-        op, name = _shortened(self.operators[self.op_index[node]][0]) or "a node without op_type", self.names[node]
-        return f"{op} {_shortened(name)!r}" if name else op
+        op, name = cut(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
+        return f"{op} {shown(name)}" if name else op
 
     def attribute_bytes(self, node: int) -> bytes:
         """Give a node's attributes as serialised in a NodeProto; equal bytes mean equal attributes.
@@ -820,8 +821,8 @@ class _FaultFinder:
         graph = self._graph
         for value, node in duplicates:
             by = f" by {graph.node_label(node)}" if node >= 0 else ""
-            name = _shortened(graph.value_names[value])
-            self._add("duplicate_name", f"tensor {name!r} is made again{by}; names must be unique.", node, value)
+            name = shown(graph.value_names[value])
+            self._add("duplicate_name", f"tensor {name} is made again{by}; names must be unique.", node, value)
         for frame in graph.frames:
             names = graph.names[frame.start : frame.stop]
             if len(set(names)) + names.count("") - ("" in names) == len(names):
@@ -836,15 +837,15 @@ class _FaultFinder:
         graph = self._graph
         outputs = {int(value) for frame in graph.frames for value in frame.outputs}
         for value in np.flatnonzero(graph.value_kind == DANGLING).tolist():
-            name = _shortened(graph.value_names[value])
+            name = shown(graph.value_names[value])
             readers = graph.consumers(value)
             if len(readers):
                 label = graph.node_label(int(readers[0]))
-                message = f"{label} reads tensor {name!r}, which no node makes and which is neither input nor weight."
+                message = f"{label} reads tensor {name}, which no node makes and which is neither input nor weight."
                 self._add("dangling_input", message, int(readers[0]), value)
                 self._nodes.update(readers.tolist())
             if value in outputs:
-                self._add("missing_output", f"graph output {name!r} is made by no node.", -1, value)
+                self._add("missing_output", f"graph output {name} is made by no node.", -1, value)
         for frame in graph.frames:
             if np.any(frame.outputs < 0):
                 self._add("missing_output", "a graph output has no name.", frame.owner_node)
@@ -858,9 +859,9 @@ class _FaultFinder:
                 continue
             cycles = _cycles(frame.start, frame.stop, source, target)
             for members in cycles:
-                shown = " → ".join(graph.node_label(node) for node in members[:4])
+                circle = " → ".join(graph.node_label(node) for node in members[:4])
                 more = f" and {len(members) - 4} more" if len(members) > 4 else ""
-                self._add("cycle", f"nodes depend on each other in a circle: {shown}{more}.", members[0])
+                self._add("cycle", f"nodes depend on each other in a circle: {circle}{more}.", members[0])
                 self._nodes.update(members)
             if not cycles:
                 node, maker = int(target[late[0]]), int(source[late[0]])
@@ -884,13 +885,13 @@ def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[
     domain = _domain(domain)
     if (domain, op) in local:
         return "", ""
-    shown, where, version = _shortened(op), _shortened(domain) or "ai.onnx", opsets.get(domain)
+    named, where, version = f"operator {shown(op)}", shown(domain or "ai.onnx"), opsets.get(domain)
     if domain and domain not in operators.known_domains():
-        return "unknown_domain", f"operator {shown!r} is of the unknown domain {where!r}: it needs a custom-op library"
+        return "unknown_domain", f"{named} is of the unknown domain {where}: it needs a custom-op library"
     if version is None:
-        return "unknown_domain", f"operator {shown!r}: its domain {where!r} is not among the model's opset imports"
+        return "unknown_domain", f"{named}: its domain {where} is not among the model's opset imports"
     if domain in operators.onnx_domains() and operators.schema(op, domain, version) is None:
-        return "unknown_op", f"operator {shown!r} does not exist in domain {where!r} at opset {version}"
+        return "unknown_op", f"{named} does not exist in domain {where} at opset {version}"
     return "", ""
 
 
@@ -917,7 +918,7 @@ class _Types:
         try:
             proto = onnx.shape_inference.infer_shapes(graph.model.proto)
         except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
-            reason = _shortened(" ".join(str(error).split()), 200) or type(error).__name__
+            reason = cut(" ".join(str(error).split()), 200) or type(error).__name__
             self.faults = (Fault("inference", f"onnx cannot infer types: {reason}"),)
             return []
         owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
@@ -988,19 +989,6 @@ def _dimension(dim: onnx.TensorShapeProto.Dimension, *, inferred: bool) -> int |
     name = text(dim.dim_param)
     # onnx's inference numbers the dimensions it knows nothing about
     return None if not name or (inferred and re.fullmatch(r"unk__\d+", name)) else name
-
-
-def dtype_name(code: int) -> str:
-    """Give numpy's name of an ONNX element type.
-
-    >>> dtype_name(onnx.TensorProto.FLOAT), dtype_name(onnx.TensorProto.FLOAT8E4M3FN), dtype_name(99)
-    ('float32', 'float8e4m3fn', 'dtype 99')
-    """
-    return _DTYPES.get(code, f"dtype {code}")
-
-
-_DTYPES: dict[int, str] = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
-_DTYPES |= {onnx.TensorProto.UNDEFINED: "", onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
@@ -1113,10 +1101,6 @@ def _domain(domain: str) -> str:
 
 def _texts(names: list[str]) -> list[str]:
     return names if set(map(type, names)) <= {str} else [text(name) for name in names]
-
-
-def _shortened(text: str, limit: int = 100) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _ints(values: Iterable[int]) -> Ints:

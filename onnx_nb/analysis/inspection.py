@@ -10,9 +10,10 @@ import numpy as np
 import onnx
 
 from onnx_nb.analysis import operators
-from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.graph import INITIALIZER, Graph, dtype_name
+from onnx_nb.analysis.errors import OnnxNbError, cut
+from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,10 +127,10 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
     given = set()
     for attribute in node.attribute:
         given.add(attribute.name)
-        yield attribute.name, _cut(_shown(attribute)), False
+        yield attribute.name, cut(_shown(attribute), LONGEST), False
     for name, value in defaults.items():
         if name not in given:
-            yield name, _cut(_number(value) if isinstance(value, float) else str(value)), True
+            yield name, cut(_number(value) if isinstance(value, float) else str(value), LONGEST), True
 
 
 def _shown(attribute: onnx.AttributeProto) -> str:
@@ -179,8 +180,4 @@ def _listed(text: str) -> list[str]:
 
 
 def _clean(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((_cut(label, 80), _cut(text)) for label, text in rows if text)
-
-
-def _cut(text: str, longest: int = LONGEST) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return tuple((cut(label, 80), cut(text, LONGEST)) for label, text in rows if text)
