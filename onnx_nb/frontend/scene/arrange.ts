@@ -184,6 +184,9 @@ export function framed(
   return { w, h: Math.ceil((PAD.title + layout.width + PAD.end) / 2) * 2, x, y: PAD.title };
 }
 
+/** Between a label and the line that passes beside it. */
+const LABEL_MARGIN = 8;
+
 /** Widths of the texts on hyperedges (0: none) and of their names at stubs. */
 function labelRoom(
   columns: Columns,
@@ -202,7 +205,7 @@ function labelRoom(
     }
     // what only passes a border, or came through one, is labelled on the other side of it
     const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
-    if (inside) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure));
+    if (inside) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure)) + LABEL_MARGIN;
   }
   return { label, name };
 }
