@@ -452,6 +452,14 @@ def test_names_that_are_not_utf8_are_readable_and_distinct() -> None:
     assert graph.producer[graph.node_inputs(1)[0]] == 0
 
 
+def test_a_large_node_may_have_a_name_that_is_not_utf8() -> None:
+    large = helper.make_node("Constant", [], ["AAA"], "NNN", value_floats=np.ones(20_000).tolist())
+    data = proto_of([large, helper.make_node("Add", ["x", "AAA"], ["y"])]).SerializeToString()
+    graph = Graph.of(data.replace(b"AAA", b"\xffA\xfe").replace(b"NNN", b"\xff\xff\xff"))
+    assert graph.names[0] == "\\xff\\xff\\xff"
+    assert graph.value_names[graph.node_outputs(0)[0]] == "\\xffA\\xfe"
+
+
 def nested(depth: int) -> onnx.ModelProto:
     """If in If in If; the innermost reads a value of the main graph. Made top-down: deep ones cannot be copied."""
     proto = proto_of([], inputs=("x", "flag"), outputs=("t0",))

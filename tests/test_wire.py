@@ -268,3 +268,14 @@ def test_runs_of_zeros_are_written_as_holes(tmp_path: Path) -> None:
         wire.write(file, [b"head", Bytes(bytes(zeros)), b"tail", Bytes(bytes(zeros))])
     assert path.read_bytes() == b"head" + bytes(zeros) + b"tail" + bytes(zeros)
     assert path.stat().st_blocks * 512 < zeros
+
+
+def test_fields_are_copied_with_texts_that_are_not_utf8() -> None:
+    node = helper.make_node("Q", ["Qa", "b"], ["Qc", "d"], name="Qn", doc_string="e" * 200, alpha=1.5)
+    node = onnx.NodeProto.FromString(node.SerializeToString().replace(b"Q", b"\xff"))
+    copy, part = onnx.NodeProto(), onnx.NodeProto()
+    wire.copy_fields(node, copy)
+    assert copy == node
+    wire.copy_fields(node, part, without=["attribute", "doc_string"])
+    assert [field.name for field, _ in part.ListFields()] == ["input", "output", "name", "op_type"]
+    assert list(part.input) == [b"\xffa", "b"]

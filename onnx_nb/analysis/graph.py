@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis import operators
+from onnx_nb.analysis import operators, wire
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.tensors import dtype_name
@@ -601,11 +601,11 @@ def _varints_where(
 
 
 def _without_large_attributes(node: onnx.NodeProto) -> bytes:
-    small = onnx.NodeProto(
-        input=node.input, output=node.output, name=node.name, op_type=node.op_type, domain=node.domain
-    )
+    small = onnx.NodeProto()
+    wire.copy_fields(node, small, without=("attribute", "doc_string", "metadata_props"))
     small.attribute.extend(attribute for attribute in node.attribute if attribute.ByteSize() < LARGE // 16)
-    return small.SerializeToString()
+    serialised: bytes = small.SerializeToString()
+    return serialised
 
 
 def _owners(main: _NodeTable, opsets: Mapping[str, int]) -> list[int]:

@@ -597,6 +597,8 @@ def copy_fields(source: Message, target: Message, *, without: Collection[str] = 
             continue
         if isinstance(value, str | bytes | int | float):
             set_field(target, field.name, value)
+        elif field.type == field.TYPE_STRING and any(isinstance(item, bytes) for item in value):
+            target.MergeFromString(b"".join(_text_field(field.number, item) for item in value))
         else:  # a message, or a repeated field
             getattr(target, field.name).MergeFrom(value)
 
@@ -605,9 +607,14 @@ def set_field(message: Message, name: str, value: str | bytes | float) -> None:
     """Set a field that holds one value; a text may be one that is not UTF-8, as protobuf's parser gives it."""
     field = message.DESCRIPTOR.fields_by_name[name]
     if isinstance(value, bytes) and field.type == field.TYPE_STRING:
-        message.MergeFromString(_encoded(field.number << 3 | _BYTES) + _encoded(len(value)) + value)
+        message.MergeFromString(_text_field(field.number, value))
     else:
         setattr(message, name, value)
+
+
+def _text_field(number: int, value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return _encoded(number << 3 | _BYTES) + _encoded(len(data)) + data
 
 
 def _encoded(number: int) -> bytes:
