@@ -39,7 +39,7 @@ class Browser:
 
 def test_a_value_and_its_buffers_come_back_under_the_id() -> None:
     browser = Browser()
-    Channel(browser, {"double": lambda call: Reply(2 * call.args["n"], [b"xy"])})  # type: ignore[arg-type]
+    Channel(browser, {"double": lambda call: Reply(2 * call.args["n"], [b"xy"])})
     browser.ask({"id": 7, "verb": "double", "args": {"n": 21}})
     assert browser.wait() == [{"id": 7, "value": 42}]
     assert browser.buffers == [[b"xy"]]
@@ -59,7 +59,7 @@ def test_whatever_a_verb_raises_is_answered(
         raise thrown
 
     browser = Browser()
-    Channel(browser, {"fail": verb})  # type: ignore[arg-type]
+    Channel(browser, {"fail": verb})
     browser.ask({"id": 1, "verb": "fail"})
     assert expected.items() <= browser.wait()[0]["error"].items()
     # only what is our fault is logged, with its traceback
@@ -68,7 +68,8 @@ def test_whatever_a_verb_raises_is_answered(
 
 def test_an_unknown_verb_and_a_strange_message_do_no_harm() -> None:
     browser = Browser()
-    Channel(browser, {})  # type: ignore[arg-type]
+    Channel(browser, {})
+    strange: object
     for strange in (None, [], {"id": "1"}, {"cancel": True}, {"id": 3, "cancel": True}):
         browser.ask(strange)
     browser.ask({"id": 4, "verb": "__init__", "args": "not a dict"})
@@ -84,7 +85,7 @@ def test_verbs_run_in_order_off_the_calling_thread() -> None:
         seen.append((call.id, threading.current_thread().name))
         return Reply()
 
-    Channel(browser, {"go": verb})  # type: ignore[arg-type]
+    Channel(browser, {"go": verb})
     for number in range(20):
         browser.ask({"id": number, "verb": "go"})
     browser.wait(20)
@@ -101,7 +102,7 @@ def test_cancelling_reaches_a_verb_that_runs_and_one_that_waits() -> None:
             call.progress(0.5, "working")
             call.stop.wait(0.01)
 
-    Channel(browser, {"slow": slow})  # type: ignore[arg-type]
+    Channel(browser, {"slow": slow})
     browser.ask({"id": 1, "verb": "slow"})
     browser.ask({"id": 2, "verb": "slow"})
     assert started.wait(10)
@@ -120,7 +121,7 @@ def test_progress_is_told_at_most_ten_times_a_second() -> None:
             call.progress(step / 1000, "working")
         return Reply("done")
 
-    Channel(browser, {"busy": busy})  # type: ignore[arg-type]
+    Channel(browser, {"busy": busy})
     browser.ask({"id": 1, "verb": "busy"})
     while browser.answers[-1:] != [{"id": 1, "value": "done"}]:
         browser.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,7 +35,7 @@ def test_attributes_given_and_defaults_left_out_are_told_apart() -> None:
 
 def test_every_kind_of_attribute_has_a_text() -> None:
     tensor = onnx.numpy_helper.from_array(np.zeros((2, 3), np.float32), "t")
-    given = {
+    given: dict[str, Any] = {
         "f": 0.25,
         "i": 3,
         "s": "text",

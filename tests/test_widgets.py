@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx_nb.analysis.columns import Columns
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
+from onnx_nb.analysis.columns import Columns
 from tests import models
 from tests.test_extraction import BRANCHES
 

@@ -20,13 +20,13 @@ PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
 
 def show_models(shell: InteractiveShell) -> None:
     """Let a `Model` show its summary and graph; done by ``import onnx_nb`` in a notebook."""
-    _formatter(shell).for_type_by_name(*MODEL, bundle)
+    _replace(_formatter(shell), MODEL, bundle)
 
 
 def show_protos(shell: InteractiveShell) -> None:
     """Let a bare ``onnx.ModelProto`` show the same."""
     formatter = _formatter(shell)
-    previous = formatter.for_type_by_name(*PROTO, bundle)
+    previous = _replace(formatter, PROTO, bundle)
     if previous is not bundle:
         _previous[id(formatter)] = previous
 
@@ -34,13 +34,7 @@ def show_protos(shell: InteractiveShell) -> None:
 def unshow_protos(shell: InteractiveShell) -> None:
     """Give ``onnx.ModelProto`` back the display it had before `show_protos`."""
     formatter = _formatter(shell)
-    previous = _previous.pop(id(formatter), None)
-    if previous is not None:
-        formatter.for_type_by_name(*PROTO, previous)
-        return
-    for registry in (formatter.deferred_printers, formatter.type_printers):
-        for key in [key for key, printer in registry.items() if printer is bundle and _names_proto(key)]:
-            del registry[key]
+    _replace(formatter, PROTO, _previous.pop(id(formatter), None))
 
 
 def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -69,5 +63,19 @@ def _formatter(shell: InteractiveShell) -> Any:
     return shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
 
 
-def _names_proto(key: Any) -> bool:
-    return bool(key == PROTO or (getattr(key, "__module__", None), getattr(key, "__name__", None)) == PROTO)
+def _replace(formatter: Any, name: tuple[str, str], printer: Any) -> Any:
+    """Set the printer of a class known by module and name, or none; give the one it had.
+
+    IPython keeps a printer under the name until the class is first shown, then under the class itself.
+    """
+    previous = None
+    for registry in (formatter.deferred_printers, formatter.type_printers):
+        for key in [key for key in registry if name in (key, _named(key))]:
+            previous = registry.pop(key)
+    if printer is not None:
+        formatter.for_type_by_name(*name, printer)
+    return previous
+
+
+def _named(key: Any) -> tuple[str | None, str | None]:
+    return getattr(key, "__module__", None), getattr(key, "__name__", None)
