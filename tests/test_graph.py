@@ -411,6 +411,8 @@ def test_a_name_made_twice_means_its_latest_maker() -> None:
     ]
     graph = Graph.of(proto_of(nodes))
     assert [int(graph.producer[graph.node_inputs(n)[0]]) for n in (1, 3)] == [0, 2]
+    assert graph.value_names == ["x", "t", "a", "t", "y"]
+    assert len(graph.producer) == len(graph.value_frame) == len(graph.value_kind) == 5
 
 
 def test_the_number_of_described_faults_is_limited() -> None:
@@ -513,6 +515,21 @@ def test_fields_that_onnx_does_not_have_are_passed_over() -> None:
     graph = Graph.of(proto_of([node, relu("y", "z")], outputs=("z",)))
     assert graph.names[0] == "n"
     assert graph.producer.tolist() == [-1, 0, 1]
+    wide = helper.make_node("Sum", ["x"] * 500, ["y"], "n")
+    wide.MergeFromString(extra)
+    graph = Graph.of(proto_of([wide, relu("y", "z")], outputs=("z",)))
+    assert graph.names[0] == "n"
+    assert len(graph.node_inputs(0)) == 500
+
+
+def test_a_protobuf_group_is_refused_clearly() -> None:
+    node = relu("x", "y")
+    node.MergeFromString(b"\x9b\x06\x9c\x06")
+    for inputs in (1, 500):
+        del node.input[:]
+        node.input.extend(["x"] * inputs)
+        with pytest.raises(OnnxNbError, match="node 1 holds a protobuf group"):
+            Graph.of(proto_of([relu("x", "a"), node]))
 
 
 def test_sparse_weights_are_weights() -> None:

@@ -6,6 +6,7 @@ objects, field by field, takes twice as long at 100,000 nodes. What is broken is
 
 from __future__ import annotations
 
+import bisect
 import functools
 import heapq
 import itertools
@@ -387,7 +388,8 @@ class Graph:
         counts = np.diff(self.in_ptr[place.start : place.stop + 1])
         target = np.repeat(np.arange(place.start, place.stop, dtype=np.int32), counts)
         value = self.in_value[begin:end]
-        owners = [node for node in self._captured if place.start <= node < place.stop]
+        first, last = (bisect.bisect_left(self._capturing, node) for node in (place.start, place.stop))
+        owners = self._capturing[first:last]
         if owners:
             read = [self._captured[node] for node in owners]
             target = np.concatenate([target, np.repeat(_ints(owners), [len(values) for values in read])])
@@ -425,7 +427,8 @@ class Graph:
                         break
                     owned[v] = None
                     f = self.frames[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
-        self._captured = {node: _ints(found) for node, found in sorted(captured.items())}
+        self._captured = {node: _ints(found) for node, found in captured.items()}
+        self._capturing = sorted(captured)
         bodies: dict[int, list[int]] = {}
         for f, frame in enumerate(self.frames[1:], 1):
             bodies.setdefault(frame.owner_node, []).append(f)
@@ -561,16 +564,53 @@ def _fields(blob: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.i
             after = np.where(wire == 0, _varints_where(blob, at, wire == 0)[1], after)
             length = np.select([wire == 2, wire == 0, wire == 5, wire == 1], [length, 0, 4, 8], default=-1)
             if np.any(length < 0):
-                message = f"node {int(row[np.argmin(length)])} holds a protobuf group, which ONNX does not use."
-                raise OnnxNbError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
+                raise _strange(int(row[np.argmin(length)]))
         at = after + length
         found.append((row, tag, start, after, at))
         alive = at < end
         if not alive.all():
             row, at, end = row[alive], at[alive], end[alive]
+        if len(found) > 100 and len(row) < 30:
+            # a few nodes with very many inputs: in lock step each field of theirs would cost as much as a thousand
+            rest = zip(row.tolist(), at.tolist(), end.tolist(), strict=True)
+            found.extend(_fields_in_turn(blob.tobytes(), *each) for each in rest)
+            break
     if not found:
         return _Fields(*[np.empty(0, np.int64)] * 5)
     return _Fields(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _fields_in_turn(blob: bytes, row: int, at: int, end: int) -> tuple[NDArray[np.int64], ...]:
+    """Find the fields of one message, one after the other."""
+
+    def varint(at: int) -> tuple[int, int]:
+        number = shift = 0
+        while blob[at] & 128:
+            number |= (blob[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+        return number | blob[at] << shift, at + 1
+
+    found = []
+    while at < end:
+        tag, begin = varint(at)
+        length = {1: 8, 5: 4}.get(tag & 7, -1)
+        if tag & 7 == 0:
+            length, begin = 0, varint(begin)[1]
+        elif tag & 7 == _LENGTH_DELIMITED:
+            length, begin = varint(begin)
+        elif length < 0:
+            raise _strange(row)
+        found.append((row, tag, at, begin, begin + length))
+        at = begin + length
+    return tuple(np.asarray(found, np.int64).T)
+
+
+_LENGTH_DELIMITED = 2
+
+
+def _strange(row: int) -> OnnxNbError:
+    message = f"node {row} holds a protobuf group, which ONNX does not use."
+    return OnnxNbError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
 
 
 def _varints(blob: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -690,9 +730,9 @@ class _Names:
         taken = set(weights)
         if len(taken) < len(weights) or len(set(inputs)) < len(inputs):
             return False
-        self.value_names = [*given, *(filter(None, made) if "" in made else made)]
-        known = len(self.value_names)
-        index = dict(zip(self.value_names, range(known), strict=True))
+        names = [*given, *(filter(None, made) if "" in made else made)]
+        known = len(names)
+        index = dict(zip(names, range(known), strict=True))
         if "" in index or len(index) < known:
             return False
         index[""] = -1
@@ -704,8 +744,9 @@ class _Names:
         loose += [name for name in dict.fromkeys(outputs) if name not in index and name not in loose]
         if loose:
             index.update(zip(loose, itertools.count(known)))
-            self.value_names += loose
+            names += loose
             self.in_value[: len(read)] = np.fromiter(map(index.__getitem__, read), np.int32, len(read))
+        self.value_names = names
         named = map(index.__getitem__, made) if "" in made else range(len(given), known)
         self.out_value[: len(made)] = np.fromiter(named, np.int32, len(made))
         self.kinds = bytearray([GRAPH_INPUT]) * len(given) + bytearray([NODE_OUTPUT]) * (known - len(given))

@@ -27,6 +27,8 @@ CHILDREN_LIMIT = 64
 """A group with more children gets a level in between."""
 FLAT_LIMIT = 48
 """A graph without scopes is shown flat up to so many nodes."""
+FLAT_BODY = 12
+"""The body of an If or Loop with fewer nodes is not looked at for scopes."""
 TOP_LIMIT = 50
 """The root takes the place of a group that holds nearly everything if that gives at most so many groups."""
 DEPTH_LIMIT = 24
@@ -86,7 +88,10 @@ def scopes(graph: Graph) -> Scopes:
     whole = _Whole(graph.node_count)
     source = "structure"
     roots = {0: 0}
-    for f in range(len(graph.frames)):
+    for f, frame in enumerate(graph.frames):
+        if f and frame.stop - frame.start < FLAT_BODY and not any(map(graph.bodies, range(frame.start, frame.stop))):
+            whole.node_group[frame.start : frame.stop] = roots[f]
+            continue
         part = _Part(graph, f)
         kind = part.tree.fill(part)
         source = kind if f == 0 else source
@@ -540,22 +545,26 @@ class _Tree:
         """Split a group of a cycle where the flow leaves it and comes back, or else all; give the passes made."""
         member = {group: siblings.items_in(group) for group in groups}
         for passes, group in enumerate(sorted(groups, key=lambda group: len(member[group])), 1):
-            level = _levels(part, inside, {group: member[group]})[member[group]]
-            if level.max() > level.min():
-                self._divide(group, member[group], level)
+            level = _levels(part, inside, {group: member[group]})
+            if self._divide(group, member[group].tolist(), level):
                 return passes
             if passes * len(inside) > 1_000_000:  # seconds
                 break
         level = _levels(part, inside, member)
         for group in groups:
-            self._divide(group, member[group], level[member[group]])
+            self._divide(group, member[group].tolist(), level)
         return len(groups) + 1
 
-    def _divide(self, group: int, items: Longs, level: Longs) -> None:
-        for call, value in enumerate(np.unique(level)[1:].tolist(), 2):
-            copies: dict[int, int] = {}
-            for item in items[level == value].tolist():
-                self.of_item[item] = self._copied(int(self.of_item[item]), group, call, copies)
+    def _divide(self, group: int, items: list[int], level: Mapping[int, int]) -> bool:
+        """Move all but the lowest level of a group into copies of it, one a level; say whether there are any."""
+        calls = {value: call for call, value in enumerate(sorted({level[item] for item in items}), 1)}
+        copies: dict[int, dict[int, int]] = {}
+        for item in items:
+            call = calls[level[item]]
+            if call > 1:
+                known = copies.setdefault(call, {})
+                self.of_item[item] = self._copied(int(self.of_item[item]), group, call, known)
+        return len(calls) > 1
 
     def _copied(self, group: int, top: int, call: int, copies: dict[int, int]) -> int:
         line: list[int] = []
@@ -715,6 +724,7 @@ class _Siblings:
         self.key = np.concatenate([tree.upward(np.maximum, last), positions[::-1]])
         """Children sorted by it are in topological order. By code: items are counted from the end."""
         self._connect(part)
+        self._sorted: dict[int, tuple[Longs, Longs]] = {}
         self.cycles: list[tuple[int, list[int]]] = []
         """(group, codes of children that lie on cycles)"""
         late = np.unique(self._scope[self.key[self._a] >= self.key[self._b]])
@@ -769,7 +779,14 @@ class _Siblings:
 
     def items_in(self, group: int) -> Longs:
         """Give the items in a group at any depth, in topological order."""
-        return np.flatnonzero(self._lines[self._depth[group]][self._of_item] == group)
+        level = int(self._depth[group])
+        if level not in self._sorted:
+            label = self._lines[level][self._of_item]
+            order = np.argsort(label, kind="stable")
+            self._sorted[level] = label[order], order
+        label, order = self._sorted[level]
+        start, stop = np.searchsorted(label, [group, group + 1])
+        return order[start:stop]
 
     def signatures(self, groups: Longs) -> dict[int, int]:
         """Give a number for the structure of each group: equal for equal operators, equally connected."""
@@ -843,7 +860,9 @@ class _Row:
         for start, stop, period in [*_repeats(tokens, ends - starts), (len(starts), len(starts), 0)]:
             for segment in range(at, start):
                 size = int(ends[segment] - starts[segment])
-                pieces.append((int(starts[segment]), int(ends[segment]), size if size >= MIN_REPEATS else 0))
+                # a segment of more than half stays loose: cutting again and again what hardly shrinks would never end
+                block = MIN_REPEATS <= size <= max(CHILDREN_LIMIT, len(self.codes) // 2)
+                pieces.append((int(starts[segment]), int(ends[segment]), size if block else 0))
             if period:
                 pieces.append((int(starts[start]), int(ends[stop - 1]), int(ends[start + period - 1] - starts[start])))
             at = stop
@@ -915,25 +934,20 @@ def _range_name(first: str, last: str) -> str:
     return f"{first} – {last}" if first and last else ""
 
 
-def _levels(part: _Part, inside: Longs, member: Mapping[int, Longs]) -> Longs:
-    """Count for each item how often the flow has left one of the groups on its way there, within a scope."""
-    owner = np.full(part.count, -1, np.int64)
-    owner[inside] = 0
-    for number, items in enumerate(member.values(), 1):
-        owner[items] = number
-    owners, before = owner.tolist(), part.before
-    level = [0] * part.count
-    for item in inside.tolist():
-        mine = owners[item]
-        level[item] = max(
-            (
-                level[other] + (owners[other] > 0 and owners[other] != mine)
-                for other in before[item]
-                if owners[other] >= 0
-            ),
-            default=0,
-        )
-    return np.asarray(level)
+def _levels(part: _Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, int]:
+    """Count for each item of a scope how often the flow has left one of the groups on its way there."""
+    owner = dict.fromkeys(inside.tolist(), -1)
+    for group, items in member.items():
+        owner.update(dict.fromkeys(items.tolist(), group))
+    level: dict[int, int] = {}
+    for item, mine in owner.items():
+        highest = 0
+        for other in part.before[item]:
+            theirs = owner.get(other)
+            if theirs is not None:
+                highest = max(highest, level[other] + (theirs != -1 and theirs != mine))
+        level[item] = highest
+    return level
 
 
 def _depths(parent: Longs) -> Longs:
