@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import webbrowser
@@ -92,10 +93,13 @@ async def run_cells(client: NotebookClient) -> None:
 @contextmanager
 def jupyter_lab(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
     """Start JupyterLab on a folder, wait until it serves, and end it afterwards."""
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--log-level=WARN", f"--ServerApp.root_dir={folder}"]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--ServerApp.root_dir={folder}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    server = subprocess.Popen(command)
+    # not on the screen, where it would name another address before ours
+    log = Path(tempfile.mkstemp(prefix="jupyterlab-", suffix=".log")[1])
+    with log.open("wb") as written:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT)
     try:
         while server.poll() is None:
             for lab in list_running_servers():
@@ -103,12 +107,16 @@ def jupyter_lab(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[st
                     yield server, lab
                     return
             time.sleep(0.2)
-        sys.exit("JupyterLab did not start; its own message is above.")
+        sys.exit(f"JupyterLab did not start. It says:\n{log.read_text()}")
     except KeyboardInterrupt:
         print("\nstopping JupyterLab")
     finally:
         server.terminate()
-        server.wait()
+        try:
+            server.wait(timeout=10)
+        except subprocess.TimeoutExpired:  # it waits for a kernel or a page that is still busy
+            server.kill()
+        log.unlink()
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.jupyter import JupyterPage, JupyterServer
 
@@ -52,6 +52,8 @@ def browser() -> Iterator[Browser]:
         path = chromium_path(playwright)
         if path is None:
             pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` (make test does it)")
+        # two cores may be busy; JupyterLab alone takes seconds to come up
+        expect.set_options(timeout=30_000)
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()

@@ -198,7 +198,6 @@ class JupyterPage:
         self._kernel: Kernel | None = None
         self._kernel_answered = False
         page.set_default_timeout(30_000)
-        expect.set_options(timeout=30_000)
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("websocket", self._on_websocket)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -291,3 +292,28 @@ def test_the_exported_page_is_alive_without_kernel_and_network(browser: Browser,
     page.screenshot(path=ROOT / "build" / "screenshots" / "exported-page.png")
     assert said == []
     context.close()
+
+
+def test_the_demo_opens_a_notebook_that_has_been_run_and_is_alive(browser: Browser, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    hidden = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, str(tmp_path / "notebooks" / "run.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as demo:
+        try:
+            assert demo.stdout
+            url = next(line.strip() for line in demo.stdout if "token=" in line)
+            with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+                page = context.new_page()
+                page.goto(url)
+                graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
+                graph.click("data_0", "value")
+                graph.press("Input")
+                graph.click("fc6_1", "value")
+                graph.press("Output")
+                graph.extract()
+        finally:
+            demo.send_signal(signal.SIGINT)
+            demo.wait(30)
+    assert demo.returncode == 0
