@@ -9,7 +9,8 @@ import { Columns, type Target } from "./model/columns.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
-import { failure, type GraphHost, type InspectReply, type Patch, type PlanReply } from "./scene/host.ts";
+import { failure, type GraphHost, type InspectReply, type Patch } from "./scene/host.ts";
+import type { Plan } from "./scene/state.ts";
 import css from "./style.css";
 
 /** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
@@ -121,7 +122,7 @@ class GraphWidget {
         const [nodes] = buffers;
         if (nodes === undefined) throw new Error("the kernel's plan names no nodes");
         // copied: the buffer of a message need not be aligned
-        return { ...(value as Omit<PlanReply, "nodes">), nodes: new Int32Array(bytesOf(nodes).slice().buffer) };
+        return { ...(value as Omit<Plan, "nodes">), nodes: new Int32Array(bytesOf(nodes).slice().buffer) };
       },
       async extract(inputs, outputs, signal) {
         const { value, buffers } = await channel.request("extract", { inputs, outputs }, { signal });

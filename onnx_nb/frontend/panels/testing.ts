@@ -3,7 +3,8 @@
 import { Blob } from "node:buffer";
 import type { Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
-import type { ExtractReply, GraphHost, InspectReply, Patch, PlanReply } from "../scene/host.ts";
+import type { ExtractReply, GraphHost, InspectReply, Patch } from "../scene/host.ts";
+import type { Plan } from "../scene/state.ts";
 
 export interface Drawn {
   /** texts that were drawn since the last clear */
@@ -73,13 +74,13 @@ export class FakeHost implements GraphHost {
   readonly patches: Patch[] = [];
   readonly planned: [inputs: string[], outputs: string[]][] = [];
   readonly extracted: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
-  reply: Partial<PlanReply> = {};
+  reply: Partial<Plan> = {};
   answer: () => Promise<ExtractReply> = () => Promise.reject(new Error("nothing to extract"));
   inspection: InspectReply = { rows: [], attributes: [], documentation: "", source: "" };
 
-  plan(inputs: string[], outputs: string[]): Promise<PlanReply> {
+  plan(inputs: string[], outputs: string[]): Promise<Plan> {
     this.planned.push([inputs, outputs]);
-    const none: PlanReply = {
+    const none: Plan = {
       nodes: Int32Array.of(),
       missing: [],
       redundant: [],

@@ -4,20 +4,7 @@
  */
 
 import type { Target } from "../model/columns.ts";
-import type { Missing } from "./state.ts";
-
-/** The answer to "what would an extraction take?": `analysis.plan_extraction` as plain data. */
-export interface PlanReply {
-  /** flat node indices */
-  readonly nodes: Int32Array;
-  readonly missing: readonly Missing[];
-  /** value indices of chosen inputs that nothing needs */
-  readonly redundant: readonly number[];
-  /** value indices that would complete the cut */
-  readonly suggestion: readonly number[];
-  readonly nbytes: number;
-  readonly message: string;
-}
+import type { Plan } from "./state.ts";
 
 export interface ExtractReply {
   /** packed columns of the submodel */
@@ -58,7 +45,7 @@ export interface GraphHost {
   readonly reason?: string;
   /** whether aborting the signal of `extract` stops the work */
   readonly cancellable?: boolean;
-  plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<PlanReply>;
+  plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Plan>;
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
   changed(patch: Patch): void;
