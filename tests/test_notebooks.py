@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -27,8 +28,8 @@ def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
         nbformat.read(copy, as_version=4), timeout=MOST_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
     )
     started = time.monotonic()
-    with ThreadPoolExecutor(1) as thread:  # nbclient wants an event loop of its own
-        thread.submit(client.execute).result()
+    with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already: the browser tests' Playwright
+        thread.submit(asyncio.run, client.async_execute()).result()
     assert time.monotonic() - started < MOST_SECONDS
     printed = "".join(
         output.get("text", "")
