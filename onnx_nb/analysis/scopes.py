@@ -945,7 +945,7 @@ def _levels(part: _Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int
         for other in part.before[item]:
             theirs = owner.get(other)
             if theirs is not None:
-                highest = max(highest, level[other] + (theirs != -1 and theirs != mine))
+                highest = max(highest, level[other] + (theirs not in (-1, mine)))
         level[item] = highest
     return level
 
