@@ -553,7 +553,7 @@ def _fields(blob: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.i
     """Find the fields of many serialised messages at once: the first field of each, the second of each, …."""
     alive = begin < end
     row, at, end = np.flatnonzero(alive), begin[alive], end[alive]
-    found = []
+    found: list[tuple[NDArray[np.int64], ...]] = []
     while len(row):
         start = at
         tag, at = _varints(blob, start)
