@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import OnnxNbError, cut, text
+from onnx_nb.analysis.fields import Longs, Spans
 from onnx_nb.analysis.graph import INITIALIZER, Fault, Graph, Ints, ValueType, sorted_unique
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.scopes import BODY, Scopes, scopes
@@ -39,8 +40,6 @@ LITERAL_LIMIT = 4
 """Constants of at most so many elements are shown as numbers."""
 ATTRIBUTES_LIMIT = 80
 """Characters of a node's attributes."""
-
-Longs = NDArray[np.int64]
 
 _CODES = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
 
@@ -172,8 +171,9 @@ class _Strings:
     def __init__(self) -> None:
         self._count = 1
         self._index = {"": 0}
-        self._blocks: list[Sequence[str]] = []
-        # strings that were looked up, not yet in a block
+        self._data: list[bytes] = []
+        self._lengths: list[Longs] = [np.zeros(1, np.int64)]
+        # strings that were looked up, not yet among the data
         self._open = [""]
 
     def one(self, string: str) -> int:
@@ -190,25 +190,30 @@ class _Strings:
         numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
         return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
 
-    def block(self, strings: Sequence[str]) -> NDArray[np.uint32]:
+    def block(self, strings: Spans) -> NDArray[np.uint32]:
         """Give the numbers of many strings that hardly repeat: without looking."""
-        self._blocks += [self._open, strings]
+        self._append(Spans.of(self._open))
         self._open = []
+        self._append(strings)
         numbers = np.arange(self._count, self._count + len(strings), dtype=np.uint32)
         self._count += len(strings)
-        if "" in strings:
-            numbers[[not string for string in strings]] = 0
+        numbers[strings.begin == strings.end] = 0
         return numbers
 
+    def _append(self, strings: Spans) -> None:
+        data = b"".join(strings.pieces())
+        if not data.isascii():
+            # names need not be UTF-8 in a file; here they must
+            strings = Spans.of(strings.strings())
+            data = strings.buffer
+        self._data.append(data)
+        self._lengths.append(strings.end - strings.begin)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
-        data, lengths = [], [np.zeros(1, np.int64)]
-        for block in (*self._blocks, self._open):
-            joined = "".join(block)
-            encoded = [string.encode("utf-8", "replace") for string in block] if not joined.isascii() else []
-            data.append(b"".join(encoded) if encoded else joined.encode())
-            lengths.append(np.fromiter(map(len, encoded or block), np.int64, len(block)))
-        ends = np.cumsum(np.concatenate(lengths))
-        return {"string_bytes": np.frombuffer(b"".join(data), np.uint8), "string_ptr": ends.astype(np.uint32)}
+        self._append(Spans.of(self._open))
+        self._open = []
+        ends = np.cumsum(np.concatenate(self._lengths))
+        return {"string_bytes": np.frombuffer(b"".join(self._data), np.uint8), "string_ptr": ends.astype(np.uint32)}
 
 
 class _Sizes:
@@ -275,7 +280,7 @@ def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDAr
     bodies[tree.group_node[owned]] = owned
     return {
         "node_op": graph.op_index.astype(np.uint32),
-        "node_name": table.block(graph.names),
+        "node_name": table.block(graph.name_spans),
         "node_group": tree.node_group.astype(np.uint32),
         "node_flags": flags,
         "node_attributes": _attributes(graph, table),
@@ -349,7 +354,7 @@ def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDA
     dtypes = table.each([kind.dtype for kind in graph.known_types])
     shapes = table.each([kind.shape_text for kind in graph.known_types])
     return {
-        "value_name": table.block(graph.value_names),
+        "value_name": table.block(graph.value_spans),
         "value_kind": graph.value_kind,
         "value_flags": flags,
         "value_dtype": dtypes[graph.type_index],
@@ -360,7 +365,7 @@ def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDA
 
 def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]:
     """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
-    found = np.zeros(len(graph.value_names), np.uint32)
+    found = np.zeros(graph.value_count, np.uint32)
     for frame in graph.frames:
         kind = graph.type_index[frame.weights]
         small = np.flatnonzero(size.by_type[kind[: len(frame.graph.initializer)]] <= LITERAL_LIMIT)
@@ -445,7 +450,7 @@ def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
     return {
         "group_parent": tree.group_parent,
         "group_name": table.each(tree.group_name),
-        "group_path": table.block(tree.group_path),
+        "group_path": table.block(Spans.of(tree.group_path)),
         "group_class": table.each(tree.group_class),
         "group_kind": tree.group_kind,
         "group_node": tree.group_node,
@@ -458,10 +463,10 @@ def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
 
 def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
     """Give each (group, weight) where a node directly in the group reads the weight, once."""
-    value = np.repeat(np.arange(len(graph.value_names)), np.diff(graph.consumer_ptr))
+    value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
     value, group = value[weight], tree.node_group[graph.consumer_node[weight]].astype(np.int64)
-    return _unique_pairs(group, value, len(graph.value_names))
+    return _unique_pairs(group, value, graph.value_count)
 
 
 def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs]:
@@ -513,7 +518,7 @@ def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
         "scope_source": tree.source,
         "main_nodes": graph.main_count,
         "nodes": graph.node_count,
-        "values": len(graph.value_names),
+        "values": graph.value_count,
         "nbytes": int(min(size.bytes[graph.frames[0].weights].sum(), 2**53)),
         "faults": [_fault(fault) for fault in graph.faults],
     }

@@ -1,7 +1,7 @@
 """Who makes and who reads each tensor, as columns: producers, consumers, bodies, functions, order, types, faults.
 
-Nodes are serialised once by protobuf and their fields found by numpy, all nodes in lock step: access through protobuf
-objects, field by field, takes twice as long at 100,000 nodes. What is broken is described (`Graph.faults`) and drawn.
+Nodes are serialised by protobuf and taken apart by `fields`: access through protobuf objects, one field after the
+other, takes several times as long at 100,000 nodes. What is broken is described (`Graph.faults`) and drawn.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis import operators, wire
+from onnx_nb.analysis import fields, operators, wire
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
+from onnx_nb.analysis.fields import Longs, Spans
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.tensors import dtype_name
 
@@ -114,8 +115,6 @@ class Graph:
     main_count: int
     """Nodes of the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every ``i`` below."""
     node_count: int
-    names: list[str]
-    """Name per flat node."""
     operators: list[tuple[str, str]]
     """The distinct (op_type, domain)."""
     op_index: Ints
@@ -125,7 +124,7 @@ class Graph:
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
     """Local functions by (domain, name, overload)."""
     opsets: Mapping[str, int]
-    value_names: list[str]
+    value_count: int
     value_frame: Ints
     value_kind: NDArray[np.uint8]
     in_ptr: Ints
@@ -177,8 +176,7 @@ class Graph:
         self._body_nodes, bodies = _bodies(proto.graph, owners, self.opsets)
         rest = _NodeTable(self._body_nodes)
         self.node_count = main.count + rest.count
-        self._attribute_tables = (main, rest)
-        self.names = main.names + rest.names
+        self._tables = (main, rest)
         self.operators = list(dict.fromkeys([*main.operators, *rest.operators]))
         number = {key: i for i, key in enumerate(self.operators)}
         merged = [_ints(map(number.__getitem__, table.operators))[table.op_index] for table in (main, rest)]
@@ -186,12 +184,12 @@ class Graph:
         self.in_ptr = _pointers(main.in_count, rest.in_count)
         self.out_ptr = _pointers(main.out_count, rest.out_count)
 
-        names = _Names(main.in_names + rest.in_names, main.out_names + rest.out_names, self.in_ptr, self.out_ptr)
+        names = _Names(main, rest, self.in_ptr, self.out_ptr)
         places = [_Body(proto.graph, -1, "", -1, 0, self.main_count), *bodies]
         for place in places:
             names.resolve(place)
-        self._scopes = names.scopes
-        self.value_names = names.value_names
+        self._resolved = names
+        self.value_count = len(names.kinds)
         self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
         self.value_frame = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.frame_ends, prepend=0))
         self.in_value, self.out_value = names.in_value, names.out_value
@@ -213,17 +211,37 @@ class Graph:
         self.order = self.frame_order(0)
         self.rank = np.empty(self.main_count, np.int32)
         self.rank[self.order] = np.arange(self.main_count, dtype=np.int32)
-        self._duplicates = names.duplicates
 
     @functools.cached_property
     def nodes(self) -> list[onnx.NodeProto]:
         """The nodes of the main graph in file order, then those of bodies, depth first."""
         return [*self.model.proto.graph.node, *self._body_nodes]
 
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The name of each flat node; empty if it has none."""
+        return self.name_spans.strings()
+
+    @functools.cached_property
+    def name_spans(self) -> Spans:
+        """The name of each flat node, where it lies."""
+        main, rest = (table.names for table in self._tables)
+        return Spans.joined([main, rest]) if len(rest) else main
+
+    @property
+    def value_names(self) -> list[str]:
+        """The name of each value."""
+        return self._resolved.value_names
+
+    @property
+    def value_spans(self) -> Spans:
+        """The name of each value, where it lies."""
+        return self._resolved.value_spans
+
     def __repr__(self) -> str:
         nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
         faults = f", {len(self._structural_faults)} faults" if self._structural_faults else ""
-        return f"Graph({nodes}, {len(self.value_names)} values{faults})"
+        return f"Graph({nodes}, {self.value_count} values{faults})"
 
     def value(self, name: str) -> int:
         """Give the index of a value of the main graph, or else of the first body that has the name.
@@ -233,7 +251,7 @@ class Graph:
         OnnxNbError
             If there is none; the message names the closest ones.
         """
-        for scope in self._scopes:
+        for scope in self._resolved.scopes:
             found = scope.get(name, -1)
             if found >= 0:
                 return found
@@ -278,12 +296,12 @@ class Graph:
 
         Bodies and large tensors may be left out: ask ``nodes[node]`` for them.
         """
-        main, rest = self._attribute_tables
+        main, rest = self._tables
         return main.attributes(node) if node < self.main_count else rest.attributes(node - self.main_count)
 
     def with_attributes(self) -> Iterator[tuple[int, bytes]]:
         """Give each node that has attributes, and its `attribute_bytes`."""
-        for base, table in zip((0, self.main_count), self._attribute_tables, strict=True):
+        for base, table in zip((0, self.main_count), self._tables, strict=True):
             for row, serialised in table.rows_with_attributes():
                 yield base + row, serialised
 
@@ -399,7 +417,7 @@ class Graph:
         return source[inside].astype(np.int32), target[inside]
 
     def _connect(self) -> None:
-        nodes, values = self.node_count, len(self.value_names)
+        nodes, values = self.node_count, self.value_count
         self.producer = np.full(values, -1, np.int32)
         maker = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.out_ptr))
         made = self.out_value >= 0
@@ -440,11 +458,11 @@ class Graph:
 
     @functools.cached_property
     def _fault_finder(self) -> _FaultFinder:
-        return _FaultFinder(self, self._duplicates)
+        return _FaultFinder(self, self._resolved.duplicates)
 
     @functools.cached_property
     def _types(self) -> _Types:
-        return _Types(self)
+        return _Types(self, self._resolved)
 
 
 _NOTHING = np.empty(0, np.int32)
@@ -468,176 +486,104 @@ class _NodeTable:
 
     def __init__(self, nodes: Sequence[onnx.NodeProto]) -> None:
         self.count = len(nodes)
-        parts = [
+        self._buffer, self._fields = _serialised(
             part if len(part := node.SerializeToString()) < LARGE else _without_large_attributes(node) for node in nodes
-        ]
-        stops = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-        self._blob: bytes = b"".join(parts)
-        del parts
-        self._text = self._blob.decode("latin-1")
-        starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
-        fields = _fields(np.frombuffer(self._blob, np.uint8), starts, stops)
-        self._spans = fields
-        self.in_names, self.in_count = self._repeated(self._INPUT)
-        self.out_names, self.out_count = self._repeated(self._OUTPUT)
+        )
+        self.inputs, self.in_count = self._repeated(self._INPUT)
+        self.outputs, self.out_count = self._repeated(self._OUTPUT)
         self.names = self._single(self._NAME)
         self.operators, self.op_index = self._operators()
         # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
-        mine = np.flatnonzero(fields.tag == self._ATTRIBUTE)
+        row, tag, start, _, end = self._fields
+        mine = np.flatnonzero(tag == self._ATTRIBUTE)
         self._attribute_start = np.zeros(self.count, np.int64)
         self._attribute_end = np.zeros(self.count, np.int64)
-        self._attribute_end[fields.row[mine]] = fields.end[mine]
-        self._attribute_start[fields.row[mine[::-1]]] = fields.start[mine[::-1]]
-        del self._spans, self._text
+        self._attribute_end[row[mine]] = end[mine]
+        self._attribute_start[row[mine[::-1]]] = start[mine[::-1]]
+        del self._fields
 
     def attributes(self, row: int) -> bytes:
-        return self._blob[int(self._attribute_start[row]) : int(self._attribute_end[row])]
+        return self._buffer[int(self._attribute_start[row]) : int(self._attribute_end[row])]
 
     def rows_with_attributes(self) -> Iterator[tuple[int, bytes]]:
         rows = np.flatnonzero(self._attribute_end)
-        spans = zip(self._attribute_start[rows].tolist(), self._attribute_end[rows].tolist(), strict=True)
-        for row, (start, end) in zip(rows.tolist(), spans, strict=True):
-            yield row, self._blob[start:end]
+        spans = Spans(self._buffer, self._attribute_start[rows], self._attribute_end[rows])
+        return zip(rows.tolist(), spans.pieces(), strict=True)
 
-    def _repeated(self, tag: int) -> tuple[list[str], NDArray[np.int64]]:
-        row, tags, _, begin, end = self._spans
+    def _repeated(self, tag: int) -> tuple[Spans, Longs]:
+        row, tags, _, begin, end = self._fields
         mine = np.flatnonzero(tags == tag)
         mine = mine[np.argsort(row[mine], kind="stable")]
-        return self._strings(begin[mine], end[mine]), np.bincount(row[mine], minlength=self.count)
+        return Spans(self._buffer, begin[mine], end[mine]), np.bincount(row[mine], minlength=self.count)
 
-    def _single(self, tag: int) -> list[str]:
-        row, tags, _, begin, end = self._spans
+    def _single(self, tag: int) -> Spans:
+        row, tags, _, begin, end = self._fields
         mine = np.flatnonzero(tags == tag)
-        starts, stops = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        starts[row[mine]], stops[row[mine]] = begin[mine], end[mine]
-        return self._strings(starts, stops)
+        begins, ends = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
+        begins[row[mine]], ends[row[mine]] = begin[mine], end[mine]
+        return Spans(self._buffer, begins, ends)
 
     def _operators(self) -> tuple[list[tuple[str, str]], Ints]:
         """Give the distinct (op_type, domain) and which of them each node has."""
-        op, ops = _coded(self._single(self._OP_TYPE))
-        domain, domains = np.zeros(self.count, np.int32), [""]
-        if np.any(self._spans.tag == self._DOMAIN):
-            domain, domains = _coded(self._single(self._DOMAIN))
-        pair, index = np.unique(op * len(domains) + domain, return_inverse=True)
-        keys = [divmod(code, len(domains)) for code in pair.tolist()]
-        return [(ops[o], domains[d]) for o, d in keys], index.astype(np.int32)
-
-    def _strings(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> list[str]:
-        whole = self._text
-        found = [whole[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
-        if not "".join(found).isascii():
-            found = [s if s.isascii() else text(s.encode("latin-1")) for s in found]
-        return found
+        coded, texts = [], []
+        for spans in (self._single(self._OP_TYPE), self._single(self._DOMAIN)):
+            number, first = spans.numbered()
+            coded.append(number + 1)
+            texts.append(["", *spans[first].strings()])
+        pair, index = np.unique(coded[0] * len(texts[1]) + coded[1], return_inverse=True)
+        keys = [divmod(code, len(texts[1])) for code in pair.tolist()]
+        return [(texts[0][op], texts[1][domain]) for op, domain in keys], index.astype(np.int32)
 
 
-def _coded(strings: list[str]) -> tuple[Ints, list[str]]:
-    """Give each string the number of its first appearance among the distinct ones, and those."""
-    index = {string: i for i, string in enumerate(dict.fromkeys(strings))}
-    return _ints(map(index.__getitem__, strings)), list(index)
+class _WeightTable:
+    """The names and types of the weights of a graph."""
+
+    # Fields of TensorProto in onnx.proto: dims 1 and data_type 2 are varints, dims perhaps packed; name 8.
+    _DIMS, _PACKED_DIMS, _DATA_TYPE, _NAME = 1 << 3, 1 << 3 | 2, 2 << 3, 8 << 3 | 2
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        weights, self._sparse = graph.initializer, graph.sparse_initializer
+        buffer, (row, tag, start, begin, end) = _serialised(
+            part if len(part := tensor.SerializeToString()) < LARGE else _without_values(tensor) for tensor in weights
+        )
+        begins, ends, head_starts, head_ends = np.zeros((4, len(weights)), np.int64)
+        mine = np.flatnonzero(tag == self._NAME)
+        begins[row[mine]], ends[row[mine]] = begin[mine], end[mine]
+        self.names = Spans(buffer, begins, ends)
+        if self._sparse:
+            self.names = Spans.joined([self.names, Spans.of(each.values.name for each in self._sparse)])
+        # Dims and type come first in a message, so equal spans mean equal types.
+        mine = np.flatnonzero((tag == self._DIMS) | (tag == self._PACKED_DIMS) | (tag == self._DATA_TYPE))
+        head_ends[row[mine]] = end[mine]
+        head_starts[row[mine[::-1]]] = start[mine[::-1]]
+        self._heads = Spans(buffer, head_starts, head_ends)
+
+    def types(self) -> tuple[Longs, list[tuple[int, ...]]]:
+        """Give the type of each weight as an index, and the types as (element type, dimensions…)."""
+        number, first = self._heads.numbered()
+        heads = map(onnx.TensorProto.FromString, self._heads[first].pieces())
+        kinds = [(0,), *((head.data_type, *head.dims) for head in heads)]
+        sparse = np.arange(len(kinds), len(kinds) + len(self._sparse))
+        kinds += [(each.values.data_type, *each.dims) for each in self._sparse]
+        return np.concatenate([number + 1, sparse]), kinds
 
 
-class _Fields(NamedTuple):
-    """Fields of many messages: those of one message in file order, messages interleaved."""
-
-    row: NDArray[np.int64]
-    """The message."""
-    tag: NDArray[np.int64]
-    start: NDArray[np.int64]
-    """Where the tag lies."""
-    begin: NDArray[np.int64]
-    """Where the payload begins."""
-    end: NDArray[np.int64]
+def _serialised(messages: Iterable[bytes]) -> tuple[bytes, fields.Fields]:
+    """Put messages into one buffer and find their fields."""
+    parts = list(messages)
+    ends = np.cumsum(np.fromiter(map(len, [b"", *parts]), np.int64, len(parts) + 1))
+    buffer = b"".join(parts)
+    return buffer, fields.find(buffer, ends[:-1], ends[1:])
 
 
-def _fields(blob: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> _Fields:
-    """Find the fields of many serialised messages at once: the first field of each, the second of each, …."""
-    alive = begin < end
-    row, at, end = np.flatnonzero(alive), begin[alive], end[alive]
-    found: list[tuple[NDArray[np.int64], ...]] = []
-    while len(row):
-        start = at
-        tag, at = _varints(blob, start)
-        wire = tag & 7
-        length, after = _varints_where(blob, at, wire == 2)
-        if not np.all(wire == 2):
-            # fields that onnx does not have: NodeProto's own are all length-delimited
-            after = np.where(wire == 0, _varints_where(blob, at, wire == 0)[1], after)
-            length = np.select([wire == 2, wire == 0, wire == 5, wire == 1], [length, 0, 4, 8], default=-1)
-            if np.any(length < 0):
-                raise _strange(int(row[np.argmin(length)]))
-        at = after + length
-        found.append((row, tag, start, after, at))
-        alive = at < end
-        if not alive.all():
-            row, at, end = row[alive], at[alive], end[alive]
-        if len(found) > 100 and len(row) < 30:
-            # a few nodes with very many inputs: in lock step each field of theirs would cost as much as a thousand
-            rest = zip(row.tolist(), at.tolist(), end.tolist(), strict=True)
-            found.extend(_fields_in_turn(blob.tobytes(), *each) for each in rest)
-            break
-    if not found:
-        return _Fields(*[np.empty(0, np.int64)] * 5)
-    return _Fields(*(np.concatenate(column) for column in zip(*found, strict=True)))
+def _without_values(tensor: onnx.TensorProto) -> bytes:
+    small = onnx.TensorProto()
+    wire.copy_fields(tensor, small, without=tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in _HEAD))
+    serialised: bytes = small.SerializeToString()
+    return serialised
 
 
-def _fields_in_turn(blob: bytes, row: int, at: int, end: int) -> tuple[NDArray[np.int64], ...]:
-    """Find the fields of one message, one after the other."""
-
-    def varint(at: int) -> tuple[int, int]:
-        number = shift = 0
-        while blob[at] & 128:
-            number |= (blob[at] & 127) << shift
-            at, shift = at + 1, shift + 7
-        return number | blob[at] << shift, at + 1
-
-    found = []
-    while at < end:
-        tag, begin = varint(at)
-        length = {1: 8, 5: 4}.get(tag & 7, -1)
-        if tag & 7 == 0:
-            length, begin = 0, varint(begin)[1]
-        elif tag & 7 == _LENGTH_DELIMITED:
-            length, begin = varint(begin)
-        elif length < 0:
-            raise _strange(row)
-        found.append((row, tag, at, begin, begin + length))
-        at = begin + length
-    return tuple(np.asarray(found, np.int64).T)
-
-
-_LENGTH_DELIMITED = 2
-
-
-def _strange(row: int) -> OnnxNbError:
-    message = f"node {row} holds a protobuf group, which ONNX does not use."
-    return OnnxNbError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
-
-
-def _varints(blob: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Read the varint at each position; give the values and the positions behind them."""
-    value = blob[at].astype(np.int64)
-    after = at + 1
-    more = np.flatnonzero(value >= 128)
-    shift = 7
-    value[more] &= 127
-    while len(more) and shift < 64:
-        byte = blob[after[more]].astype(np.int64)
-        value[more] |= (byte & 127) << shift
-        after[more] += 1
-        more = more[byte >= 128]
-        shift += 7
-    return value, after
-
-
-def _varints_where(
-    blob: NDArray[np.uint8], at: NDArray[np.int64], where: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Like `_varints`, but read nothing where not told to."""
-    if where.all():
-        return _varints(blob, at)
-    value, after = np.zeros(len(at), np.int64), at.copy()
-    value[where], after[where] = _varints(blob, at[where])
-    return value, after
+_HEAD = ("dims", "data_type", "name")
 
 
 def _without_large_attributes(node: onnx.NodeProto) -> bytes:
@@ -693,86 +639,104 @@ def _graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
 class _Names:
     """Turns the names of tensors into values, frame after frame; outer frames first."""
 
-    def __init__(self, in_names: list[str], out_names: list[str], in_ptr: Ints, out_ptr: Ints) -> None:
-        self.in_value = np.empty(len(in_names), np.int32)
-        self.out_value = np.empty(len(out_names), np.int32)
-        self.value_names: list[str] = []
+    def __init__(self, main: _NodeTable, rest: _NodeTable, in_ptr: Ints, out_ptr: Ints) -> None:
+        self.in_value = np.empty(in_ptr[-1], np.int32)
+        self.out_value = np.empty(out_ptr[-1], np.int32)
         self.kinds = bytearray()
         self.frame_ends: list[int] = []
-        self.scopes: list[dict[str, int]] = []
+        self.given: list[list[int]] = []
+        """The value of each graph input of each frame, those with an initializer included."""
         self.inputs: list[list[int]] = []
         self.outputs: list[list[int]] = []
-        self.weights: list[Sequence[int]] = []
+        self.weights: list[list[int]] = []
+        self.tables: list[_WeightTable] = []
         self.overridable: list[int] = []
         self.duplicates: list[tuple[int, int]] = []
         """(value that takes an existing name, node that makes it or −1)"""
-        self._in_names, self._out_names, self._in_ptr, self._out_ptr = in_names, out_names, in_ptr, out_ptr
+        self._main, self._rest, self._in_ptr, self._out_ptr = main, rest, in_ptr, out_ptr
         self._parents: list[int] = []
+        # The names of the first values may lie in a buffer, those of the others are listed.
+        self._spans: Spans | None = None
+        self._listed: list[str] = []
+        self._scopes: list[dict[str, int]] = []
 
     def resolve(self, place: _Body) -> None:
         """Make the values of one frame."""
-        graph = place.graph
-        inputs = [text(info.name) for info in graph.input]
-        weights = _texts([t.name for t in graph.initializer]) + [text(s.values.name) for s in graph.sparse_initializer]
-        outputs = [text(info.name) for info in graph.output]
-        made = self._out_names[self._out_ptr[place.start] : self._out_ptr[place.stop]]
-        read = self._in_names[self._in_ptr[place.start] : self._in_ptr[place.stop]]
+        table = _WeightTable(place.graph)
+        self.tables.append(table)
         self._parents.append(place.parent)
-        if place.parent < 0 and self._resolve_unique(inputs, weights, made, read, outputs):
-            return
-        self._resolve_in_turn(place, inputs, weights, outputs)
+        if place.parent >= 0 or not self._resolve_unique(place.graph, table.names):
+            self._resolve_in_turn(place, table.names.strings())
+        self.frame_ends.append(len(self.kinds))
 
-    def _resolve_unique(
-        self, inputs: list[str], weights: list[str], made: list[str], read: list[str], outputs: list[str]
-    ) -> bool:
+    @property
+    def value_spans(self) -> Spans:
+        """The names of all values in a buffer."""
+        return self._spans if self._spans is not None and not self._listed else Spans.of(self.value_names)
+
+    @functools.cached_property
+    def value_names(self) -> list[str]:
+        """The names of all values."""
+        return [*(self._spans.strings() if self._spans is not None else ()), *self._listed]
+
+    @property
+    def scopes(self) -> list[dict[str, int]]:
+        """What the names mean in each frame."""
+        if self._spans is not None and len(self._scopes) < len(self.frame_ends):
+            names = self._spans.strings()
+            self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
+        return self._scopes
+
+    @functools.cached_property
+    def _in_names(self) -> list[str]:
+        return self._main.inputs.strings() + self._rest.inputs.strings()
+
+    @functools.cached_property
+    def _out_names(self) -> list[str]:
+        return self._main.outputs.strings() + self._rest.outputs.strings()
+
+    def _resolve_unique(self, graph: onnx.GraphProto, weights: Spans) -> bool:
         """Resolve the main graph if every name is made once: without a Python loop over its nodes."""
-        given = dict.fromkeys(itertools.chain(inputs, weights))
-        taken = set(weights)
-        if len(taken) < len(weights) or len(set(inputs)) < len(inputs):
+        inputs = Spans.of(info.name for info in graph.input)
+        outputs = Spans.of(info.name for info in graph.output)
+        parts = (inputs, weights, self._main.outputs, self._main.inputs, outputs)
+        every = Spans.joined(parts)
+        number, first = every.numbered()
+        ends = np.cumsum([len(part) for part in parts])
+        of_inputs, of_weights, of_made, of_read, of_outputs = np.split(number, ends[:-1])
+        new = np.zeros(len(every), bool)
+        new[first] = True
+        # a weight may have the name of an input, but no two weights one name
+        again = of_weights[~new[ends[0] : ends[1]]]
+        shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
+        if not (shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
             return False
-        names = [*given, *(filter(None, made) if "" in made else made)]
-        known = len(names)
-        index = dict(zip(names, range(known), strict=True))
-        if "" in index or len(index) < known:
-            return False
-        index[""] = -1
-        loose: list[str] = []
-        try:
-            self.in_value[: len(read)] = np.fromiter(map(index.__getitem__, read), np.int32, len(read))
-        except KeyError:
-            loose = [name for name in dict.fromkeys(read) if name not in index]
-        loose += [name for name in dict.fromkeys(outputs) if name not in index and name not in loose]
-        if loose:
-            index.update(zip(loose, itertools.count(known)))
-            names += loose
-            self.in_value[: len(read)] = np.fromiter(map(index.__getitem__, read), np.int32, len(read))
-        self.value_names = names
-        named = map(index.__getitem__, made) if "" in made else range(len(given), known)
-        self.out_value[: len(made)] = np.fromiter(named, np.int32, len(made))
-        self.kinds = bytearray([GRAPH_INPUT]) * len(given) + bytearray([NODE_OUTPUT]) * (known - len(given))
-        self.kinds += bytearray([DANGLING]) * (len(self.value_names) - known)
-        if len(given) == len(inputs) + len(weights):
-            self.weights.append(range(len(inputs), len(given)))
-            self.kinds[len(inputs) : len(given)] = bytearray([INITIALIZER]) * len(weights)
-        else:
-            self.weights.append([index[name] for name in weights])
-            for value in self.weights[0]:
-                self.kinds[value] = INITIALIZER
-        self.inputs.append([index[name] for name in inputs if name not in taken])
-        self.outputs.append([index[name] for name in outputs])
-        self.overridable = [index[name] for name in inputs if name in taken]
-        self._close(index)
+        kinds = np.asarray([GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, DANGLING, DANGLING], np.uint8)
+        kind = kinds[np.searchsorted(ends, first, side="right")]
+        kind[of_weights] = INITIALIZER
+        self.kinds = bytearray(kind.tobytes())
+        self.in_value[: len(of_read)], self.out_value[: len(of_made)] = of_read, of_made
+        self._spans = every[first]
+        given = of_inputs.tolist()
+        self.given.append(given)
+        self.weights.append(of_weights.tolist())
+        self.inputs.append([value for value in given if kind[value] != INITIALIZER])
+        self.overridable = [value for value in given if kind[value] == INITIALIZER]
+        self.outputs.append(of_outputs.tolist())
         return True
 
-    def _resolve_in_turn(self, place: _Body, inputs: list[str], weights: list[str], outputs: list[str]) -> None:
+    def _resolve_in_turn(self, place: _Body, weights: list[str]) -> None:
         """Resolve a frame node by node: a name means its latest definition before the node that reads it."""
+        inputs = [text(info.name) for info in place.graph.input]
+        outputs = [text(info.name) for info in place.graph.output]
         now: dict[str, int] = {}
         main = place.parent < 0
         for name in inputs:
             if name in now:
                 self.duplicates.append((now[name], -1))
             now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
-        given = [now[name] for name in dict.fromkeys(inputs)]
+        self.given.append([now[name] for name in inputs])
+        given = list(dict.fromkeys(self.given[-1]))
         seen: set[str] = set()
         for name in weights:
             if name in seen:
@@ -807,14 +771,14 @@ class _Names:
                     now[self._out_names[slot]] = int(self.out_value[slot])
         self.inputs.append([value for value in given if self.kinds[value] != INITIALIZER])
         self.outputs.append([self._meaning(name, now, first, place.parent) for name in outputs])
-        self._close(now)
+        self._scopes.append(now)
 
     def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
         if not name:
             return -1
-        found = now.get(name)
+        found, scopes = now.get(name), self.scopes if parent >= 0 else []
         while found is None and parent >= 0:
-            found = self.scopes[parent].get(name)
+            found = scopes[parent].get(name)
             parent = self._parents[parent]
         if found is None:
             found = first.get(name)  # made further down the file: the graph is unsorted
@@ -823,13 +787,9 @@ class _Names:
         return found
 
     def _new(self, name: str, kind: int) -> int:
-        self.value_names.append(name)
+        self._listed.append(name)
         self.kinds.append(kind)
         return len(self.kinds) - 1
-
-    def _close(self, scope: dict[str, int]) -> None:
-        self.scopes.append(scope)
-        self.frame_ends.append(len(self.kinds))
 
 
 class _FaultFinder:
@@ -939,8 +899,8 @@ def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[
 class _Types:
     """The type of each value: an index into the distinct types."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.of_value = np.zeros(len(graph.value_names), np.int32)
+    def __init__(self, graph: Graph, names: _Names) -> None:
+        self.of_value = np.zeros(graph.value_count, np.int32)
         self.known: list[ValueType] = [ValueType()]
         self.protos: list[bytes | None] = [None]
         self.faults: tuple[Fault, ...] = ()
@@ -949,11 +909,15 @@ class _Types:
         if 0 < graph.node_count <= INFERENCE_LIMIT:
             inferred = self._infer(graph)
         for f, frame in enumerate(graph.frames):
-            scope = graph._scopes[f]  # noqa: SLF001 (a private part of Graph)
-            if f < len(inferred):
-                self._read(inferred[f], scope, inferred=True)
-            self._read(frame.graph, scope, inferred=False)
-            self._read_weights(frame)
+            for proto in [*inferred[f : f + 1], frame.graph]:
+                # the main graph's dictionary of names is made only if it is needed
+                scope = names.scopes[f] if proto.value_info else {}
+                known = ((scope.get(text(info.name), -1), info) for info in proto.value_info)
+                given = zip(names.given[f], proto.input, strict=True)
+                made = zip(names.outputs[f], proto.output, strict=True)
+                self._read(itertools.chain(known, given, made), inferred=proto is not frame.graph)
+            index, kinds = names.tables[f].types()
+            self.of_value[frame.weights] = np.asarray([self._of_weight(kind) for kind in kinds])[index]
 
     def _infer(self, graph: Graph) -> list[onnx.GraphProto]:
         try:
@@ -965,9 +929,8 @@ class _Types:
         owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
         return [proto.graph, *(body.graph for body in _bodies(proto.graph, owners, graph.opsets)[1])]
 
-    def _read(self, graph: onnx.GraphProto, scope: dict[str, int], *, inferred: bool) -> None:
-        for info in itertools.chain(graph.value_info, graph.input, graph.output):
-            value = scope.get(text(info.name), -1)
+    def _read(self, infos: Iterable[tuple[int, onnx.ValueInfoProto]], *, inferred: bool) -> None:
+        for value, info in infos:
             if value < 0 or not info.HasField("type"):
                 continue
             new = self._add(info.type.SerializeToString(), inferred=inferred)
@@ -976,14 +939,8 @@ class _Types:
             if old.shape is None or (self.known[new].shape is not None and not inferred):
                 self.of_value[value] = new if self.known[new].dtype else self.of_value[value]
 
-    def _read_weights(self, frame: Frame) -> None:
-        keys: list[tuple[int, ...]] = [(t.data_type, *t.dims) for t in frame.graph.initializer]
-        keys += [(t.values.data_type, *t.dims) for t in frame.graph.sparse_initializer]
-        index = {
-            key: self._add(onnx.helper.make_tensor_type_proto(key[0], key[1:]).SerializeToString(), inferred=False)
-            for key in dict.fromkeys(keys)
-        }
-        self.of_value[frame.weights] = [index[key] for key in keys]
+    def _of_weight(self, kind: tuple[int, ...]) -> int:
+        return self._add(onnx.helper.make_tensor_type_proto(kind[0], kind[1:]).SerializeToString(), inferred=False)
 
     def _add(self, serialised: bytes, *, inferred: bool) -> int:
         index = self._index.get(serialised)
@@ -1138,10 +1095,6 @@ def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
-
-
-def _texts(names: list[str]) -> list[str]:
-    return names if set(map(type, names)) <= {str} else [text(name) for name in names]
 
 
 def _ints(values: Iterable[int]) -> Ints:

@@ -1,0 +1,266 @@
+"""The fields of many protobuf messages as columns, and which of their strings are equal: numpy, not Python loops.
+
+All messages are read in lock step, the first field of each, then the second of each; equal strings are found by
+hashes of their words and compared. A string becomes a `str` only when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.errors import ModelFileError, text
+
+Longs = NDArray[np.int64]
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# Where fewer messages are left after so many fields, lock step costs more for each field than taking them in turn.
+_FEW, _MANY_FIELDS = 30, 100
+
+
+class Fields(NamedTuple):
+    """Fields of many messages: those of one message in file order, messages interleaved."""
+
+    row: Longs
+    """The message."""
+    tag: Longs
+    """Field number << 3 | wire type."""
+    start: Longs
+    """Where the tag lies."""
+    begin: Longs
+    """Where the payload begins; the number itself is not kept."""
+    end: Longs
+
+
+class Spans:
+    """Strings as places in a buffer.
+
+    Examples
+    --------
+    >>> spans = Spans.of(["b", "a", "", "b"])
+    >>> spans.strings(), [column.tolist() for column in spans.numbered()]
+    (['b', 'a', '', 'b'], [[0, 1, -1, 0], [0, 1]])
+    """
+
+    def __init__(self, buffer: bytes, begin: Longs, end: Longs) -> None:
+        self.buffer, self.begin, self.end = buffer, begin, end
+
+    @classmethod
+    def of(cls, strings: Iterable[str | bytes]) -> Spans:
+        """Put strings into a buffer."""
+        parts = [string.encode("utf-8", "replace") if isinstance(string, str) else string for string in strings]
+        ends = np.cumsum([0, *map(len, parts)])
+        return cls(b"".join(parts), ends[:-1], ends[1:])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Spans]) -> Spans:
+        """Put the strings of several buffers behind each other, in one buffer."""
+        offsets: dict[int, int] = {}
+        buffers: list[bytes] = []
+        size = 0
+        for part in parts:
+            if id(part.buffer) not in offsets:
+                offsets[id(part.buffer)] = size
+                buffers.append(part.buffer)
+                size += len(part.buffer)
+        shifts = [offsets[id(part.buffer)] for part in parts]
+        begin = np.concatenate([part.begin + shift for part, shift in zip(parts, shifts, strict=True)])
+        end = np.concatenate([part.end + shift for part, shift in zip(parts, shifts, strict=True)])
+        return cls(buffers[0] if len(buffers) == 1 else b"".join(buffers), begin, end)
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def __getitem__(self, chosen: slice | Longs) -> Spans:
+        return Spans(self.buffer, self.begin[chosen], self.end[chosen])
+
+    def pieces(self) -> list[bytes]:
+        """Give the strings as they lie there."""
+        buffer = self.buffer
+        return [buffer[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
+
+    def strings(self) -> list[str]:
+        """Give the strings; what is not UTF-8 in them with backslashes."""
+        whole = self._latin
+        found = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
+        if not "".join(found).isascii():
+            found = [string if string.isascii() else text(string.encode("latin-1")) for string in found]
+        return found
+
+    @functools.cached_property
+    def _latin(self) -> str:
+        return self.buffer.decode("latin-1")
+
+    def numbered(self) -> tuple[Longs, Longs]:
+        """Give equal strings equal numbers, in order of first appearance, and empty ones −1.
+
+        Returns
+        -------
+        number
+            Of each string.
+        first
+            Where each number appears first.
+        """
+        filled = np.flatnonzero(self.begin < self.end)
+        begin, end = self.begin[filled], self.end[filled]
+        words = _words(self.buffer)
+        hashes = _hashed(words, begin, end)
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        new = np.ones(len(order), bool)
+        new[1:] = ordered[1:] != ordered[:-1]
+        first = np.minimum.reduceat(order, np.flatnonzero(new)) if len(order) else order
+        by_appearance = np.argsort(first)
+        rank = np.empty(len(first), np.int64)
+        rank[by_appearance] = np.arange(len(first))
+        found = np.empty(len(order), np.int64)
+        found[order] = rank[np.cumsum(new) - 1]
+        first = first[by_appearance]
+        again = np.flatnonzero(first[found] != np.arange(len(found)))
+        like = first[found[again]]
+        if not _all_equal(words, begin[again], end[again], begin[like], end[like]):
+            # two strings with one hash: somebody went to great lengths
+            index: dict[bytes, int] = {}
+            strings = Spans(self.buffer, begin, end).pieces()
+            found = np.asarray([index.setdefault(string, len(index)) for string in strings])
+            first = np.unique(found, return_index=True)[1]
+        number = np.full(len(self), -1, np.int64)
+        number[filled] = found
+        return number, filled[first]
+
+
+def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
+    """Find the fields of many serialised messages.
+
+    Raises
+    ------
+    ModelFileError
+        If a message holds a group, which protobuf once had and ONNX never.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> parts = [onnx.NodeProto(op_type=op, name="n").SerializeToString() for op in ("Relu", "Gelu")]
+    >>> ends = np.cumsum([0, *map(len, parts)])
+    >>> fields = find(b"".join(parts), ends[:-1], ends[1:])
+    >>> fields.row.tolist(), (fields.tag >> 3).tolist()
+    ([0, 1, 0, 1], [3, 3, 4, 4])
+    """
+    data = np.frombuffer(buffer, np.uint8)
+    alive = begin < end
+    row, at, end = np.flatnonzero(alive), begin[alive], end[alive]
+    found: list[tuple[Longs, ...]] = []
+    while len(row):
+        start = at
+        tag, at = _varints(data, start)
+        wire = tag & 7
+        if np.all(wire == _BYTES):
+            length, begin = _varints(data, at)
+        else:
+            varint = (wire == _BYTES) | (wire == _VARINT)
+            value, begin = np.zeros(len(at), np.int64), at.copy()
+            value[varint], begin[varint] = _varints(data, at[varint])
+            kinds = [wire == _BYTES, wire == _VARINT, wire == _FIXED32, wire == _FIXED64]
+            length = np.select(kinds, [value, 0, 4, 8], default=-1)
+            if np.any(length < 0):
+                raise _strange()
+        at = begin + length
+        found.append((row, tag, start, begin, at))
+        alive = at < end
+        if not alive.all():
+            row, at, end = row[alive], at[alive], end[alive]
+        if len(found) > _MANY_FIELDS and len(row) < _FEW:
+            rest = zip(row.tolist(), at.tolist(), end.tolist(), strict=True)
+            found.extend(_in_turn(buffer, *each) for each in rest)
+            break
+    if not found:
+        return Fields(*[np.empty(0, np.int64)] * 5)
+    return Fields(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _in_turn(buffer: bytes, row: int, at: int, end: int) -> tuple[Longs, ...]:
+    """Find the fields of one message, one after the other."""
+
+    def varint(at: int) -> tuple[int, int]:
+        number = shift = 0
+        while buffer[at] & 128:
+            number |= (buffer[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+        return number | buffer[at] << shift, at + 1
+
+    found = []
+    while at < end:
+        tag, begin = varint(at)
+        length = {_FIXED64: 8, _FIXED32: 4}.get(tag & 7, -1)
+        if tag & 7 == _VARINT:
+            length, begin = 0, varint(begin)[1]
+        elif tag & 7 == _BYTES:
+            length, begin = varint(begin)
+        elif length < 0:
+            raise _strange()
+        found.append((row, tag, at, begin, begin + length))
+        at = begin + length
+    return tuple(np.asarray(found, np.int64).T)
+
+
+def _strange() -> ModelFileError:
+    message = "a node or weight holds a protobuf group, which ONNX does not use."
+    return ModelFileError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
+
+
+def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
+    """Read the varint at each position; give the values and the positions behind them."""
+    value = data[at].astype(np.int64)
+    after = at + 1
+    more = np.flatnonzero(value >= 128)
+    value[more] &= 127
+    shift = 7
+    while len(more) and shift < 70:
+        byte = data[after[more]].astype(np.int64)
+        value[more] |= (byte & 127) << min(shift, 63)
+        after[more] += 1
+        more = more[byte >= 128]
+        shift += 7
+    return value, after
+
+
+def _words(buffer: bytes) -> NDArray[np.uint64]:
+    """Give the eight bytes at every position of a buffer as a number, without a copy for each."""
+    padded = np.concatenate([np.frombuffer(buffer, np.uint8), np.zeros(8, np.uint8)])
+    return np.ndarray((len(buffer) + 1,), "<u8", padded, strides=(1,))
+
+
+def _hashed(words: NDArray[np.uint64], begin: Longs, end: Longs) -> NDArray[np.uint64]:
+    """Hash each string, eight bytes at a time (multiply and shift, as splitmix64 does)."""
+    value = (end - begin).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    row, at, left, own = np.arange(len(begin)), begin, end - begin, value
+    while len(row):
+        own = (own ^ _word(words, at, left)) * np.uint64(0xBF58476D1CE4E5B9)
+        own ^= own >> np.uint64(29)
+        value[row] = own
+        alive = left > 8
+        row, at, left, own = row[alive], at[alive] + 8, left[alive] - 8, own[alive]
+    return value
+
+
+def _all_equal(words: NDArray[np.uint64], begin: Longs, end: Longs, other: Longs, other_end: Longs) -> bool:
+    left = end - begin
+    if np.any(left != other_end - other):
+        return False
+    while len(left):
+        if np.any(_word(words, begin, left) != _word(words, other, left)):
+            return False
+        alive = left > 8
+        begin, other, left = begin[alive] + 8, other[alive] + 8, left[alive] - 8
+    return True
+
+
+def _word(words: NDArray[np.uint64], at: Longs, left: Longs) -> NDArray[np.uint64]:
+    word = words[at]
+    short = np.flatnonzero(left < 8)
+    word[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
+    return word
