@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT = 1.0
-STAGES = ("load", "graph", "types", "scopes", "columns", "pack")
+STAGES = ("load", "graph", "types", "columns", "pack")
 
 
 def measure(path: Path) -> dict[str, float]:
@@ -41,11 +41,10 @@ def measure(path: Path) -> dict[str, float]:
     model = timed("load", lambda: load(path))
     graph = timed("graph", lambda: Graph.of(model))
     timed("types", lambda: graph.faults)
-    timed("scopes", lambda: scopes(graph))
-    # makes the tree once more, which does not count twice
     made = timed("columns", lambda: columns(model))
-    seconds["columns"] -= seconds["scopes"]
     timed("pack", made.to_bytes)
+    # made once more, to tell its share of the columns
+    timed("scopes", lambda: scopes(graph))
     return seconds
 
 
@@ -60,18 +59,20 @@ def main() -> int:
     start = time.perf_counter()
     onnx.load(path)
     peer = time.perf_counter() - start
-    whole, runs = [], []
+    whole, busy, runs = [], [], []
     for _ in range(chosen.repeats):
         runs.append(measure(path))
-        start = time.perf_counter()
+        start, start_busy = time.perf_counter(), time.process_time()
         payload = columns(path).to_bytes()
         whole.append(time.perf_counter() - start)
+        busy.append(time.process_time() - start_busy)
     print(
         f"{chosen.nodes:,} nodes, {path.stat().st_size / 1e6:.1f} MB, {os.cpu_count()} cores, best of {chosen.repeats}"
     )
     for stage in STAGES:
-        print(f"  {stage:8} {min(run[stage] for run in runs):6.3f} s")
-    print(f"  {'whole':8} {min(whole):6.3f} s, median {sorted(whole)[len(whole) // 2]:.3f} s; limit {LIMIT:.0f} s")
+        share = f", the tree {min(run['scopes'] for run in runs):.3f} of it" if stage == "columns" else ""
+        print(f"  {stage:8} {min(run[stage] for run in runs):6.3f} s{share}")
+    print(f"  {'whole':8} {min(whole):6.3f} s, CPU {min(busy):.3f} s; limit {LIMIT:.0f} s")
     print(f"  payload  {len(payload) / 1e6:.1f} MB; for comparison onnx.load alone {peer:.3f} s")
     return int(min(whole) >= LIMIT and chosen.nodes <= 100_000)
 
