@@ -73,7 +73,8 @@ def test_fields_are_those_protobuf_wrote(nodes: list[onnx.NodeProto]) -> None:
         mine = found.row == row
         tags, begin, end = found.tag[mine], found.begin[mine], found.end[mine]
         texts = [buffer[b:e] for b, e in zip(begin, end, strict=True)]
-        for number, values in ((1, node.input), (2, node.output), (3, [node.name]), (4, [node.op_type])):
+        name = [node.name] if node.HasField("name") else []
+        for number, values in ((1, node.input), (2, node.output), (3, name), (4, [node.op_type])):
             assert [t for t, tag in zip(texts, tags, strict=True) if tag >> 3 == number] == [v.encode() for v in values]
         # spans without gaps: from the start of the message to its end
         assert sorted([*found.start[mine].tolist(), int(ends[row + 1])]) == sorted([int(ends[row]), *end.tolist()])
