@@ -1016,3 +1016,17 @@ def test_types_of_ml_dtypes_are_the_ones_handed_out() -> None:
     for name in DTYPES:
         assert tensors.numpy_dtype(TensorProto.DataType.Value(name)) is not None, name
     assert isinstance(load(PROTO), Model)
+
+
+@pytest.mark.parametrize("levels", [10, 300])
+def test_graphs_nested_in_memory_are_loaded_or_refused_clearly(levels: int) -> None:
+    proto = onnx.ModelProto(ir_version=8, opset_import=[onnx.helper.make_opsetid("", 17)])
+    graph = proto.graph
+    for _ in range(levels):
+        node = graph.node.add(op_type="If", input=["c"])
+        graph = node.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
+    if levels == 10:
+        assert load(proto).proto == proto
+    else:
+        with pytest.raises(ModelFileError, match="nests graphs more deeply than protobuf can read"):
+            load(proto)

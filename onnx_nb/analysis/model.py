@@ -544,9 +544,12 @@ def _load_bytes(data: bytes, folder: Path | None) -> Model:
 def _load_proto(source: ModelProto, folder: Path | None) -> Model:
     """Copy the structure; a large weight is referred to, and stays in the given proto."""
     proto = ModelProto()
-    wire.copy_fields(source, proto, without=["graph"])
-    if source.HasField("graph"):
-        wire.copy_fields(source.graph, proto.graph, without=["initializer"])
+    try:
+        wire.copy_fields(source, proto, without=["graph"])
+        if source.HasField("graph"):
+            wire.copy_fields(source.graph, proto.graph, without=["initializer"])
+    except DecodeError as error:  # protobuf copies by writing and reading again
+        raise _unreadable(error, "the given ModelProto") from error
     sources: dict[str, Source] = {}
     for tensor in source.graph.initializer:
         target = proto.graph.initializer.add()
@@ -625,15 +628,17 @@ def _parsed(data: bytes, name: str) -> ModelProto:
     try:
         proto: ModelProto = ModelProto.FromString(data)
     except DecodeError as error:
-        if "MaxDepth" in str(error):
-            raise ModelFileError(
-                f"{name} nests graphs more deeply than protobuf can read (100 levels of messages)."
-            ) from error
-        raise ModelFileError(
-            f"{name} is not an ONNX model, or a damaged one: protobuf cannot parse it.",
-            advice="Check that the download or copy was completed, or export the model again.",
-        ) from error
+        raise _unreadable(error, name) from error
     return proto
+
+
+def _unreadable(error: DecodeError, name: str) -> ModelFileError:
+    if "MaxDepth" in str(error):
+        return ModelFileError(f"{name} nests graphs more deeply than protobuf can read (100 levels of messages).")
+    return ModelFileError(
+        f"{name} is not an ONNX model, or a damaged one: protobuf cannot parse it.",
+        advice="Check that the download or copy was completed, or export the model again.",
+    )
 
 
 def _no_file(path: Path) -> ModelFileError:
