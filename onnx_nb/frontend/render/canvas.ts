@@ -359,14 +359,21 @@ function drawText(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number
   ctx.fillStyle = theme.dim;
   for (const [key, left, base] of pairs) ctx.fillText(key, left, base);
 
-  // how much of a closed group an extraction takes
+  // how much of a closed group an extraction takes, over the end of its own words; of one taken whole the glow says it
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
-  ctx.fillStyle = theme.accent;
   ctx.textAlign = "right";
   for (const [box, count] of picture.marks.taken) {
     if (kind[box] !== BOX.GROUP || !labels.has(box)) continue;
     const total = columns.groupNodes[id[box]];
-    ctx.fillText(count >= total ? "all" : `${count} of ${total}`, x[box] + w[box] - 9, y[box] + TEXT.group.lineY);
+    if (count >= total) continue;
+    const text = `${count} of ${total}`;
+    const right = x[box] + w[box] - 9;
+    const base = y[box] + TEXT.group.lineY;
+    const width = ctx.measureText(text).width + 5;
+    ctx.fillStyle = theme.scopes[0];
+    ctx.fillRect(right - width, base - TEXT.edge, width, TEXT.edge + 3);
+    ctx.fillStyle = theme.accent;
+    ctx.fillText(text, right, base);
   }
   ctx.textAlign = "left";
 }
