@@ -26,7 +26,7 @@ from onnx_nb.analysis.errors import OnnxNbError, cut, text
 from onnx_nb.analysis.fields import Longs, Spans
 from onnx_nb.analysis.graph import INITIALIZER, Fault, Graph, Ints, ValueType, sorted_unique
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+from onnx_nb.analysis.scopes import BODY, Scopes, depths, scopes, upward
 from onnx_nb.analysis.tensors import dtype_name
 
 FOLDED, FAULTY, CALLS = 1, 2, 4
@@ -446,7 +446,7 @@ def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
     count = len(tree.group_parent)
     drawn = np.bincount(tree.node_group[~graph.folded], minlength=count).astype(np.float64)
     pairs = _weights_by_group(graph, tree)
-    depth = _depth(tree.group_parent)
+    depth = depths(tree.group_parent)
     return {
         "group_parent": tree.group_parent,
         "group_name": table.each(tree.group_name),
@@ -454,7 +454,7 @@ def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
         "group_class": table.each(tree.group_class),
         "group_kind": tree.group_kind,
         "group_node": tree.group_node,
-        "group_nodes": _summed(drawn, tree.group_parent, depth).astype(np.uint32),
+        "group_nodes": upward(np.add, drawn, tree.group_parent).astype(np.uint32),
         "group_params": _distinct(*pairs, size.elements, tree.group_parent, depth),
         "group_bytes": _distinct(*pairs, size.bytes, tree.group_parent, depth),
         "group_repeat": tree.group_repeat.astype(np.uint32),
@@ -474,11 +474,11 @@ def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs
     return found, rest
 
 
-def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Ints) -> NDArray[np.float64]:
+def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Longs) -> NDArray[np.float64]:
     """Sum the sizes of the distinct weights in each group, at any depth."""
     shared = np.bincount(value, minlength=len(size))[value] > 1
     own = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent)).astype(np.float64)
-    total = _summed(own, parent, depth)
+    total = upward(np.add, own, parent)
     group, value = group[shared], value[shared]
     for level in range(int(depth.max()), -1, -1):
         here = depth[group] == level
@@ -487,23 +487,6 @@ def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Int
         kept = group >= 0
         group, value = _unique_pairs(group[kept], value[kept], len(size))
     return total
-
-
-def _summed(column: NDArray[np.float64], parent: Ints, depth: Ints) -> NDArray[np.float64]:
-    total = column.copy()
-    for level in range(int(depth.max()), 0, -1):
-        groups = np.flatnonzero(depth == level)
-        np.add.at(total, parent[groups], total[groups])
-    return total
-
-
-def _depth(parent: Ints) -> Ints:
-    depth = np.zeros(len(parent), np.int32)
-    above = parent
-    while bool(np.any(above >= 0)):
-        depth += above >= 0
-        above = np.where(above >= 0, parent[above], -1)
-    return depth
 
 
 def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:

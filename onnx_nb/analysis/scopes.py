@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -36,6 +37,7 @@ DEPTH_LIMIT = 24
 MIN_REPEATS = 3
 
 Longs = NDArray[np.int64]
+Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,7 @@ class _Whole:
 
     def place_folded(self, graph: Graph) -> None:
         """Put each folded node where it is drawn: into the innermost group that holds all its readers."""
-        depth = _depths(np.asarray(self.parent))
+        depth = depths(np.asarray(self.parent))
         parent, node_group = self.parent, self.node_group
         for node in _readers_first(graph, np.flatnonzero(graph.folded)):
             made = graph.node_outputs(node)
@@ -437,23 +439,14 @@ class _Tree:
         """Give the groups in use, parents before children, without the root."""
         parent = np.asarray(self.parent)
         used = np.flatnonzero(parent >= 0)
-        return used[np.argsort(_depths(parent)[used], kind="stable")]
+        return used[np.argsort(depths(parent)[used], kind="stable")]
 
     def first_items(self) -> Longs:
         """Give the position of the first item inside each group."""
         count = len(self.of_item)
         first = np.full(len(self.parent), count, np.int64)
         first[self.of_item[::-1]] = np.arange(count - 1, -1, -1)
-        return self.upward(np.minimum, first)
-
-    def upward(self, combine: np.ufunc, column: Longs) -> Longs:
-        """Fold a column of groups into their parents, from the leaves to the root."""
-        parent = np.asarray(self.parent)
-        depth = _depths(parent)
-        for level in range(int(depth.max()), 0, -1):
-            groups = np.flatnonzero((depth == level) & (parent >= 0))
-            combine.at(column, parent[groups], column[groups])
-        return column
+        return upward(np.minimum, first, np.asarray(self.parent))
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
         paths = _gathered(paths)
@@ -479,7 +472,7 @@ class _Tree:
 
     def _prune(self) -> None:
         """Dissolve groups of one item, groups around a single group, and a group that holds nearly everything."""
-        size = self.upward(np.add, np.bincount(self.of_item, minlength=len(self.parent)))
+        size = upward(np.add, np.bincount(self.of_item, minlength=len(self.parent)), np.asarray(self.parent))
         alive = self.alive()
         home = np.arange(len(self.parent))
         small = alive[size[alive] < 2]  # a frame around one box
@@ -716,12 +709,12 @@ class _Siblings:
         self._tree, self._part = tree, part
         self._of_item = tree.of_item.copy()
         self._parent = np.asarray(tree.parent)
-        self._depth = _depths(self._parent)
+        self._depth = depths(self._parent)
         self._lines = _lines(self._parent)
         positions = np.arange(part.count)
         last = np.zeros(len(self._parent), np.int64)
         last[tree.of_item] = positions
-        self.key = np.concatenate([tree.upward(np.maximum, last), positions[::-1]])
+        self.key = np.concatenate([upward(np.maximum, last, self._parent), positions[::-1]])
         """Children sorted by it are in topological order. By code: items are counted from the end."""
         self._connect(part)
         self._sorted: dict[int, tuple[Longs, Longs]] = {}
@@ -950,8 +943,25 @@ def _levels(part: _Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int
     return level
 
 
-def _depths(parent: Longs) -> Longs:
-    """Count the groups above each group."""
+def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:
+    """Fold a column of groups, which is changed and given, into their parents, from the leaves to the root.
+
+    >>> upward(np.add, np.asarray([0, 1, 2]), np.asarray([-1, 0, 1])).tolist()
+    [3, 3, 2]
+    """
+    depth = depths(parent)
+    for level in range(int(depth.max()), 0, -1):
+        groups = np.flatnonzero(depth == level)
+        combine.at(column, parent[groups], column[groups])
+    return column
+
+
+def depths(parent: Ints | Longs) -> Longs:
+    """Count the groups above each group.
+
+    >>> depths(np.asarray([-1, 0, 1, 0])).tolist()
+    [0, 1, 2, 1]
+    """
     depth = np.zeros(len(parent), np.int64)
     above = parent
     while bool(np.any(above >= 0)):
@@ -962,7 +972,7 @@ def _depths(parent: Longs) -> Longs:
 
 def _lines(parent: Longs) -> list[Longs]:
     """Give for each depth the group above each group at that depth, itself included; −1 where there is none."""
-    depth = _depths(parent)
+    depth = depths(parent)
     lines = [np.full(len(parent), -1, np.int64) for _ in range(int(depth.max()) + 1)]
     groups = np.arange(len(parent))
     above = groups
