@@ -5,13 +5,12 @@ import { layered } from "../layout/layered.ts";
 import type { Columns } from "../model/columns.ts";
 import { fitLabel, type Measure, TEXT } from "./labels.ts";
 import { BOX } from "./scene.ts";
-import { type Scope, Scopes } from "./scope.ts";
+import { type Scope, scopesOf } from "./scope.ts";
 
 /** Keeps what does not change between two scenes of one model: scopes, sizes of boxes, layouts by their signature. */
 export class Cache {
   #columns: Columns | undefined;
   #measure: Measure | undefined;
-  #scopes: Scopes | undefined;
   /** w, h of every node, and of every group closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
   #groupSize = new Float32Array(0);
@@ -23,7 +22,6 @@ export class Cache {
     if (this.#columns === columns && this.#measure === measure) return;
     this.#columns = columns;
     this.#measure = measure;
-    this.#scopes = new Scopes(columns);
     this.#nodeSize = new Float32Array(2 * columns.nodeCount);
     this.#groupSize = new Float32Array(4 * columns.groupCount);
     this.#layouts.clear();
@@ -36,7 +34,7 @@ export class Cache {
   }
 
   scope(group: number): Scope {
-    return (this.#scopes as Scopes).of(group);
+    return scopesOf(this.#columns as Columns).of(group);
   }
 
   size(kind: number, id: number): { w: number; h: number } {

@@ -1,7 +1,7 @@
 /** Which groups are open when a model is shown for the first time. */
 
 import { type Columns, GROUP } from "../model/columns.ts";
-import { Scopes } from "./scope.ts";
+import { scopesOf } from "./scope.ts";
 
 /**
  * Groups that are open at first: all of a graph of at most `budget` nodes; else from the outside in the largest ones, as
@@ -9,7 +9,7 @@ import { Scopes } from "./scope.ts";
  */
 export function defaultOpen(columns: Columns, budget = 60): Set<number> {
   const open = new Set<number>([0]);
-  const scopes = new Scopes(columns);
+  const scopes = scopesOf(columns);
   const itemCount = (group: number): number => scopes.of(group).kind.length;
   if (columns.nodeCount <= budget) {
     for (let group = 1; group < columns.groupCount; group++) open.add(group);

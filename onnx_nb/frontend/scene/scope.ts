@@ -34,8 +34,20 @@ export interface Scope {
   readonly inSlot: Int32Array;
 }
 
+const known = new WeakMap<Columns, Scopes>();
+
+/** The scopes of a model, found once for all who ask. */
+export function scopesOf(columns: Columns): Scopes {
+  let scopes = known.get(columns);
+  if (scopes === undefined) {
+    scopes = new Scopes(columns);
+    known.set(columns, scopes);
+  }
+  return scopes;
+}
+
 /** Builds scopes of one model; holds scratch memory between calls. */
-export class Scopes {
+class Scopes {
   readonly #columns: Columns;
   readonly #known = new Map<number, Scope>();
   /** group → nearest enclosing branch of a body (itself included), −1 in the main graph */
