@@ -251,13 +251,13 @@ def test_values_smaller_than_a_byte_pass_through() -> None:
 @pytest.mark.parametrize(
     ("feeds", "problem"),
     [
-        ({}, r"branches also needs 'x' \(tensor\(float\) \[500\]\), 'condition'"),
+        ({}, r"branches also needs 'x' \(float32 \[500\]\), 'condition' \(bool \[\]\)"),
         ({**FEEDS, "y": FEEDS["x"]}, "branches has no input 'y'"),
         ({"xx": FEEDS["x"]}, r"branches has no input 'xx'\. Its inputs: 'x'"),
-        ({**FEEDS, "x": FEEDS["x"].astype(np.float64)}, r"takes float32, and is given float64\. Use array.astype"),
+        ({**FEEDS, "x": FEEDS["x"].astype(np.float64)}, r"takes float32 \[500\], and is given float64 \[500\]\. Use array.astype"),
         ({**FEEDS, "x": [1.0] * 500}, "is given a list, not an array"),
-        ({**FEEDS, "x": FEEDS["x"][:5]}, r"input 'x' takes shape \[500\], and is given \[5\]"),
-        ({**FEEDS, "x": FEEDS["x"][None]}, r"input 'x' takes shape \[500\], and is given \[1, 500\]"),
+        ({**FEEDS, "x": FEEDS["x"][:5]}, r"input 'x' takes float32 \[500\], and is given float32 \[5\]"),
+        ({**FEEDS, "x": FEEDS["x"][None]}, r"given float32 \[1, 500\]. The first axis is too much"),
     ],
 )
 def test_feeds_that_do_not_fit(feeds: dict[str, Any], problem: str) -> None:

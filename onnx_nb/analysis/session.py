@@ -8,29 +8,34 @@ is imported when the first session is made.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
+from onnx_nb.analysis import feeds as feeding
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, shown
 from onnx_nb.analysis.model import load
 from onnx_nb.analysis.tensors import decoded, numpy_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import onnxruntime
-    from numpy.typing import NDArray
 
     from onnx_nb.analysis.model import Model, ModelLike
 
 
 def run(
-    model: ModelLike, feeds: Mapping[str, NDArray[Any]], *, outputs: Iterable[str] | None = None
-) -> dict[str, NDArray[Any]]:
+    model: ModelLike,
+    feeds: Any,
+    *,
+    outputs: Iterable[str] | None = None,
+    providers: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Run a model once.
 
     Parameters
@@ -38,18 +43,22 @@ def run(
     model
         Any `ModelLike`.
     feeds
-        An array for each input.
+        One feed in any form that `read_feeds` takes: a dict of arrays, arrays in the order of the inputs, torch
+        tensors, a file or folder of test data, or ``None`` for random values.
     outputs
         Names of tensors of the main graph, intermediate ones too; the model's outputs if ``None``.
+    providers
+        Execution providers, best first; the CPU if ``None``.
 
     Returns
     -------
     dict of str to numpy.ndarray
+        Sequences are lists of arrays, and an optional value that is not there is ``None``.
 
     Raises
     ------
     FeedError
-        If an input is missing, unknown, or has another type or shape than declared.
+        If an input is missing, unknown, or has another type or shape than declared, or if these are several feeds.
     OnnxNbError
         If onnxruntime cannot run the model.
 
@@ -61,7 +70,12 @@ def run(
     {'a': array([-0., -0.], dtype=float32), 'y': array([1., 1.], dtype=float32)}
     """
     loaded = load(model)
-    return run_session(create(loaded, outputs=outputs), feeds, name=loaded.name)
+    several = feeding.read_feeds(loaded, feeds)
+    first = next(several, None)
+    if first is None or next(several, None) is not None:
+        message = f"{'no feed' if first is None else 'more than one feed'} is given, and a model runs on one."
+        raise FeedError(message, advice="Loop over onnx_nb.read_feeds(model, feeds).")
+    return run_session(create(loaded, outputs=outputs, providers=providers), first, name=loaded.name)
 
 
 def create(
@@ -119,11 +133,9 @@ def create(
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
     elif folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-    try:
-        data = proto.SerializeToString()
-    except EncodeError as error:
-        message = f"{loaded.name} holds more than 2 GB besides the weights of its main graph."
-        raise OnnxNbError(message, advice="Move large Constant nodes to initializers.") from error
+    data = _serialised(loaded, proto)
+    if MARK[0].encode() in data:
+        data = _serialised(loaded, _with_marks(proto))
     try:
         return ort.InferenceSession(data, options, providers=list(providers or ["CPUExecutionProvider"]))
     except Exception as error:
@@ -131,8 +143,8 @@ def create(
 
 
 def run_session(
-    session: onnxruntime.InferenceSession, feeds: Mapping[str, NDArray[Any]], *, name: str = "the model"
-) -> dict[str, NDArray[Any]]:
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, Any], *, name: str = "the model"
+) -> dict[str, Any]:
     """Run a session that `create` made.
 
     Parameters
@@ -140,9 +152,14 @@ def run_session(
     session
         From `create`.
     feeds
-        An array for each input.
+        An array for each input, as `check_feeds` gives them.
     name
         What to call the model in an error message.
+
+    Raises
+    ------
+    OnnxNbError
+        If onnxruntime cannot run it.
 
     Examples
     --------
@@ -151,16 +168,137 @@ def run_session(
     >>> run_session(create(onnx.parser.parse_model(text)), {"x": numpy.zeros(2, numpy.float32)})
     {'y': array([1., 1.], dtype=float32)}
     """
-    _check_feeds(session, feeds, name)
-    types = {entry.name: entry.type for entry in session.get_outputs()}
-    values = {key: _given(value) for key, value in feeds.items()}
+    entries = session.get_outputs()
+    elements = [_data_type_of(_inside(entry.type, "optional")) for entry in entries]
+    if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
+        types = {entry.name: entry.type for entry in session.get_inputs()}
+        values = {key: _to_value(value, types.get(key, "")) for key, value in feeds.items()}
+        return {key: _owned(to_array(value)) for key, value in run_values(session, values, name=name).items()}
+    names = [entry.name for entry in entries]
+    foreign = {key: to_value(v) for key, v in feeds.items() if isinstance(v, np.ndarray) and _is_foreign(v.dtype)}
     try:
-        if not any(_is_foreign(_dtype_of(kind)) for kind in types.values()):
-            return dict(zip(types, session.run(list(types), values), strict=True))
-        found = session.run_with_ort_values(list(types), {key: _as_ort(value) for key, value in values.items()})
+        return dict(zip(names, session.run(names, {**feeds, **foreign}), strict=True))
     except Exception as error:
-        raise OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}") from error
-    return {key: _taken(value, types[key], key) for key, value in zip(types, found, strict=True)}
+        raise _failed(name, error) from error
+
+
+def run_values(
+    session: onnxruntime.InferenceSession, values: Mapping[str, onnxruntime.OrtValue], *, name: str = "the model"
+) -> dict[str, onnxruntime.OrtValue]:
+    """Run a session on values that stay onnxruntime's own, so that they go from one session to the next uncopied.
+
+    Parameters
+    ----------
+    session
+        From `create`.
+    values
+        One for each input; see `to_value`.
+    name
+        What to call the model in an error message.
+
+    Raises
+    ------
+    OnnxNbError
+        If onnxruntime cannot run it.
+
+    Examples
+    --------
+    >>> import numpy, onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    >>> found = run_values(create(onnx.parser.parse_model(text)), {"x": to_value(numpy.zeros(2, numpy.float32))})
+    >>> to_array(found["y"])
+    array([1., 1.], dtype=float32)
+    """
+    names = [entry.name for entry in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run_with_ort_values(names, dict(values)), strict=True))
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.OrtValue:
+    """Give an array, or a list of arrays, as onnxruntime's own value.
+
+    Parameters
+    ----------
+    array
+        Any type, strings and those of ``ml_dtypes`` too; a list is a sequence. What numpy and onnxruntime lay out alike
+        is not copied: do not change the array while the value is in use.
+    data_type
+        The element type (``onnx.TensorProto.DataType``) of a sequence that is empty.
+
+    Examples
+    --------
+    >>> to_value(np.zeros(2, np.float32)).data_type(), to_value([np.zeros(2)]).data_type()
+    ('tensor(float)', 'seq(tensor(double))')
+    """
+    import onnxruntime as ort
+
+    if isinstance(array, list | tuple):
+        return _sequence(array, data_type)
+    array = np.asarray(array)
+    if array.dtype.kind in "OUST":
+        # onnxruntime takes strings from numpy only as feeds of a session; a constant is a way around.
+        constant = onnx.numpy_helper.from_array(array.astype(object))
+        return run_values(_tiny([helper.make_node("Constant", [], ["y"], value=constant)], {}), {})["y"]
+    if not _is_foreign(array.dtype):
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    tensor = onnx.numpy_helper.from_array(array)
+    data = np.frombuffer(tensor.raw_data, np.uint8)
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), tensor.data_type)
+    ctypes.memmove(value.data_ptr(), data.ctypes.data, data.nbytes)
+    return value
+
+
+def to_array(value: onnxruntime.OrtValue) -> Any:
+    """Give onnxruntime's value as an array, a sequence as a list of arrays, an optional that is not there as ``None``.
+
+    Returns
+    -------
+    numpy.ndarray, list of numpy.ndarray, or None
+        A read-only view of the value's own memory, which lives as long as the array. Copied are strings, types
+        smaller than a byte, sequences, and values on another device.
+
+    Raises
+    ------
+    OnnxNbError
+        If it is a map, of which onnxruntime gives no array.
+
+    Examples
+    --------
+    >>> to_array(to_value(np.array(["a", "b"], object))), to_array(to_value([np.array([True])]))
+    (array(['a', 'b'], dtype=object), [array([ True])])
+    """
+    if not value.has_value():
+        return None
+    kind = value.data_type()
+    data_type = _data_type_of(kind)
+    if data_type is None:
+        return _elements(value, kind)
+    dtype = numpy_dtype(data_type)
+    if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
+        return value.numpy()
+    shape = value.shape()
+    data = np.asarray(_Bytes(value))
+    tensor = TensorProto(data_type=data_type, dims=shape)
+    array = decoded(data, tensor, "a value of onnxruntime")
+    array.flags.writeable = False
+    return array
+
+
+class _Bytes:
+    """The memory of a value, as numpy asks for it; holds the value as long as numpy holds this."""
+
+    def __init__(self, value: onnxruntime.OrtValue) -> None:
+        self._value = value
+        nbytes = value.tensor_size_in_bytes()
+        place = (value.data_ptr() if nbytes else 0, True)
+        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": place}
+
+
+def _owned(array: Any) -> Any:
+    """Give an array that the caller may write to."""
+    return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
 
 
 def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
@@ -168,33 +306,89 @@ def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
     return dtype is not None and dtype.isbuiltin == 2
 
 
-def _given(value: Any) -> Any:  # an array, or what onnxruntime takes for a sequence or map
-    if not isinstance(value, np.ndarray | np.generic) or not _is_foreign(value.dtype):
-        return value
-    import onnxruntime as ort
-
-    data_type = next(number for number in TensorProto.DataType.values() if numpy_dtype(number) == value.dtype)
-    data = np.frombuffer(onnx.numpy_helper.from_array(np.asarray(value)).raw_data, np.uint8)
-    given = ort.OrtValue.ortvalue_from_shape_and_type(list(value.shape), data_type)
-    ctypes.memmove(given.data_ptr(), data.ctypes.data, data.nbytes)
-    return given
+def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
+    """Give a feed as a value; its declared type tells what an empty sequence would hold."""
+    element = _data_type_of(_inside(_inside(ort_type, "optional"), "seq"))
+    return to_value(value, data_type=element or TensorProto.FLOAT)
 
 
-def _as_ort(value: Any) -> onnxruntime.OrtValue:  # as above
-    import onnxruntime as ort
+def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
+    values = {f"x{index}": to_value(array) for index, array in enumerate(arrays)}
+    if values:
+        node = helper.make_node("SequenceConstruct", list(values), ["y"])
+    else:
+        node = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
+    types = {key: helper.make_tensor_type_proto(value.element_type(), None) for key, value in values.items()}
+    return run_values(_tiny([node], types), values)["y"]
 
-    return ort.OrtValue.ortvalue_from_numpy(value) if isinstance(value, np.ndarray | np.generic) else value
+
+def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
+    element = _data_type_of(_inside(kind, "seq"))
+    if element is None:
+        message = f"onnxruntime gives no array of a value of type {kind}."
+        raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
+    found: list[Any] = _opener(element).run(["y"], {"x": value})[0]
+    return found
 
 
-def _taken(value: onnxruntime.OrtValue, ort_type: str, name: str) -> NDArray[Any]:
-    dtype = _dtype_of(ort_type)
-    if not _is_foreign(dtype):
-        array: NDArray[Any] = value.numpy()
-        return array
-    tensor = TensorProto(data_type=_data_type_of(ort_type), dims=value.shape())
-    data = np.empty(value.tensor_size_in_bytes(), np.uint8)
-    ctypes.memmove(data.ctypes.data, value.data_ptr(), data.nbytes)
-    return decoded(data, tensor, f"output {shown(name)}")
+@functools.cache
+def _opener(data_type: int) -> onnxruntime.InferenceSession:
+    """Give a session that hands a sequence on: what a session gives, onnxruntime turns into a list."""
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(data_type, None))
+    return _tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
+
+
+def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto]) -> onnxruntime.InferenceSession:
+    """Make a session of a few nodes that give "y"."""
+    given = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
+    graph = helper.make_graph(nodes, "value", given, [ValueInfoProto(name="y")])
+    return create(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), optimize=False, threads=1
+    )
+
+
+def _serialised(model: Model, proto: ModelProto) -> bytes:
+    try:
+        data: bytes = proto.SerializeToString()
+    except EncodeError as error:
+        message = f"{model.name} holds more than 2 GB besides the weights of its main graph."
+        raise OnnxNbError(message, advice="Move large Constant nodes to initializers.") from error
+    return data
+
+
+MARK: Final = ("onnx_nb", "Mark")
+"""Domain and type of the nodes that `mark` leaves in an exported model; they hand on their input."""
+
+
+def _with_marks(source: ModelProto) -> ModelProto:
+    """Give a model whose marks onnxruntime can run: a local function says that they do nothing."""
+    domain, op = MARK
+    if not any((node.domain, node.op_type) == MARK for node in _all_nodes(source)) or any(
+        (function.domain, function.name) == MARK for function in source.functions
+    ):
+        return source
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    versions = [entry.version for entry in source.opset_import if entry.domain in ("", "ai.onnx")]
+    opset = helper.make_opsetid("", max(versions, default=17))
+    identity = helper.make_node("Identity", ["x"], ["y"])
+    for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
+        if all(entry.domain != domain for entry in imports):
+            imports.add(domain=domain, version=1)
+    proto.functions.append(helper.make_function(domain, op, ["x"], ["y"], [identity], [opset], ["name"]))
+    proto.ir_version = max(proto.ir_version, 8)  # the first that has functions
+    return proto
+
+
+def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
+    todo = [proto.graph.node, *(function.node for function in proto.functions)]
+    while todo:
+        for node in todo.pop():
+            yield node
+            for attribute in node.attribute:
+                todo.extend(graph.node for graph in attribute.graphs)
+                if attribute.HasField("g"):
+                    todo.append(attribute.g.node)
 
 
 def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelProto:
@@ -238,38 +432,8 @@ def _cause(error: Exception) -> str:
     return text if text.endswith((".", "…")) else f"{text}."
 
 
-def _check_feeds(session: onnxruntime.InferenceSession, feeds: Mapping[str, Any], name: str) -> None:
-    inputs = {entry.name: entry for entry in session.get_inputs()}
-    overridable = {entry.name: entry for entry in session.get_overridable_initializers()}
-    for key in feeds:
-        if key not in inputs and key not in overridable:
-            near = ", ".join(map(shown, closest(str(key), inputs) or inputs)) or "none"
-            raise FeedError(f"{name} has no input {shown(str(key))}.", advice=f"Its inputs: {near}.")
-    missing = [entry for key, entry in inputs.items() if key not in feeds]
-    if missing:
-        named = ", ".join(f"{shown(entry.name)} ({entry.type} {entry.shape})" for entry in missing)
-        raise FeedError(f"{name} also needs {named}.", advice="Give an array for each input.")
-    for key, value in feeds.items():
-        _check_feed(inputs.get(key) or overridable[key], value)
-
-
-def _check_feed(entry: onnxruntime.NodeArg, value: object) -> None:
-    dtype = _dtype_of(entry.type)
-    if dtype is None:  # a sequence, a map, an optional: onnxruntime checks them
-        return
-    if not isinstance(value, np.ndarray | np.generic):
-        message = f"input {shown(entry.name)} is given a {type(value).__name__}, not an array."
-        raise FeedError(message, advice=f"Use numpy.asarray(…, dtype={dtype.name!r}).")
-    if value.dtype != dtype and not (dtype.kind == "O" and value.dtype.kind in "UST"):
-        message = f"input {shown(entry.name)} takes {dtype.name}, and is given {value.dtype.name}."
-        raise FeedError(message, advice=f"Use array.astype({dtype.name!r}).")
-    expected = entry.shape
-    fits = len(expected) == value.ndim and all(
-        not isinstance(want, int) or want == have for want, have in zip(expected, value.shape, strict=True)
-    )
-    # onnxruntime reports no shape for an unknown rank as it does for a scalar.
-    if expected and not fits:
-        raise FeedError(f"input {shown(entry.name)} takes shape {expected}, and is given {list(value.shape)}.")
+def _failed(name: str, error: Exception) -> OnnxNbError:
+    return OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}")
 
 
 def _data_type_of(ort_type: str) -> int | None:
@@ -281,6 +445,6 @@ def _data_type_of(ort_type: str) -> int | None:
     return known.get(name.upper())
 
 
-def _dtype_of(ort_type: str) -> np.dtype[Any] | None:
-    data_type = _data_type_of(ort_type)
-    return None if data_type is None else numpy_dtype(data_type)
+def _inside(ort_type: str, wrapper: str) -> str:
+    """Give "tensor(float)" of "seq(tensor(float))"; the type itself if it is not wrapped so."""
+    return ort_type[len(wrapper) + 1 : -1] if ort_type.startswith(f"{wrapper}(") else ort_type
