@@ -35,9 +35,9 @@ from onnx_nb.analysis.storage import (
     is_number,
     refer,
     references,
-    write_files,
 )
 from onnx_nb.analysis.tensors import external
+from onnx_nb.analysis.writing import Layout, write_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -147,15 +147,16 @@ class Model:
         """What to call the model in a heading or a message."""
         self.path: Final = path
         """The file it was loaded from, if there is one."""
-        self._storage = Storage() if storage is None else storage
-        self.folder: Final = self._storage.folder
+        self.storage: Final = Storage() if storage is None else storage
+        """Where the bytes of its external data lie."""
+        self.folder: Final = self.storage.folder
         """Where the locations of external data are looked up."""
         self.lock: Final = threading.RLock()
         """Held while something is derived and put into `memo`."""
         self.memo: Final[dict[object, Any]] = {}
         """What other modules derived from the model, so that it is derived once."""
-        # In messages: names may hold line breaks, or be very long.
-        self._called = name if name.isprintable() and len(name) <= 200 else shown(name)
+        self.called: Final = name if name.isprintable() and len(name) <= 200 else shown(name)
+        """The name as messages have it: a stranger's may hold line breaks, or be very long."""
         self._index: dict[str, TensorProto | SparseTensorProto] | None = None
         self._initializers: Mapping[str, TensorInfo] | None = None
 
@@ -254,11 +255,11 @@ class Model:
         if tensor is None:
             raise self._no_weight(name)
         if isinstance(tensor, SparseTensorProto):
-            what = f"sparse weight {shown(name)} of {self._called}"
+            what = f"sparse weight {shown(name)} of {self.called}"
             values = self._values(tensor.values, what)
             array = tensors.dense(tensor, values, self._values(tensor.indices, f"the indices of {what}"), what)
         else:
-            array = self._values(tensor, f"weight {shown(name)} of {self._called}")
+            array = self._values(tensor, f"weight {shown(name)} of {self.called}")
         array.flags.writeable = False
         return array
 
@@ -297,25 +298,13 @@ class Model:
         True
         """
         target = Path(path)
-        if not target.name or os.path.isdir(target):  # noqa: PTH112  # Path.is_dir raises if the name is too long
-            raise ModelFileError(f"{shown(str(target))} is a folder.", advice="Give the name of a file in it.")
-        if not target.parent.is_dir():
-            raise ModelFileError(f"the folder {shown(str(target.parent))} does not exist.", advice="Create it first.")
-        extents = self._extents()
         if external_data is None:
-            total = self.proto.ByteSize() + sum(extent.nbytes + 32 for extent in extents)
+            total = self.proto.ByteSize() + sum(extent.nbytes + 32 for extent in self._extents())
             external_data = total > wire.PROTO_LIMIT
-        if external_data is False:
-            self._write({target: self._inside(extents)})
-            return target
-        data = target.parent / (f"{target.name}.data" if external_data is True else external_data)
-        if data.parent != target.parent or data in (target, target.parent) or os.path.isdir(data):  # noqa: PTH112
-            raise ModelFileError(
-                f"{shown(str(external_data))} cannot hold the weights of {target.name}.",
-                advice="Give the name of another file, which is then written beside the model.",
-            )
-        proto, chunks = self._beside(extents, data.name)
-        self._write({data: chunks, target: [proto]})
+        layout = None
+        if external_data is not False:
+            layout = Layout(f"{target.name}.data" if external_data is True else external_data)
+        write_model(target, self.proto, self.storage, self.called, layout=layout)
         return target
 
     def to_proto(self) -> ModelProto:
@@ -340,7 +329,7 @@ class Model:
         total = self.proto.ByteSize() + sum(extent.nbytes + 32 for extent in extents)
         if total > wire.PROTO_LIMIT:
             raise ModelFileError(
-                f"{self._called} is {readable(total)} with its weights, and a ModelProto holds at most 2 GB.",
+                f"{self.called} is {readable(total)} with its weights, and a ModelProto holds at most 2 GB.",
                 advice="Save it with model.save(path), which puts the weights into a file of their own.",
             )
         proto = ModelProto()
@@ -367,7 +356,7 @@ class Model:
         >>> model.with_proto(model.proto, "a copy")
         Model('a copy', 1 node, 0 B, opset 17)
         """
-        return Model(proto, name=self.name if name is None else name, storage=self._storage)
+        return Model(proto, name=self.name if name is None else name, storage=self.storage)
 
     def for_onnxruntime(self) -> tuple[ModelProto, Path | None, dict[str, NDArray[np.uint8]]]:
         """Give what onnxruntime needs to find the weights, after checking that all of them are there.
@@ -399,7 +388,7 @@ class Model:
         used: dict[str, Extent] = {}
         for tensor, extent in zip(external(self.proto), extents, strict=True):
             used.setdefault(_location(tensor), extent)
-        if all(self._storage.is_inside(location, extent.source) for location, extent in used.items()):
+        if all(self.storage.is_inside(location, extent.source) for location, extent in used.items()):
             return self.proto, self.folder, {}
         # Buffers serve only the main graph; for the rest onnxruntime insists on files.
         proto, _ = self._with_inner_weights(extents)
@@ -408,7 +397,7 @@ class Model:
         return proto, self.folder, buffers
 
     def _moved_to(self, folder: Path) -> Model:
-        return Model(self.proto, name=self.name, path=self.path, storage=self._storage.moved_to(folder))
+        return Model(self.proto, name=self.name, path=self.path, storage=self.storage.moved_to(folder))
 
     def _tensors(self) -> dict[str, TensorProto | SparseTensorProto]:
         if self._index is None:
@@ -423,40 +412,30 @@ class Model:
             if name in node.output:
                 maker = f"{text(node.op_type)} {shown(text(node.name))}".removesuffix(" ''")
                 return OnnxNbError(
-                    f"tensor {shown(name)} of {self._called} is not a weight: {maker} computes it when the model runs.",
+                    f"tensor {shown(name)} of {self.called} is not a weight: {maker} computes it when the model runs.",
                     advice="model.tensor_names() lists the weights.",
                 )
         if any(name == value.name for value in self.proto.graph.input):
-            return OnnxNbError(f"tensor {shown(name)} of {self._called} is not a weight: it is an input of the model.")
+            return OnnxNbError(f"tensor {shown(name)} of {self.called} is not a weight: it is an input of the model.")
         near = closest(name, self._tensors())
         hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
         pattern = repr(f"{near[0][:12]}*") if near else ""
-        message = f"tensor {shown(name)} is not in {self._called}.{hint}"
+        message = f"tensor {shown(name)} is not in {self.called}.{hint}"
         return OnnxNbError(message, advice=f"List them with model.tensor_names({pattern}).")
-
-    def _of(self, tensor: TensorProto) -> str:
-        return f"weight {shown(text(tensor.name))} of {self._called}"
 
     def _values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
         if tensor.data_location == TensorProto.EXTERNAL:
-            extent = self._storage.extent(tensor, what)
+            extent = self.storage.extent(tensor, what)
             return tensors.decoded(extent.array(), tensor, what)
         return tensors.values(tensor, what)
 
     def _extents(self) -> list[Extent]:
-        """Give where all external data lies, in the order of `_external`: first the weights of the main graph."""
-        return [self._storage.extent(tensor, self._of(tensor)) for tensor in external(self.proto)]
-
-    def _inside(self, extents: list[Extent]) -> list[bytes | wire.Chunk]:
-        """Give the parts of one file that holds everything."""
-        proto, streamed = self._with_inner_weights(extents)
-        total = proto.ByteSize() + sum(extent.nbytes for extent in streamed)
-        if total > wire.PROTO_LIMIT:
-            raise ModelFileError(
-                f"{self._called} is {readable(total)}, and one .onnx file holds at most 2 GB.",
-                advice="Leave out external_data=False, and the weights go into a file of their own.",
-            )
-        return wire.splice(proto.SerializeToString(), lambda tensor: self._storage.extent(tensor, self._of(tensor)))
+        """Give where all external data lies, in the order of `external`: first the weights of the main graph."""
+        return [
+            self.storage.extent(tensor, f"{place.label} of {self.called}")
+            for tensor, place in tensors.placed(self.proto)
+            if tensor.data_location == TensorProto.EXTERNAL
+        ]
 
     def _with_inner_weights(self, extents: list[Extent]) -> tuple[ModelProto, list[Extent]]:
         """Put the few weights in that are elsewhere than in the main graph, and give where the others lie."""
@@ -468,34 +447,6 @@ class Model:
         for tensor, extent in list(zip(external(proto), extents, strict=True))[count:]:
             embed(tensor, extent)
         return proto, extents[:count]
-
-    def _beside(self, extents: list[Extent], name: str) -> tuple[bytes, list[bytes | wire.Chunk]]:
-        """Give the model's file, and the parts of the file of weights beside it."""
-        proto = ModelProto()
-        proto.CopyFrom(self.proto)
-        chunks: list[bytes | wire.Chunk] = []
-        position = 0
-        for tensor, extent in zip(external(proto), extents, strict=True):
-            # Pages can then be mapped; 64 KiB is the unit of Windows, as the ONNX specification recommends.
-            unit = 65536 if extent.nbytes >= 1 << 20 else 64
-            padding = -position % unit
-            checksum = [entry.value for entry in tensor.external_data if entry.key == "checksum"]
-            refer(tensor, name, position + padding, extent.nbytes)
-            for value in checksum:
-                tensor.external_data.add(key="checksum", value=value)
-            chunks += [bytes(padding), extent]
-            position += padding + extent.nbytes
-        return proto.SerializeToString(), chunks
-
-    def _write(self, files: Mapping[Path, list[bytes | wire.Chunk]]) -> None:
-        """Write all the files, or none."""
-        for path in files:
-            if self._storage.reads(path):
-                raise ModelFileError(
-                    f"{shown(str(path))} holds weights of {self._called}, which is read from it.",
-                    advice="Save under another name.",
-                )
-        write_files(files)
 
 
 def _location(tensor: TensorProto) -> str:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
 import stat
 import weakref
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 from onnx import TensorProto
 
-from onnx_nb.analysis import wire
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, closest, shown, text
-from onnx_nb.analysis.tensors import stored_bytes, type_and_shape
+from onnx_nb.analysis.tensors import VALUE_FIELDS, raw_bytes, stored_bytes, type_and_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     import onnx_ir
     from numpy.typing import NDArray
@@ -63,26 +60,16 @@ class Storage:
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Check where external data lies: nothing of it is trusted."""
-        entries = references(tensor)
-        if tensor.data_type == TensorProto.STRING:
-            raise ExternalDataError(f"{what} has strings as external data, which ONNX does not define.")
-        expected = stored_bytes(tensor, what)
-        offset = _whole_number(entries.get("offset") or "0", "offset", what)
-        length = _whole_number(entries["length"], "length", what) if entries.get("length") else expected
-        if length != expected:
-            raise ExternalDataError(
-                f"{what} has {length} bytes of external data, but {type_and_shape(tensor)} takes {expected}."
-            )
-        source = self._source(entries.get("location", ""), what)
-        if offset + length > source.nbytes:
-            raise ExternalDataError(
-                f"{what} lies at bytes {offset} to {offset + length} of {shown(source.label)}, which has only "
-                f"{source.nbytes}.",
-                advice="Get the whole file again.",
-            )
-        return Extent(source, offset, length, what)
+        claim = Claim.of(tensor, what)
+        for problem in claim.problems:
+            raise problem
+        source = self.source(claim.location, what)
+        for problem in claim.beyond(source):
+            raise problem
+        return Extent(source, claim.offset or 0, claim.nbytes or 0, what)
 
-    def _source(self, location: str, what: str) -> Source:
+    def source(self, location: str, what: str) -> Source:
+        """Give what lies at a location; ``what`` lies there is for messages."""
         source = self._sources.get(location)
         if source is None:
             source = File(self._located(location, what), ExternalDataError, what=what)
@@ -96,15 +83,18 @@ class Storage:
         its data may lie where the model's file really is.
         """
         if self.folder is None:
-            raise ExternalDataError(
+            raise MissingFileError(
                 f"{what} is external data in {shown(location)}, but a model from memory has no folder.",
                 advice="Give it: onnx_nb.load(model, data_dir=…).",
             )
         windows = PureWindowsPath(location)
         if not location or "\0" in location:
-            raise ExternalDataError(f"{what} is external data without a usable location: {shown(location)}.")
+            raise UnsafeLocationError(
+                f"{what} is external data without a usable location: {shown(location)}.",
+                advice="Export the model again: nothing tells which file was meant.",
+            )
         if Path(location).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
-            raise ExternalDataError(
+            raise UnsafeLocationError(
                 f"{what} is external data in {shown(location)}, which leads out of the model's folder.",
                 advice="Only files in that folder, or below it, are read.",
             )
@@ -117,7 +107,7 @@ class Storage:
         except (OSError, RuntimeError) as error:
             raise _missing(self.folder, location, what, error) from None
         if not any(real.is_relative_to(root) for root in roots):
-            raise ExternalDataError(
+            raise UnsafeLocationError(
                 f"{what} is external data in {shown(location)}, a symbolic link that leads out of the model's folder.",
                 advice="Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…).",
             )
@@ -139,13 +129,75 @@ class Storage:
         return source.path.resolve().is_relative_to(self.folder.resolve())
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a tensor says of its external data, and what is wrong with that, before any file is looked at."""
+
+    location: str
+    offset: int | None
+    """``None`` if it is no number."""
+    length: int | None
+    """``None`` if it is no number, or not given."""
+    nbytes: int | None
+    """What type and shape take; ``None`` if that cannot be told."""
+    entries: Mapping[str, str]
+    problems: tuple[OnnxNbError, ...]
+    what: str
+
+    @classmethod
+    def of(cls, tensor: TensorProto, what: str) -> Claim:
+        """Read the entries of a tensor."""
+        entries = references(tensor)
+        problems: list[OnnxNbError] = []
+        nbytes = None
+        if tensor.data_type == TensorProto.STRING:
+            message = f"{what} has strings as external data, which ONNX does not define."
+            problems.append(ExternalDataError(message, advice="Export the model again: strings stay in the model."))
+        else:
+            try:
+                nbytes = stored_bytes(tensor, what)
+            except OnnxNbError as error:
+                problems.append(error)
+        numbers = {}
+        for key, value in (("offset", entries.get("offset") or "0"), ("length", entries.get("length"))):
+            numbers[key] = int(value) if value and is_number(value) else None
+            if value and numbers[key] is None:
+                message = f"{what} has external data with {key} {shown(value)}, which is not a number of bytes."
+                problems.append(
+                    ExternalDataError(message, advice="Export the model again: nothing tells what was meant.")
+                )
+        length = numbers["length"]
+        if None not in (length, nbytes) and length != nbytes:
+            message = f"{what} has {length} bytes of external data, but {type_and_shape(tensor)} takes {nbytes}."
+            problems.append(ExternalDataError(message, advice="Export the model again: model and data do not fit."))
+        return cls(entries.get("location", ""), numbers["offset"], length, nbytes, entries, tuple(problems), what)
+
+    def beyond(self, source: Source) -> Iterator[ExternalDataError]:
+        """Say it if the bytes would go on after the end of the file."""
+        offset, nbytes = self.offset, self.nbytes if self.length is None else self.length
+        if offset is not None and nbytes is not None and offset + nbytes > source.nbytes:
+            yield ExternalDataError(
+                f"{self.what} lies at bytes {offset} to {offset + nbytes} of {shown(source.label)}, which has only "
+                f"{source.nbytes}.",
+                advice="Get the whole file again.",
+            )
+
+
+class MissingFileError(ExternalDataError):
+    """There is no file at a location."""
+
+
+class UnsafeLocationError(ExternalDataError):
+    """A location leads out of the model's folder."""
+
+
 def _missing(folder: Path, location: str, what: str, error: Exception) -> ExternalDataError:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         reason = error.strerror or type(error).__name__
         return ExternalDataError(f"{what} is external data in {shown(location)}, which cannot be used: {reason}.")
     near = closest(location, file_names(folder))
     hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
-    return ExternalDataError(
+    return MissingFileError(
         f"{what} is external data in {shown(location)}, which is not in {shown(str(folder))}.{hint}",
         advice="Put the file there, or give its folder: onnx_nb.load(path, data_dir=…).",
     )
@@ -283,7 +335,7 @@ class Memory:
         if isinstance(held, bytes):
             data = np.frombuffer(held, np.uint8)
         elif isinstance(held, TensorProto):
-            data = np.frombuffer(held.raw_data, np.uint8)
+            data = np.frombuffer(raw_bytes(held, what), np.uint8)
         else:
             data = _ir_bytes(held, what)
         if len(data) != self.nbytes:
@@ -319,23 +371,20 @@ def references(tensor: TensorProto) -> dict[str, str]:
     return {text(entry.key): text(entry.value) for entry in tensor.external_data}
 
 
-def _whole_number(value: str, key: str, what: str) -> int:
-    if not is_number(value):
-        raise ExternalDataError(f"{what} has external data with {key} {shown(value)}, which is not a number of bytes.")
-    return int(value)
-
-
 def is_number(value: str) -> bool:
     """Say whether an entry is a number of bytes."""
     return value.isascii() and value.isdigit() and len(value) < 20
 
 
-def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
-    """Make a tensor say that its bytes are external data."""
+def refer(tensor: TensorProto, location: str, offset: int, length: int, *, checksum: str = "") -> None:
+    """Make a tensor say that its bytes are external data, and hold none itself."""
+    for field in VALUE_FIELDS:
+        tensor.ClearField(field)
     tensor.data_location = TensorProto.EXTERNAL
     del tensor.external_data[:]
-    for key, value in (("location", location), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
+    for key, value in (("location", location), ("offset", offset), ("length", length), ("checksum", checksum)):
+        if value != "":
+            tensor.external_data.add(key=key, value=str(value))
 
 
 def embed(tensor: TensorProto, extent: Extent) -> None:
@@ -343,23 +392,6 @@ def embed(tensor: TensorProto, extent: Extent) -> None:
     tensor.raw_data = extent.array().tobytes()
     del tensor.external_data[:]
     tensor.ClearField("data_location")
-
-
-def write_files(files: Mapping[Path, Sequence[bytes | wire.Chunk]]) -> None:
-    """Write all the files, or none; each appears under its name when all are complete."""
-    with ExitStack() as cleanup:
-        temporary = {}
-        try:
-            for path, parts in files.items():
-                temporary[path] = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
-                cleanup.callback(temporary[path].unlink, missing_ok=True)
-                with temporary[path].open("xb") as file:
-                    wire.write(file, parts)
-            for path in files:
-                temporary[path].replace(path)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise ModelFileError(f"{shown(str(path))} cannot be written: {reason}.") from error
 
 
 def file_names(folder: Path) -> list[str]:

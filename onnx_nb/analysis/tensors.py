@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis import wire
-from onnx_nb.analysis.errors import ModelFileError, readable, text
+from onnx_nb.analysis.errors import ModelFileError, readable, shown, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -169,6 +169,33 @@ def held_bytes(tensor: TensorProto) -> int:
     return entries * max(_BITS.get(tensor.data_type, 0), 8) // 8
 
 
+def raw_bytes(tensor: TensorProto, what: str) -> bytes:
+    r"""Give the values that a tensor holds itself as raw data, in whichever of its fields they are.
+
+    Examples
+    --------
+    >>> raw_bytes(TensorProto(data_type=TensorProto.UINT4, dims=[3], int32_data=[0x21, 0x03]), "a weight")
+    b'!\x03'
+    """
+    if tensor.HasField("raw_data"):
+        data: bytes = tensor.raw_data
+        return data
+    packed: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
+    return packed
+
+
+VALUE_FIELDS: Final = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "string_data",
+)
+"""The fields of a TensorProto that may hold its values."""
+
+
 def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
     """Give the length of large raw data, and copy all but them to ``rest``; ``None`` if the tensor is to stay whole."""
     plain = tensor.data_location == TensorProto.DEFAULT and tensor.data_type != TensorProto.STRING
@@ -294,29 +321,76 @@ def external(proto: ModelProto) -> Iterator[TensorProto]:
 
 def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
     """Give every tensor of a model, the initializers of its main graph first."""
-    yield from _graph_tensors(proto.graph)
+    return (tensor for tensor, _ in placed(proto))
+
+
+class Place(NamedTuple):
+    """Where in a model a tensor is."""
+
+    kind: str
+    """"weight", "sparse values", "sparse indices" or "attribute"."""
+    name: str
+    """The weight's; of an attribute its own, or which attribute it is where it has none."""
+    within: str
+    """The body, function or node around it, as " in then_branch of If 'choose'"; empty in the main graph."""
+    in_attribute: bool = False
+    """Whether it is the value of an attribute, not an initializer."""
+
+    @property
+    def label(self) -> str:
+        """Name it in a message.
+
+        Examples
+        --------
+        >>> Place("sparse indices", "w", " in function 'F'").label
+        "the indices of sparse weight 'w' in function 'F'"
+        """
+        return f"{_KINDS[self.kind]} {shown(self.name)}{self.within}"
+
+
+_KINDS: Final = {
+    "weight": "weight",
+    "sparse values": "sparse weight",
+    "sparse indices": "the indices of sparse weight",
+    "attribute": "attribute",
+}
+
+
+def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
+    """Give every tensor of a model and where it is, the initializers of its main graph first."""
+    yield from _graph_tensors(proto.graph, "")
     for function in proto.functions:
-        yield from _attribute_tensors(function.node)
+        within = f" in function {shown(text(function.name))}"
+        yield from _attribute_tensors(function.node, within)
         for attribute in function.attribute_proto:
-            yield from _tensors_of(attribute)
+            yield from _tensors_of(attribute, within, within)
     for training in proto.training_info:
-        yield from _graph_tensors(training.initialization)
-        yield from _graph_tensors(training.algorithm)
+        yield from _graph_tensors(training.initialization, " in the training initialization")
+        yield from _graph_tensors(training.algorithm, " in the training algorithm")
 
 
-def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
+def _graph_tensors(graph: GraphProto, within: str) -> Iterator[tuple[TensorProto, Place]]:
+    for tensor in graph.initializer:
+        yield tensor, Place("weight", text(tensor.name), within)
     for sparse in graph.sparse_initializer:
-        yield sparse.values
-        yield sparse.indices
-    yield from _attribute_tensors(graph.node)
+        yield from _sparse_tensors(sparse, text(sparse.values.name), within)
+    yield from _attribute_tensors(graph.node, within)
 
 
-def _attribute_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+def _sparse_tensors(
+    sparse: SparseTensorProto, name: str, within: str, *, in_attribute: bool = False
+) -> Iterator[tuple[TensorProto, Place]]:
+    yield sparse.values, Place("sparse values", name, within, in_attribute)
+    yield sparse.indices, Place("sparse indices", name, within, in_attribute)
+
+
+def _attribute_tensors(nodes: Iterable[NodeProto], within: str) -> Iterator[tuple[TensorProto, Place]]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITH_TENSORS:
-                yield from _tensors_of(attribute)
+                called = text(node.name) or next(filter(None, map(text, node.output)), "")
+                owner = f" of {text(node.op_type)} {shown(called)}{within}"
+                yield from _tensors_of(attribute, owner, f" in {text(attribute.name)}{owner}")
 
 
 _WITH_TENSORS: Final = frozenset(
@@ -332,13 +406,16 @@ _WITH_TENSORS: Final = frozenset(
 )
 
 
-def _tensors_of(attribute: AttributeProto) -> Iterator[TensorProto]:
+def _tensors_of(attribute: AttributeProto, owner: str, inside: str) -> Iterator[tuple[TensorProto, Place]]:
+    """Give the tensors of an attribute; those of its graphs lie ``inside`` it."""
+    name = text(attribute.name)
     if attribute.HasField("t"):
-        yield attribute.t
-    yield from attribute.tensors
-    sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
-    for tensor in [*sparse, *attribute.sparse_tensors]:
-        yield tensor.values
-        yield tensor.indices
+        yield attribute.t, Place("attribute", name, owner, in_attribute=True)
+    for tensor in attribute.tensors:
+        yield tensor, Place("attribute", name, owner, in_attribute=True)
+    if attribute.HasField("sparse_tensor"):
+        yield from _sparse_tensors(attribute.sparse_tensor, name, owner, in_attribute=True)
+    for sparse in attribute.sparse_tensors:
+        yield from _sparse_tensors(sparse, name, owner, in_attribute=True)
     for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-        yield from _graph_tensors(graph)
+        yield from _graph_tensors(graph, inside)
