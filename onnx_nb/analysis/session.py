@@ -85,6 +85,7 @@ def create(
     providers: Sequence[str] | None = None,
     outputs: Iterable[str] | None = None,
     threads: int | None = None,
+    transient: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Make an onnxruntime session; models over 2 GB too, and without reading weights twice.
 
@@ -100,6 +101,9 @@ def create(
         Names of tensors of the main graph that the session is to give instead of the model's outputs.
     threads
         How many threads an operator may use; onnxruntime's choice if ``None``.
+    transient
+        For a session of a few nodes that runs once or twice: its threads do not spin between runs, and the memory of a
+        value goes back to the system when the value is dropped. What it computes is the same.
 
     Raises
     ------
@@ -128,6 +132,9 @@ def create(
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
+    if transient:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if buffers:
         sizes = [buffer.nbytes for buffer in buffers.values()]
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
