@@ -28,6 +28,7 @@ from onnx_nb.analysis.errors import (
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from onnx_nb.analysis import external_data
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.graph import Graph
     from onnx_nb.analysis.model import Model, ModelLike, load
@@ -54,6 +55,7 @@ _HOME = {
     "run": "analysis.session",
     "summarize": "analysis.summary",
 }
+_MODULES = {"external_data": "analysis.external_data"}
 
 __all__ = [
     "AlignmentError",
@@ -72,6 +74,7 @@ __all__ = [
     "OnnxNbError",
     "SimplificationError",
     "Summary",
+    "external_data",
     "extract",
     "load",
     "plan_extraction",
@@ -81,10 +84,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name in _MODULES:
+        value = importlib.import_module(f"onnx_nb.{_MODULES[name]}")
+    elif name in _HOME:
+        value = getattr(importlib.import_module(f"onnx_nb.{_HOME[name]}"), name)
+    else:
         msg = f"module 'onnx_nb' has no attribute {name!r}"
         raise AttributeError(msg)
-    value = getattr(importlib.import_module(f"onnx_nb.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

@@ -262,6 +262,8 @@ class File:
         found = self._stat(what)
         self.nbytes = found.st_size
         self._modified = found.st_mtime_ns
+        self.identity: Final = (found.st_dev, found.st_ino)
+        self.links: Final = found.st_nlink
 
     def _stat(self, what: str) -> os.stat_result:
         try:
