@@ -1,0 +1,389 @@
+"""Moments and histograms of arrays of any type, computed in few passes and mergeable.
+
+Bins are dyadic: their width is a power of two and their edges are multiples of it. Two neighbours of one width are
+exactly one bin of the next, so histograms of parts merge into the histogram of the whole, however the data was split.
+Mean and standard deviation merge by Chan's formula, scaled so that no square leaves the range of float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS: Final = 128
+"""A histogram has at most so many bins."""
+
+_CHUNK: Final = 1 << 15
+"""Values taken at once: their float64 copies stay in a core's own cache."""
+_DEPTH: Final = 45
+"""A bin is not narrower than the largest magnitude divided by two to this: multiples of it must be exact in float64."""
+_FINEST: Final = -1074
+"""The exponent of the smallest number above zero."""
+_SAFE: Final = 400
+"""Squares of numbers below two to this, and above its inverse, neither overflow nor vanish."""
+
+Number = int | float
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Histogram:
+    """How many finite values lie in each of at most `BINS` bins.
+
+    Examples
+    --------
+    >>> histogram = Histogram.of(np.array([1.0, 1.5, 3.0, np.nan]))
+    >>> histogram.total, float(histogram.edges[0]), float(histogram.edges[1] - histogram.edges[0])
+    (3, 1.0, 0.03125)
+    >>> Histogram.of(np.array([1.0, 1.5])) | Histogram.of(np.array([3.0])) == histogram
+    True
+    """
+
+    exponent: int
+    """Bins are two to this wide."""
+    first: int
+    """The first bin starts at this multiple of the width."""
+    counts: NDArray[np.int64]
+    """Values in each bin; neither the first nor the last is 0. Shape (n,); (0,) if there is no value."""
+
+    @classmethod
+    def of(cls, array: Any) -> Histogram:
+        """Count the finite values of an array of any type; complex numbers by magnitude, strings not at all."""
+        return Statistics.of(array).histogram
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Where the bins begin and end, shape (n + 1,); a value on an edge is in the bin that begins there."""
+        places = np.arange(self.first, self.first + len(self.counts) + 1, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            edges = np.ldexp(places, self.exponent)
+        largest = np.finfo(np.float64).max
+        return np.asarray(np.clip(edges, -largest, largest))
+
+    @property
+    def total(self) -> int:
+        """How many values are counted."""
+        return int(self.counts.sum())
+
+    def merge(self, other: Histogram) -> Histogram:
+        """Give the histogram of the values of both: exactly, in whichever order parts are merged."""
+        if not len(self.counts) or not len(other.counts):
+            return self if len(self.counts) else other
+        exponent = max(self.exponent, other.exponent)
+        parts = (self, other)
+        low = min(part.first >> exponent - part.exponent for part in parts)
+        high = max(part.first + len(part.counts) - 1 >> exponent - part.exponent for part in parts)
+        coarser = 0
+        while (high >> coarser) - (low >> coarser) >= BINS:
+            coarser += 1
+        exponent, low, high = exponent + coarser, low >> coarser, high >> coarser
+        counts = np.zeros(high - low + 1, np.int64)
+        for part in parts:
+            # the shifts may be as large as 2,000 bits, those of numpy are not
+            step = exponent - part.exponent
+            start, stop = part.first >> step, part.first + len(part.counts) - 1 >> step
+            begins = [max((place << step) - part.first, 0) for place in range(start, stop + 1)]
+            counts[start - low : stop - low + 1] += np.add.reduceat(part.counts, begins)
+        return Histogram(exponent, low, counts)
+
+    __or__ = merge
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        same = (self.exponent, self.first) == (other.exponent, other.first)
+        return same and np.array_equal(self.counts, other.counts)
+
+    def __hash__(self) -> int:
+        return hash((self.exponent, self.first, self.counts.tobytes()))
+
+    def __repr__(self) -> str:
+        if not len(self.counts):
+            return "Histogram(empty)"
+        edges = self.edges
+        bins = f"{len(self.counts)} bin{'' if len(self.counts) == 1 else 's'}"
+        return f"Histogram({self.total} values in {bins} from {edges[0]:g} to {edges[-1]:g})"
+
+
+EMPTY: Final = Histogram(_FINEST, 0, np.zeros(0, np.int64))
+"""The histogram of no values."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is known of the values of an array without keeping it.
+
+    `min`, `max`, `mean`, `std` and `histogram` are over the finite values, NaN if there are none. Complex numbers count
+    by magnitude. Strings are only counted.
+
+    Examples
+    --------
+    >>> found = Statistics.of(np.array([0.0, 1.0, 2.0, np.inf]))
+    >>> found.count, found.posinf, found.zeros, found.min, found.max, found.mean
+    (4, 1, 1, 0.0, 2.0, 1.0)
+    >>> Statistics.of(np.array([0.0, 1.0])).merge(Statistics.of(np.array([2.0, np.inf]))) == found
+    True
+    """
+
+    count: int = 0
+    """All values, those that are not finite included."""
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    zeros: int = 0
+    min: Number = math.nan
+    """An int, and exact, for arrays of bool and integers."""
+    max: Number = math.nan
+    mean: float = math.nan
+    std: float = math.nan
+    """Of the population: divided by n, not n - 1."""
+    histogram: Histogram = EMPTY
+
+    @classmethod
+    def of(cls, array: Any) -> Statistics:
+        """Look at every value of an array, or of whatever numpy can make one of, in float64 and without copying it.
+
+        Parameters
+        ----------
+        array
+            Any shape and type: bool, integers, floats, those of ``ml_dtypes``, complex numbers, strings.
+        """
+        array = np.asarray(array)
+        kind = _computable(array.dtype)
+        return cls(count=array.size) if kind is None else _Pass(array, kind).statistics()
+
+    @property
+    def nonfinite(self) -> int:
+        """How many values are NaN or infinite."""
+        return self.nan + self.posinf + self.neginf
+
+    @property
+    def finite(self) -> int:
+        """How many values `mean`, `std` and `histogram` are over."""
+        return self.histogram.total
+
+    def merge(self, other: Statistics) -> Statistics:
+        """Give the statistics of the values of both; the same parts in the same order give the same bits."""
+        if not self.finite or not other.finite:
+            known = self if self.finite else other
+            low, high, mean, std = known.min, known.max, known.mean, known.std
+        else:
+            low, high = min(self.min, other.min), max(self.max, other.max)
+            moments = _Moments(self.finite, self.mean, self.std)
+            _, mean, std = moments.merge(_Moments(other.finite, other.mean, other.std))
+        return Statistics(
+            count=self.count + other.count,
+            nan=self.nan + other.nan,
+            posinf=self.posinf + other.posinf,
+            neginf=self.neginf + other.neginf,
+            zeros=self.zeros + other.zeros,
+            min=low,
+            max=high,
+            mean=mean,
+            std=std,
+            histogram=self.histogram.merge(other.histogram),
+        )
+
+    __or__ = merge
+
+
+class _Moments(NamedTuple):
+    """Of some finite values: how many, their mean and standard deviation."""
+
+    size: int
+    mean: float
+    std: float
+
+    def merge(self, other: _Moments) -> _Moments:
+        """Give those of both together (Chan, Golub, LeVeque 1979)."""
+        total = self.size + other.size
+        scale = max(abs(self.mean), abs(other.mean), self.std, other.std)
+        # by a power of two, which changes no digit
+        exponent = math.frexp(scale)[1]
+        mean, other_mean, std, other_std = (
+            math.ldexp(value, -exponent) for value in (self.mean, other.mean, self.std, other.std)
+        )
+        delta, part, other_part = other_mean - mean, self.size / total, other.size / total
+        variance = std * std * part + other_std * other_std * other_part + delta * delta * part * other_part
+        return _Moments(
+            total, math.ldexp(mean + delta * other_part, exponent), math.ldexp(math.sqrt(variance), exponent)
+        )
+
+
+def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Give the type in which numpy computes fast with such values, and exactly; ``None`` if they are no numbers."""
+    if dtype.kind == "b" or dtype.name in ("int2", "uint2", "int4", "uint4"):
+        return np.dtype(np.int8)
+    if dtype.isbuiltin == 2 or dtype == np.float16:  # the types of ml_dtypes
+        return np.dtype(np.float32)
+    if dtype.kind == "c":
+        return np.dtype(np.complex128)
+    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
+        return np.dtype(np.float64)
+    return dtype.newbyteorder("=") if dtype.kind in "iuf" else None
+
+
+class _Pass:
+    """Two walks over an array: one for its extremes, which say where the bins lie, and one for all the rest."""
+
+    def __init__(self, array: NDArray[Any], kind: np.dtype[Any]) -> None:
+        self.array = array
+        self.kind = kind
+        self.nan = self.posinf = self.neginf = 0
+        self.all_finite = True
+
+    def statistics(self) -> Statistics:
+        extremes = self._extremes()
+        empty = Statistics(count=self.array.size, nan=self.nan, posinf=self.posinf, neginf=self.neginf)
+        if extremes is None:
+            return empty
+        low, high = extremes
+        bins = _Bins(low, high)
+        # squares of what is huge or tiny leave float64
+        magnitude = math.frexp(max(abs(low), abs(high)))[1]
+        exponent = magnitude if abs(magnitude) > _SAFE else 0
+        zeros = 0
+        moments: _Moments | None = None
+        for chunk in self._finite():
+            bins.add(chunk)
+            zeros += int(np.count_nonzero(chunk == 0))
+            own = _moments(chunk, exponent)
+            moments = own if moments is None else moments.merge(own)
+        if moments is None or low == high:
+            # what rounding would blur
+            mean, std = float(low), 0.0
+        else:
+            mean, std = math.ldexp(moments.mean, exponent), math.ldexp(moments.std, exponent)
+        return Statistics(
+            empty.count, self.nan, self.posinf, self.neginf, zeros, low, high, mean, std, bins.histogram()
+        )
+
+    def _extremes(self) -> tuple[Number, Number] | None:
+        lows, highs = [], []
+        for chunk in self._chunks():
+            low, high = chunk.min(), chunk.max()
+            if not (np.isfinite(low) and np.isfinite(high)):
+                self.all_finite = False
+                self._count_nonfinite(chunk)
+                finite = chunk[np.isfinite(chunk)]
+                if not finite.size:
+                    continue
+                low, high = finite.min(), finite.max()
+            lows.append(low.item())
+            highs.append(high.item())
+        if not lows:
+            return None
+        low, high = min(lows), max(highs)
+        return low, high
+
+    def _count_nonfinite(self, chunk: NDArray[Any]) -> None:
+        self.nan += int(np.count_nonzero(np.isnan(chunk)))
+        self.posinf += int(np.count_nonzero(chunk == np.inf))
+        self.neginf += int(np.count_nonzero(chunk == -np.inf))
+
+    def _finite(self) -> Iterator[NDArray[Any]]:
+        for chunk in self._chunks():
+            finite = chunk if self.all_finite else chunk[np.isfinite(chunk)]
+            if finite.size:
+                yield finite
+
+    def _chunks(self) -> Iterator[NDArray[Any]]:
+        """Give the values a piece at a time; complex ones by magnitude."""
+        for piece in _pieces(self.array):
+            chunk = piece.astype(self.kind, copy=False)
+            if self.kind.kind == "c":
+                with np.errstate(over="ignore"):
+                    chunk = np.abs(chunk)
+            yield chunk
+
+
+def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        flat = array.ravel(order="K")
+        for start in range(0, flat.size, _CHUNK):
+            yield flat[start : start + _CHUNK]
+    elif array.size <= _CHUNK:
+        yield array.ravel()
+    elif array.ndim == 1:
+        for start in range(0, array.size, _CHUNK):
+            yield array[start : start + _CHUNK]
+    else:
+        for part in array:
+            yield from _pieces(part)
+
+
+def _moments(chunk: NDArray[Any], exponent: int) -> _Moments:
+    """Give the moments of finite values divided by two to ``exponent``."""
+    values = chunk.astype(np.float64)
+    if exponent:
+        values = np.ldexp(values, -exponent)
+    mean = float(values.sum()) / values.size
+    values -= mean
+    # not a dot product: that of BLAS depends on the number of threads
+    np.multiply(values, values, out=values)
+    return _Moments(values.size, mean, math.sqrt(float(values.sum()) / values.size))
+
+
+class _Bins:
+    """Counts finite values between two extremes, which say where the bins lie: as narrow as `BINS` of them allow."""
+
+    def __init__(self, low: Number, high: Number) -> None:
+        finest = 0 if isinstance(low, int) else _FINEST
+        largest = max(abs(low), abs(high))
+        exponent = max(math.frexp(largest)[1] - _DEPTH, finest) if largest else finest
+        if low < high:
+            # two to this cannot be enough, as a bin must be wider than the span divided by their number
+            exponent = max(exponent, math.frexp(high / BINS - low / BINS)[1] - 1)
+            while _floor(high, exponent) - _floor(low, exponent) >= BINS:
+                exponent += 1
+        self.exponent = exponent
+        self.first = _floor(low, exponent)
+        self.counts = np.zeros(_floor(high, exponent) - self.first + 1, np.int64)
+        # numbers divided by more than one may vanish, and are counted as zero though they lie below it
+        self.may_vanish = exponent > 0 > low
+        self.exact_in_float32 = max(abs(self.first), abs(self.first + BINS)) < 1 << 22 and abs(exponent) <= 126
+
+    def add(self, chunk: NDArray[Any]) -> None:
+        size = len(self.counts)
+        counts = np.bincount(self._places(chunk), minlength=size)
+        if self.may_vanish and chunk.dtype.kind == "f":
+            vanished = int(np.count_nonzero(chunk < 0)) - int(counts[: -self.first].sum())
+            if vanished:
+                counts[-self.first] -= vanished
+                counts[-self.first - 1] += vanished
+        # there is one more than there should be only if the vanished were in it
+        self.counts += counts[:size]
+
+    def _places(self, chunk: NDArray[Any]) -> NDArray[np.intp]:
+        """Give the bin of each value; every step is exact."""
+        if chunk.dtype.kind != "f":
+            shifted = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
+            # of unsigned numbers too: what is beyond int64 wraps around and back
+            return shifted.astype(np.intp) - self.first
+        if chunk.dtype == np.float32 and self.exact_in_float32:
+            scaled = chunk * np.float32(math.ldexp(1, -self.exponent))
+        else:
+            scaled = chunk.astype(np.float64)
+            if abs(self.exponent) <= 1022:
+                scaled *= math.ldexp(1, -self.exponent)
+            else:
+                np.ldexp(scaled, -self.exponent, out=scaled)
+        np.floor(scaled, out=scaled)
+        scaled -= scaled.dtype.type(self.first)
+        return scaled.astype(np.intp)
+
+    def histogram(self) -> Histogram:
+        return Histogram(self.exponent, self.first, self.counts)
+
+
+def _floor(value: Number, exponent: int) -> int:
+    """Give how many whole times two to the exponent is in a number, exactly."""
+    numerator, denominator = value.as_integer_ratio()
+    if exponent >= 0:
+        return numerator // (denominator << exponent)
+    return (numerator << -exponent) // denominator
