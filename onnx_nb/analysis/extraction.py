@@ -1,27 +1,34 @@
 """Cut a submodel out of a model: first say what would happen (`plan_extraction`), then do it (`extract`).
 
 One backward walk from the outputs, stopped by the inputs, gives the nodes that count; one forward pass over them tells
-those that lie between from those that hang on graph inputs nobody gave. The border of the two is what is missing.
+those that lie between from those that hang on graph inputs nobody gave. The border of the two is what is missing, and
+`Flow.smallest_cut` finds the fewest tensors that complete it.
 """
 
 from __future__ import annotations
 
-import itertools
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 
-from onnx_nb.analysis import wire
-from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, shown, text
-from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
+from onnx_nb.analysis.assembly import MARK, assemble, functions_of, stored_bytes, weight_tensors, weights_of
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, closest, shown, text
+from onnx_nb.analysis.flow import Flow
+from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, REPEAT, Scopes, scopes
 
 if TYPE_CHECKING:
+    import onnx
     from numpy.typing import NDArray
+
+FAR_MORE = 4
+"""A plan that takes so many times as many nodes as lie between is warned of (if it is 20 nodes more besides)."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +41,14 @@ class MissingInput:
     """An output that needs it."""
     producer: str
     """The node that makes it, as ``Conv '/stem/Conv'``; empty for a graph input."""
+    dangling: bool = False
+    """Whether it is neither made by a node nor a graph input: the model is broken."""
 
     @property
     def message(self) -> str:
         """Say who needs the tensor and where it comes from."""
         origin = f"made by {self.producer}" if self.producer else "an input of the model"
+        origin = "which nothing in the model makes" if self.dangling else origin
         return f"output {shown(self.output)} also needs {shown(self.name)} ({origin})"
 
 
@@ -49,28 +59,37 @@ class ExtractionPlan:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: NDArray[np.int32]
-    """Indices into ``model.proto.graph.node``, ascending; what is taken once nothing is missing any more."""
+    """Indices into ``model.proto.graph.node``, ascending; where inputs are missing, what `suggestion` would take."""
     initializers: tuple[str, ...]
     """Weights the nodes read."""
     functions: tuple[tuple[str, str, str], ...]
     """Local functions the nodes call, directly or through others: (domain, name, overload)."""
+    captured: tuple[str, ...]
+    """Tensors of the main graph that the bodies of taken If, Loop and Scan nodes read."""
     missing: tuple[MissingInput, ...]
     """Empty if the extraction can be done."""
     redundant: tuple[str, ...]
     """Inputs that no taken node reads."""
     suggestion: tuple[str, ...]
-    """Inputs that make the plan complete; equal to `inputs` if nothing is missing."""
+    """Inputs that make the plan complete: the chosen ones and the fewest others."""
+    alternative: tuple[str, ...]
+    """Other inputs worth a look. Where some are missing: fewer than `suggestion`, in place of the chosen ones. Where
+    `warning` says so: those that leave out what a side path brings in. Else empty."""
+    warning: str
+    """Set if far more nodes are taken than lie between the inputs and the outputs."""
     nbytes: int
     """Bytes of the weights taken."""
 
     @property
     def message(self) -> str:
-        """One sentence on the plan: what is wrong, else what is taken."""
+        """One sentence on the plan: what is wrong, else what is odd about it; empty if all is well."""
         if not self.outputs:
             return "choose an output"
         if self.missing:
             more = len(self.missing) - 1
             return self.missing[0].message + (f", and {more} more" if more else "")
+        if self.warning:
+            return self.warning
         if self.redundant:
             names = ", ".join(map(shown, self.redundant[:3]))
             return f"no taken node reads {names}"
@@ -90,17 +109,19 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     model
         Any `ModelLike`; it is not changed.
     inputs, outputs
-        Names of tensors of the main graph. Inputs may be graph inputs, weights or outputs of nodes.
+        Names of tensors of the main graph, or of marks (see `mark`). Inputs may be graph inputs, weights or outputs
+        of nodes. A name that is given twice counts once.
 
     Returns
     -------
     ExtractionPlan
-        Also when inputs are missing: then it names them.
+        Also when inputs are missing: then it names them, and suggests what to add.
 
     Raises
     ------
     ExtractionError
-        If a name is not a tensor of the main graph, or is both input and output.
+        If a name is not a tensor of the main graph, or is both input and output, or nodes depend on each other in a
+        circle.
 
     Examples
     --------
@@ -116,46 +137,19 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     graph = Graph.of(loaded)
     starts = _resolved(graph, inputs, "input")
     ends = _resolved(graph, outputs, "output")
-    both = [graph.value_names[value] for value in starts if value in set(ends)]
-    if both:
-        message = f"tensor {shown(both[0])} is chosen both as an input and as an output."
-        raise ExtractionError(message, advice="Leave it in one of the two.")
-    for value in ends:
-        if graph.producer[value] < 0:
-            what = "a weight" if graph.value_kind[value] == INITIALIZER else "a graph input"
-            message = f"{shown(graph.value_names[value])} is {what}: no node makes it."
-            raise ExtractionError(message, advice="Choose an output that a node makes.")
-
-    cone = _Cone(graph, starts, ends)
-    taken = cone.taken()
-    read = {value for node in taken for value in _reads(graph, node)}
-    kinds = graph.value_kind
-    weights = [value for value in sorted(read) if kinds[value] == INITIALIZER and value not in cone.starts]
-    sizes = loaded.initializers
-    names = [graph.value_names[value] for value in weights]
-    missing = tuple(cone.missing())
-    given = [graph.value_names[value] for value in starts]
-    return ExtractionPlan(
-        inputs=tuple(given),
-        outputs=tuple(graph.value_names[value] for value in ends),
-        nodes=np.asarray(taken, np.int32),
-        initializers=tuple(names),
-        functions=_functions(graph, taken),
-        missing=missing,
-        redundant=() if missing or not ends else tuple(graph.value_names[v] for v in starts if v not in read),
-        suggestion=tuple(dict.fromkeys([*given, *(m.name for m in missing)])),
-        nbytes=sum(sizes[name].nbytes for name in names),
-    )
+    _check_ends(graph, starts, ends)
+    return _planned(graph, starts, ends)
 
 
 def extract(
     model: ModelLike,
-    inputs: Iterable[str],
-    outputs: Iterable[str],
+    inputs: Iterable[str] | None = None,
+    outputs: Iterable[str] | None = None,
     *,
+    around: str | None = None,
     keep_redundant: bool = True,
 ) -> Model:
-    """Cut out the submodel between two sets of tensors.
+    """Cut out the submodel between two sets of tensors, or a scope.
 
     Weights are not read: the submodel refers to the same bytes until it is saved or run.
 
@@ -164,7 +158,10 @@ def extract(
     model
         Any `ModelLike`; it is not changed.
     inputs, outputs
-        Names of tensors of the main graph; they become the submodel's inputs and outputs, in this order.
+        Names of tensors of the main graph, or of marks; they become the submodel's inputs and outputs, in this order.
+    around
+        Instead of the two: a scope such as "encoder.layer.1" or "/encoder/layer.1", a module path or a group in the
+        drawing. The submodel holds its nodes, reads what they read and gives what others read of it.
     keep_redundant
         Keep inputs that nothing reads as inputs of the submodel (with a warning); ``False`` drops them.
 
@@ -172,6 +169,11 @@ def extract(
     ------
     ExtractionError
         If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input is not known.
+
+    Warns
+    -----
+    UserWarning
+        If an input is redundant, or far more is taken than lies between the inputs and the outputs.
 
     Examples
     --------
@@ -181,207 +183,441 @@ def extract(
     >>> extract(model, ["a"], ["z"])
     Traceback (most recent call last):
         ...
-    onnx_nb.analysis.errors.ExtractionError: output 'z' also needs 'b' (made by Neg). Use inputs=['a', 'b'].
+    onnx_nb.analysis.errors.ExtractionError: output 'z' also needs 'b' (made by Neg). Use inputs=['a', 'b'], or in
+    their place inputs=['x'].
     >>> extract(model, ["a", "b"], ["z"])
     Model('g [a, b → z]', 1 node, 0 B, opset 17)
     """
     loaded = load(model)
-    plan = plan_extraction(loaded, inputs, outputs)
-    if not plan.outputs:
-        raise ExtractionError("no output is chosen.", advice="Name at least one tensor that the submodel should give.")
+    graph = Graph.of(loaded)
+    if around is not None:
+        if inputs is not None or outputs is not None:
+            raise ExtractionError("a scope has its own inputs and outputs.", advice="Give around= alone.")
+        nodes, path = nodes_of_scope(graph, around)
+        starts, ends = ports(graph, nodes)
+        if not ends:
+            raise ExtractionError(f"no other node reads what scope {shown(path)} makes.", advice="Choose another.")
+        return assemble(
+            loaded, _planned(graph, starts, ends).nodes.tolist(), starts, ends, name=f"{loaded.name} [{path}]"
+        )
+    starts = _resolved(graph, inputs or (), "input")
+    ends = _resolved(graph, outputs or (), "output")
+    _check_ends(graph, starts, ends)
+    if not ends:
+        advice = "Name at least one tensor that the submodel should give, or a scope: around=…."
+        raise ExtractionError("no output is chosen.", advice=advice)
+    plan = _planned(graph, starts, ends)
     if plan.missing:
-        advice = f"Use inputs={list(plan.suggestion)!r}."
+        instead = f", or in their place inputs={list(plan.alternative)!r}" if plan.alternative else ""
+        advice = f"Use inputs={list(plan.suggestion)!r}{instead}."
         raise ExtractionError(plan.message + ".", advice=advice, missing=[m.name for m in plan.missing])
-    kept = plan.inputs
+    odd = [plan.warning] if plan.warning else []
     if plan.redundant and keep_redundant:
-        names = ", ".join(map(shown, plan.redundant))
-        warnings.warn(f"no node of the submodel reads {names}; kept as an input", UserWarning, stacklevel=2)
+        odd.append(f"no node of the submodel reads {', '.join(map(shown, plan.redundant))}; kept as an input")
     elif plan.redundant:
-        kept = tuple(name for name in kept if name not in plan.redundant)
-    arrow = f"{_shortened(kept)} → {_shortened(plan.outputs)}".strip()
-    return loaded.with_proto(_submodel(loaded, plan, kept), name=f"{loaded.name} [{arrow}]")
+        starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
+    arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
+    submodel = assemble(loaded, plan.nodes.tolist(), starts, ends, name=f"{loaded.name} [{arrow}]")
+    for message in odd:
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return submodel
+
+
+def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> ExtractionPlan:
+    flow, names = Flow.of(graph), graph.value_names
+    cone = _Cone(flow, starts, ends)
+    missing = tuple(cone.missing())
+    suggestion, alternative, warning = list(starts), list[int](), ""
+    if missing:
+        inside = cone.between()
+        suggestion += flow.smallest_cut(inside, cone.starts)
+        alternative = flow.smallest_cut(inside)
+        if len(alternative) >= len(suggestion):
+            alternative = []
+        taken = _Cone(flow, suggestion, ends).taken()
+    else:
+        taken = cone.taken()
+        alternative, warning = _side_path(flow, starts, ends, taken)
+    read = {value for node in taken for value in flow.reads(node)}
+    weights = weights_of(graph, taken, starts, ends)
+    captured = {value for node in taken for value in graph.captured(node).tolist()}
+    return ExtractionPlan(
+        inputs=tuple(names[value] for value in starts),
+        outputs=tuple(names[value] for value in ends),
+        nodes=np.asarray(taken, np.int32),
+        initializers=tuple(names[value] for value in weights),
+        functions=functions_of(graph, taken),
+        captured=tuple(names[value] for value in sorted(captured)),
+        missing=missing,
+        redundant=() if missing or not ends else tuple(names[v] for v in starts if v not in read and v not in ends),
+        suggestion=tuple(names[value] for value in suggestion),
+        alternative=tuple(names[value] for value in alternative),
+        warning=warning,
+        nbytes=sum(map(stored_bytes, weight_tensors(graph, weights))),
+    )
 
 
 class _Cone:
     """The nodes that the outputs depend on, walked back to the inputs."""
 
-    def __init__(self, graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
-        self.graph = graph
+    def __init__(self, flow: Flow, starts: Sequence[int], ends: Sequence[int]) -> None:
+        self.flow = flow
         self.starts = frozenset(starts)
         self.ends = ends
-        # node → is fed by a chosen input / hangs on a graph input that was not chosen
+        # node → is fed by a chosen input / hangs on a graph input that was not chosen; in topological order
         self.fed: dict[int, bool] = {}
         self.loose: dict[int, bool] = {}
-        self._walk()
-
-    def _walk(self) -> None:
-        graph, producer = self.graph, self.graph.producer
-        found: set[int] = set()
-        todo = [int(producer[value]) for value in self.ends]
-        while todo:
-            node = todo.pop()
-            if node in found or node < 0:
-                continue
-            found.add(node)
-            todo.extend(int(producer[v]) for v in _reads(graph, node) if v not in self.starts and producer[v] >= 0)
-        rank = graph.rank
-        for node in sorted(found, key=rank.__getitem__):
+        producer = flow.producer
+        for node in flow.sorted(flow.ancestors(ends, self.starts)):
             fed = loose = False
-            for value in _reads(graph, node):
+            for value in flow.reads(node):
                 if value in self.starts:
                     fed = True
                     continue
-                made_by = int(producer[value])
-                fed = fed or self.fed.get(made_by, False)
-                loose = loose or self.loose.get(made_by, False) or self._is_open(value)
+                maker = producer[value]
+                fed = fed or self.fed.get(maker, False)
+                loose = loose or (self.loose[maker] if maker >= 0 else flow.is_open(value))
             self.fed[node], self.loose[node] = fed, loose
 
-    def _is_open(self, value: int) -> bool:
-        """Say whether a value comes from outside and was not given."""
-        kind = self.graph.value_kind[value]
-        return value not in self.starts and bool(kind in (GRAPH_INPUT, DANGLING))
-
-    def _between(self) -> set[int]:
+    def between(self) -> set[int]:
         """Give the nodes fed by the inputs, and the makers of outputs that no input reaches."""
-        makers = {int(self.graph.producer[value]) for value in self.ends}
+        makers = {self.flow.producer[value] for value in self.ends}
         return {node for node in self.fed if self.fed[node] or node in makers}
 
     def missing(self) -> Iterator[MissingInput]:
         """Give the tensors on the border between what is fed and what hangs loose."""
-        graph, seen = self.graph, set[int]()
-        inside, needing = self._between(), self._needing()
-        for node in sorted(inside, key=graph.rank.__getitem__):
-            for value in _reads(graph, node):
+        flow, graph, seen = self.flow, self.flow.graph, set[int]()
+        inside = self.between()
+        border = [node for node in self.fed if node in inside and self.loose[node]]
+        needing = self._needing() if border else {}
+        for node in border:
+            for value in flow.reads(node):
                 if value in seen or value in self.starts:
                     continue
-                made_by = int(graph.producer[value])
-                if self._is_open(value) or (made_by not in inside and self.loose.get(made_by, False)):
+                maker = flow.producer[value]
+                if maker not in inside and (self.loose[maker] if maker >= 0 else flow.is_open(value)):
                     seen.add(value)
-                    producer = graph.node_label(made_by) if made_by >= 0 else ""
+                    label = graph.node_label(maker) if maker >= 0 else ""
                     output = graph.value_names[self.ends[needing[node]]]
-                    yield MissingInput(graph.value_names[value], output, producer)
+                    dangling = flow.kinds[value] == DANGLING
+                    yield MissingInput(graph.value_names[value], output, label, dangling)
 
     def taken(self) -> list[int]:
         """Give the nodes of the complete submodel: those between, and the constant ones they read."""
-        inside = self._between()
+        inside = self.between()
         todo = list(inside)
         while todo:
-            for value in _reads(self.graph, todo.pop()):
-                made_by = int(self.graph.producer[value])
-                constant = made_by >= 0 and not self.loose.get(made_by, True)
-                if constant and value not in self.starts and made_by not in inside:
-                    inside.add(made_by)
-                    todo.append(made_by)
+            for value in self.flow.reads(todo.pop()):
+                maker = self.flow.producer[value]
+                constant = maker >= 0 and value not in self.starts and not self.loose[maker]
+                if constant and maker not in inside:
+                    inside.add(maker)
+                    todo.append(maker)
         return sorted(inside)
 
     def _needing(self) -> dict[int, int]:
         """Give for each node the first of the outputs that depends on it, as an index into `ends`."""
-        producer = self.graph.producer
+        producer = self.flow.producer
         first: dict[int, int] = {}
         for index, value in enumerate(self.ends):
-            first.setdefault(int(producer[value]), index)
+            first.setdefault(producer[value], index)
         for node in reversed(self.fed):  # consumers before producers
-            for value in _reads(self.graph, node):
-                made_by = int(producer[value])
-                if made_by in self.fed and value not in self.starts:
-                    first[made_by] = min(first.get(made_by, len(self.ends)), first.get(node, 0))
+            for value in self.flow.reads(node):
+                maker = producer[value]
+                if maker in self.fed and value not in self.starts:
+                    first[maker] = min(first.get(maker, len(self.ends)), first.get(node, 0))
         return first
 
 
-def _reads(graph: Graph, node: int) -> list[int]:
-    """Give the values of the main graph that a node reads, those that only its bodies read included."""
-    start, stop = graph.in_ptr[node], graph.in_ptr[node + 1]
-    return [int(v) for v in graph.in_value[start:stop] if v >= 0] + [int(v) for v in graph.captured(node)]
+def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
+    """Give better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it.
+
+    As in a residual network: from the graph's input and a tensor in the middle, up to the next Add. What another input
+    feeds on its own, as the second tower of a model, is no such path.
+    """
+    if len(starts) < 2 or len(taken) <= 20:
+        return [], ""
+    graph, producer = flow.graph, flow.producer
+    bit = {value: 1 << i for i, value in enumerate(starts)}
+    # which of the inputs feed a node, one bit each
+    feeds: dict[int, int] = {}
+    for node in flow.sorted(taken):
+        mask = 0
+        for value in flow.reads(node):
+            mask |= bit[value] if value in bit else feeds.get(producer[value], 0)
+        feeds[node] = mask
+    groups = Counter(feeds.values())
+    behind = {value: sum(n for mask, n in groups.items() if mask & bit[value]) for value in starts}
+    late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(taken)]
+    marked = sum(bit[value] for value in late)
+    between = {node for node, mask in feeds.items() if mask & marked}
+    if not late or len(taken) <= FAR_MORE * len(between) + 20:
+        return [], ""
+    entering = {
+        value: node
+        for node in sorted(between, key=graph.rank.__getitem__)
+        for value in flow.reads(node)
+        if value not in bit and producer[value] not in between and feeds.get(producer[value], 0)
+    }
+    if not entering:
+        return [], ""
+    around = _earlier(flow, late, {producer[value] for value in entering})
+    through = next((value for value in entering if producer[value] in around), None)
+    if through is None:
+        return [], ""
+    better = [*late, *flow.smallest_cut(between, frozenset(late))]
+    names = graph.value_names
+    inputs = [names[value] for value in better]
+    ways = ", ".join(shown(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
+    goals = ", ".join(shown(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
+    message = (
+        f"{len(taken):,} nodes are taken, though only {len(between):,} lie between {ways} and {goals}: the others come "
+        f"in through {shown(names[through])} (made by {graph.node_label(producer[through])}); "
+        f"inputs={inputs!r} would leave them out"
+    )
+    return better, message
+
+
+def _earlier(flow: Flow, values: Iterable[int], makers: Collection[int]) -> set[int]:
+    """Give those of the nodes that values depend on."""
+    rank = flow.graph.rank
+    lowest = min(rank[node] for node in makers)
+    found, seen = set[int](), set[int]()
+    todo = [flow.producer[value] for value in values]
+    while todo:
+        node = todo.pop()
+        if node < 0 or node in seen or rank[node] < lowest:
+            continue
+        seen.add(node)
+        if node in makers:
+            found.add(node)
+        todo.extend(flow.producer[value] for value in flow.reads(node))
+    return found
+
+
+def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
+    """Give what nodes read from outside, except weights and constants, and what others read of them.
+
+    Parameters
+    ----------
+    graph
+        The graph of the whole model.
+    nodes
+        Nodes of the main graph.
+
+    Returns
+    -------
+    tuple of list of int
+        Values, in the order in which they are read and made; results that are outputs of the model among the second.
+    """
+    flow = Flow.of(graph)
+    inside = sorted(nodes, key=graph.rank.__getitem__)
+    members = set(inside)
+    inputs = dict.fromkeys(
+        value
+        for node in inside
+        for value in flow.reads(node)
+        if flow.producer[value] not in members and flow.is_runtime(value)
+    )
+    given = set(graph.outputs.tolist())
+    outputs = [
+        value
+        for node in inside
+        for value in graph.node_outputs(node).tolist()
+        if value >= 0 and (value in given or any(reader not in members for reader in flow.readers(value)))
+    ]
+    return list(inputs), outputs
+
+
+def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
+    """Find the main nodes of a scope, and its path.
+
+    Parameters
+    ----------
+    graph
+        The graph of a model.
+    scope
+        A module path or a group in the drawing; dots and slashes separate, and a leading module may be left out.
+
+    Raises
+    ------
+    ExtractionError
+        If there is none, or more than one.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> node = onnx.helper.make_node
+    >>> nodes = [node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/net/{'ab'[i // 3]}.0/Relu_{i}") for i in range(6)]
+    >>> float2 = lambda name: onnx.helper.make_tensor_value_info(name, 1, [2])
+    >>> graph = Graph.of(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [float2("t0")], [float2("t6")])))
+    >>> nodes_of_scope(graph, "net.b.0")
+    ({3, 4, 5}, 'net/b.0')
+    """
+    wanted = _parts(scope)
+    if not wanted:
+        raise ExtractionError(f"{shown(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
+    tree = scopes(graph)
+    plain = _plain_paths(tree)
+    found = [g for g, path in enumerate(tree.group_path) if g and wanted in (plain[g], _parts(path))]
+    if not found:
+        module = _module_of_nodes(graph)
+        members = {node for node, parts in module.items() if parts[: len(wanted)] == wanted}
+        if members:
+            return members, scope.strip("/.")
+        found = [g for g in range(1, len(plain)) if _ends_alike(plain[g], wanted)]
+    if not found:
+        near = closest(scope.strip("/."), (path for path in tree.group_path if path))
+        advice = f"Closest names: {', '.join(map(shown, near))}." if near else "The drawing shows which there are."
+        raise ExtractionError(f"scope {shown(scope)} is not in the model.", advice=advice)
+    outermost = [g for g in found if int(tree.group_parent[g]) not in found]
+    if len(outermost) > 1:
+        named = ", ".join(shown(tree.group_path[g]) for g in outermost[:5])
+        raise ExtractionError(
+            f"scope {shown(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
+        )
+    (group,) = outermost
+    if int(tree.group_kind[group]) == BRANCH or any(
+        int(tree.group_kind[above]) in (BODY, BRANCH) for above in _above(tree, group)
+    ):
+        message = f"scope {shown(scope)} lies inside a body of {graph.node_label(int(tree.group_node[group]))}."
+        raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
+    return nodes_of_groups(tree, [group], graph.main_count), tree.group_path[group]
+
+
+def nodes_of_groups(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
+    """Give the main nodes in groups, at any depth."""
+    inside = np.zeros(len(tree.group_parent), bool)
+    inside[list(groups)] = True
+    for group in range(1, len(inside)):  # parents come before children
+        inside[group] |= inside[tree.group_parent[group]]
+    return set(np.flatnonzero(inside[tree.node_group[:count]]).tolist())
+
+
+def _parts(scope: str) -> list[str]:
+    return [part for part in re.split(r"[./]+", scope) if part]
+
+
+def _plain_paths(tree: Scopes) -> list[list[str]]:
+    """Give the path of each group without the groups that only gather equal or many children."""
+    paths: list[list[str]] = [[]]
+    for group in range(1, len(tree.group_parent)):
+        above = paths[tree.group_parent[group]]
+        made_up = tree.group_kind[group] in (REPEAT, CHUNK)
+        paths.append(above if made_up else above + _parts(tree.group_name[group]))
+    return paths
+
+
+def _ends_alike(path: list[str], wanted: list[str]) -> bool:
+    shorter, longer = sorted((path, wanted), key=len)
+    return bool(shorter) and longer[len(longer) - len(shorter) :] == shorter
+
+
+def _above(tree: Scopes, group: int) -> Iterator[int]:
+    group = int(tree.group_parent[group])
+    while group > 0:
+        yield group
+        group = int(tree.group_parent[group])
+
+
+def _module_of_nodes(graph: Graph) -> dict[int, list[str]]:
+    """Give the module path of main nodes as the exporter wrote it: in the drawing small groups may be gone."""
+    found: dict[int, list[str]] = {}
+    known: dict[str, list[str]] = {}
+    for number, node in enumerate(graph.model.proto.graph.node):
+        written = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), None)
+        if written is None:
+            found[number] = _parts(graph.names[number].rpartition("/")[0])
+            continue
+        if written not in known:
+            # "['', 'encoder', 'encoder.layer.0', 'linear']": the last one is the node's own name
+            modules: list[str] = re.findall(r"'([^']*)'", written)[:-1]
+            known[written] = _parts(modules[-1]) if modules else []
+        found[number] = known[written]
+    return found
 
 
 def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
     if isinstance(names, str):
         advice = f"Write {what}s=[{shown(names)}]."
         raise ExtractionError(f"{what}s is a single name, {shown(names)}, not a list of names.", advice=advice)
-    values = []
-    for name in dict.fromkeys(names):
-        try:
-            value = graph.value(name)
-        except OnnxNbError as error:
-            raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
-        if graph.value_frame[value] != 0:
-            owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
-            message = f"{what} tensor {shown(name)} lies inside a body of {owner}."
-            raise ExtractionError(message, advice="Choose a tensor of the main graph, such as an output of that node.")
-        values.append(value)
-    return values
+    return [_found(graph, name, what) for name in dict.fromkeys(names)]
 
 
-def _functions(graph: Graph, nodes: Sequence[int]) -> tuple[tuple[str, str, str], ...]:
-    """Give the local functions that nodes call, those called inside bodies and other functions included."""
-    known = graph.functions
-    if not known:
-        return ()
-    found: dict[tuple[str, str, str], None] = {}
-    todo = [graph.nodes[node] for node in nodes]
-    while todo:
-        node = todo.pop()
-        domain = text(node.domain)
-        key = ("" if domain == "ai.onnx" else domain, text(node.op_type), text(node.overload))
-        if key in known and key not in found:
-            found[key] = None
-            todo.extend(known[key].node)
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                todo.extend(body.node)
-    return tuple(key for key in known if key in found)
+def _found(graph: Graph, name: str, what: str) -> int:
+    value = main_value(graph, name)
+    if value >= 0:
+        return value
+    marked = marks(graph).get(name)
+    if marked is not None:
+        return marked[0][0 if what == "output" else 1]
+    try:
+        value = graph.value(name)
+    except OnnxNbError as error:
+        raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
+    owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
+    message = f"{what} tensor {shown(name)} lies inside a body of {owner}."
+    raise ExtractionError(message, advice="Choose a tensor of the main graph, such as an output of that node.")
 
 
-def _submodel(model: Model, plan: ExtractionPlan, inputs: Sequence[str]) -> onnx.ModelProto:
-    source, graph = model.proto, Graph.of(model)
-    proto = onnx.ModelProto()
-    wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
-    proto.functions.extend(graph.functions[key] for key in plan.functions)
-    target, origin = proto.graph, source.graph
-    for name in ("name", "doc_string"):
-        wire.set_field(target, name, getattr(origin, name))
-    target.metadata_props.extend(origin.metadata_props)
-    target.node.extend(origin.node[int(node)] for node in plan.nodes)
-    weights = set(plan.initializers)
-    target.initializer.extend(t for t in origin.initializer if text(t.name) in weights)
-    target.sparse_initializer.extend(t for t in origin.sparse_initializer if text(t.values.name) in weights)
-    target.input.extend(_typed(graph, name, "input") for name in inputs)
-    if source.ir_version < 4:  # before IR 4 every initializer must be an input too
-        target.input.extend(_typed(graph, name, "weight") for name in plan.initializers)
-    target.output.extend(_typed(graph, name, "output") for name in plan.outputs)
-    _check_names(origin, (info.name for info in (*target.input, *target.output)))
-    border = {*inputs, *plan.outputs, *plan.initializers}
-    made = {text(name) for node in target.node for name in node.output} - border
-    target.value_info.extend(info for info in origin.value_info if text(info.name) in made)
-    around = made | border
-    target.quantization_annotation.extend(a for a in origin.quantization_annotation if text(a.tensor_name) in around)
-    return proto
+def main_value(graph: Graph, name: str) -> int:
+    """Give the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
+    names = graph.value_names
+    stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
+    found = -1
+    try:
+        while name:
+            found = names.index(name, found + 1, stop)  # of several that share a name in a broken model, the last
+    except ValueError:
+        pass
+    return found
 
 
-def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
-    r"""See that names are those in the file: `Graph` writes ``\xff`` and the like for bytes that are not UTF-8."""
-    border = {name for name in names if "\\x" in name}
-    if not border:
-        return
-    declared = [entry.name for entry in (*origin.input, *origin.initializer)]
-    for name in itertools.chain(
-        declared, *(node.input for node in origin.node), *(node.output for node in origin.node)
-    ):
-        if isinstance(name, bytes) and text(name) in border:
-            message = f"the name of tensor {shown(text(name))} is not valid UTF-8, so it cannot be an input or output."
-            raise ExtractionError(message, advice="Choose a tensor next to it, or rename it in the model.")
+def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
+    """Give what `mark` marked in the main graph: name → (value that is marked, value behind the mark).
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
+    ... g (float[2] x) => (float[2] z) { a = Neg(x)  b = onnx_nb.Mark <name = "half"> (a)  z = Exp(b) }'''))
+    >>> marks(graph)
+    {'half': [(1, 2)]}
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    operator = (MARK[1], MARK[0])
+    if operator not in graph.operators:
+        return found
+    for node in np.flatnonzero(graph.op_index[: graph.main_count] == graph.operators.index(operator)).tolist():
+        name = mark_name(graph.model.proto.graph.node[node])
+        (marked, *_), (behind, *_) = [*graph.node_inputs(node).tolist(), -1], [*graph.node_outputs(node).tolist(), -1]
+        if marked >= 0 and behind >= 0:
+            found.setdefault(name, []).append((marked, behind))
+    return found
 
 
-def _typed(graph: Graph, name: str, what: str) -> onnx.ValueInfoProto:
-    info = graph.value_info(graph.value(name))
-    if info is None or not info.HasField("type"):
-        message = (
-            f"the type of {what} {shown(name)} is not known: the model does not declare it and it cannot be inferred."
-        )
-        raise ExtractionError(message, advice="Choose a tensor next to it, or add its value_info to the model.")
-    return info
+def mark_name(node: onnx.NodeProto) -> str:
+    """Give the name that a Mark node carries."""
+    return next((text(attribute.s) for attribute in node.attribute if text(attribute.name) == "name"), "")
 
 
-def _shortened(names: Sequence[str]) -> str:
-    text = ", ".join(name if len(name) <= 40 else f"…{name[-38:]}" for name in names[:2])
-    return f"{text} +{len(names) - 2}" if len(names) > 2 else text
+def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
+    flow, given = Flow.of(graph), set(graph.outputs.tolist())
+    # what is an output of the model although no node makes it may also be one of the submodel
+    unmade = {value for value in ends if flow.producer[value] < 0 and value in given}
+    both = [graph.value_names[value] for value in starts if value in set(ends) - unmade]
+    if both:
+        message = f"tensor {shown(both[0])} is chosen both as an input and as an output."
+        raise ExtractionError(message, advice="Leave it in one of the two.")
+    for value in ends:
+        if flow.producer[value] >= 0 or (value in unmade and (value in starts or flow.kinds[value] == INITIALIZER)):
+            continue
+        what = {INITIALIZER: "a weight", DANGLING: "read, but never made"}.get(flow.kinds[value], "a graph input")
+        message = f"{shown(graph.value_names[value])} is {what}: no node makes it."
+        raise ExtractionError(message, advice="Choose an output that a node makes.")
+
+
+def _shortened(graph: Graph, values: Sequence[int]) -> str:
+    names = [graph.value_names[value] for value in values[:2]]
+    text = ", ".join(name if len(name) <= 40 else f"…{name[-38:]}" for name in names)
+    return f"{text} +{len(values) - 2}" if len(values) > 2 else text
