@@ -590,9 +590,9 @@ def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
         return found
     for node in np.flatnonzero(graph.op_index[: graph.main_count] == graph.operators.index(operator)).tolist():
         name = mark_name(graph.model.proto.graph.node[node])
-        (marked, *_), (behind, *_) = [*graph.node_inputs(node).tolist(), -1], [*graph.node_outputs(node).tolist(), -1]
-        if marked >= 0 and behind >= 0:
-            found.setdefault(name, []).append((marked, behind))
+        marked, behind = graph.node_inputs(node).tolist(), graph.node_outputs(node).tolist()
+        if len(marked) == len(behind) == 1 and min(marked + behind) >= 0:
+            found.setdefault(name, []).append((marked[0], behind[0]))
     return found
 
 
