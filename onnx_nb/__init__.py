@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from onnx_nb.analysis import external_data
+    from onnx_nb.analysis.capture import Capture, capture
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.graph import Graph
     from onnx_nb.analysis.model import Model, ModelLike, load
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Capture": "analysis.capture",
     "ExtractionPlan": "analysis.extraction",
     "Graph": "analysis.graph",
     "Model": "analysis.model",
@@ -49,6 +51,7 @@ _HOME = {
     "ModelSummary": "widgets.summary",
     "ModelView": "widgets.view",
     "Summary": "analysis.summary",
+    "capture": "analysis.capture",
     "extract": "analysis.extraction",
     "load": "analysis.model",
     "plan_extraction": "analysis.extraction",
@@ -59,6 +62,7 @@ _MODULES = {"external_data": "analysis.external_data"}
 
 __all__ = [
     "AlignmentError",
+    "Capture",
     "CaptureError",
     "ExternalDataError",
     "ExtractionError",
@@ -74,6 +78,7 @@ __all__ = [
     "OnnxNbError",
     "SimplificationError",
     "Summary",
+    "capture",
     "external_data",
     "extract",
     "load",
