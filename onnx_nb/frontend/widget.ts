@@ -43,6 +43,16 @@ function style(el: HTMLElement): void {
   el.append(sheet);
 }
 
+/** Hides the picture that stands in for a widget, and the output it is in, as long as the widget lives on this page. */
+function hidePicture(el: HTMLElement, model: WidgetModel): void {
+  const id = String(model.get("_picture_id"));
+  if (!/^\w+$/.test(id)) return;
+  const sheet = document.createElement("style");
+  const picture = `.onnx-nb-picture-${id}`;
+  sheet.textContent = `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`;
+  el.append(sheet);
+}
+
 function rootIn(el: HTMLElement, kind: string): HTMLElement {
   const root = document.createElement("div");
   root.className = "onnx-nb";
@@ -144,6 +154,9 @@ class GraphWidget {
         if (patch.open !== undefined) model.set("view", { open: patch.open.map((id) => pathOf(columns, id)) });
         model.save_changes();
       },
+      picture(svg) {
+        if (isLive()) channel.request("picture", { svg }).catch(() => undefined); // the live graph is there all the same
+      },
     };
   }
 
@@ -239,6 +252,7 @@ export default () => {
       view.signal.addEventListener("abort", () => model.off("change:theme", theme));
       if (kind === "summary") renderSummary(root, model, view.signal);
       else {
+        hidePicture(el, model);
         widgetOf(model)
           .render(root, view.signal)
           .catch((error: unknown) => fail(root, error));

@@ -21,6 +21,7 @@ from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.html import write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._picture import Picture
 
 if TYPE_CHECKING:
     import os
@@ -64,6 +65,7 @@ class ModelGraph(OnnxWidget):
 
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _picture_id = traitlets.Unicode().tag(sync=True)
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
     """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}]``, empty for nothing."""
@@ -89,7 +91,8 @@ class ModelGraph(OnnxWidget):
         packed = columns(self.model).to_bytes()
         self._packed = packed
         small = packed if len(packed) <= COLUMNS_IN_STATE else None
-        super().__init__(_columns=small, **traits)
+        self._picture = Picture(f"Graph of {self.model.name}: {len(self.model.proto.graph.node)} nodes")
+        super().__init__(_columns=small, _picture_id=self._picture.id, **traits)
         self._channel = Channel(
             self,
             {
@@ -97,8 +100,17 @@ class ModelGraph(OnnxWidget):
                 "inspect": self._answer_inspect,
                 "plan": self._answer_plan,
                 "extract": self._answer_extract,
+                "picture": self._answer_picture,
             },
         )
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.show_picture()
+        return super()._repr_mimebundle_(**kwargs)
+
+    def show_picture(self) -> None:
+        """Put an output before this widget's that shows the graph where widgets are not shown; done on display."""
+        self._picture.show()
 
     def plan(self) -> ExtractionPlan:
         """Say what `extract` would take with the chosen `inputs` and `outputs`."""
@@ -157,6 +169,10 @@ class ModelGraph(OnnxWidget):
             packed = columns(submodel).to_bytes()
             self.submodel = submodel
         return Reply({"message": repr(submodel)}, [packed])
+
+    def _answer_picture(self, call: Call) -> Reply:
+        self._picture.draw(str(call.args.get("svg")))
+        return Reply()
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
         return _names(call.args.get("inputs")), _names(call.args.get("outputs"))

@@ -42,6 +42,10 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)
         super().__init__([self.summary, self.graph])
 
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.graph.show_picture()
+        return super()._repr_mimebundle_(**kwargs)
+
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write summary and live graph as one file; see `ModelGraph.to_html`."""
         return self.graph.to_html(path)

@@ -148,6 +148,29 @@ describe("a graph view", () => {
     expect(help?.hidden).toBe(true);
   });
 
+  it("saves a picture from its menu, by mouse and by keys", async () => {
+    show();
+    const saved: { name: string; blob: Blob }[] = [];
+    const blobs: Blob[] = [];
+    URL.createObjectURL = (blob: Blob) => `blob:${blobs.push(blob)}`;
+    URL.revokeObjectURL = () => undefined;
+    HTMLAnchorElement.prototype.click = function () {
+      saved.push({ name: this.download, blob: blobs.at(-1) as Blob });
+    };
+    buttonIn(root, "Save").click();
+    buttonIn(root, "SVG, whole graph").click();
+    expect(saved[0]?.name).toBe("small.svg");
+    expect(await saved[0]?.blob.text()).toContain(">MatMul</text>");
+    expect(root.querySelector<HTMLElement>("[role=menu]")?.hidden).toBe(true);
+    press("s");
+    const item = document.activeElement as HTMLElement;
+    expect(item.textContent).toBe("SVG, whole graph");
+    item.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }));
+    expect(document.activeElement?.textContent).toBe("SVG, this view");
+    item.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    expect(root.querySelector<HTMLElement>("[role=menu]")?.hidden).toBe(true);
+  });
+
   it("announces what is selected", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("value", "p") });

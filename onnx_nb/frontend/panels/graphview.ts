@@ -9,12 +9,13 @@ import * as cameras from "../render/camera.ts";
 import { draw, middle, type Picture } from "../render/canvas.ts";
 import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/marks.ts";
+import { toSvg } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import { type Step, walk } from "../render/walk.ts";
 import { failure, type GraphHost, type Patch } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
 import { BOX, buildScene, createCache, type Direction, defaultOpen, keepInPlace, type Scene } from "../scene/scene.ts";
-import { type Action, type Command, initialState, reduce, type State, same } from "../scene/state.ts";
+import { type Action, type Command, initialState, reduce, type Saving, type State, same } from "../scene/state.ts";
 import { button, bytes, counted, el, elide } from "./dom.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createHelp } from "./help.ts";
@@ -23,6 +24,7 @@ import { createLegend } from "./legend.ts";
 import { describe, followLinks } from "./link.ts";
 import { createMinimap } from "./minimap.ts";
 import { listenPointer } from "./pointer.ts";
+import { download } from "./save.ts";
 import { createStrips } from "./strips.ts";
 import { createToolbar } from "./toolbar.ts";
 import { createTree } from "./tree.ts";
@@ -66,6 +68,9 @@ const SLOW_MS = 9;
 /** … but not longer than this */
 const REDRAWN_MS = 300;
 const ANIMATION_MS = 180;
+/** The picture for the notebook is made when the view has rested for so long, of at most so many boxes. */
+const PICTURE_MS = 800;
+const PICTURE_BOXES = 400;
 const HEIGHT = 560;
 
 export function createGraphView(
@@ -141,6 +146,9 @@ export function createGraphView(
         return;
       case "reveal":
         bringIntoView(action.target);
+        return;
+      case "save":
+        save(action.what);
         return;
     }
     const before = state;
@@ -422,6 +430,7 @@ export function createGraphView(
     null;
   let cost = 0;
   let settle = 0;
+  let picturing = 0;
 
   const redraw = (): void => {
     bitmap = null;
@@ -436,6 +445,11 @@ export function createGraphView(
     schedule();
     window.clearTimeout(settle);
     settle = window.setTimeout(redraw, 90);
+  };
+
+  const pictureOf = (scene: Scene): Picture => {
+    marks ??= marksOf(scene, columns, state, faults);
+    return { scene, columns, index, marks, theme, measure };
   };
 
   const paint = (): void => {
@@ -455,9 +469,7 @@ export function createGraphView(
       ctx.fillRect(0, 0, view.w, view.h);
       ctx.drawImage(bitmap.canvas, at.x, at.y, view.w * s, view.h * s);
     } else {
-      marks ??= marksOf(scene, columns, state, faults);
-      const picture: Picture = { scene, columns, index, marks, theme, measure };
-      draw(ctx, picture, camera, view, dpr);
+      draw(ctx, pictureOf(scene), camera, view, dpr);
       cost = performance.now() - now;
       drawnFrom = { camera, made: now };
       bitmap = null;
@@ -472,7 +484,37 @@ export function createGraphView(
       setTimeout(() => {
         performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
       });
+      window.clearTimeout(picturing);
+      if (host.picture !== undefined) picturing = window.setTimeout(leavePicture, PICTURE_MS);
     }
+  };
+
+  /** What stays in the notebook: all of the graph, or if that is too large what the view shows. */
+  const leavePicture = (): void => {
+    if (scene === null || signal.aborted) return;
+    const picture = pictureOf(scene);
+    const whole = scene.boxes.count <= PICTURE_BOXES;
+    host.picture?.(toSvg(picture, whole ? undefined : { camera, view }));
+  };
+
+  const save = (what: Saving): void => {
+    if (scene === null) return;
+    const picture = pictureOf(scene);
+    const hand = (content: Blob, extension: string): void => {
+      download(content, columns.meta.name, extension);
+      say(`Saved as ${extension.toUpperCase()}`);
+    };
+    if (what !== "png") {
+      const text = toSvg(picture, what === "svg" ? undefined : { camera, view });
+      hand(new Blob([text], { type: "image/svg+xml" }), "svg");
+      return;
+    }
+    const sheet = el("canvas");
+    [sheet.width, sheet.height] = [Math.round(2 * view.w), Math.round(2 * view.h)];
+    const paper = sheet.getContext("2d");
+    if (paper === null) return;
+    draw(paper, picture, camera, view, 2);
+    sheet.toBlob((content) => content !== null && hand(content, "png"), "image/png");
   };
 
   const size = (): void => {
@@ -604,6 +646,7 @@ export function createGraphView(
     e: toggleSelected,
     Enter: toggleSelected,
     f: () => dispatch({ type: "fit" }),
+    s: () => toolbar.save(),
     "/": () => toolbar.focusSearch(),
     "?": () => help.toggle(),
     "+": () => zoomBy(1.25),
@@ -778,6 +821,7 @@ export function createGraphView(
       stopGlide();
       window.cancelAnimationFrame(due);
       window.clearTimeout(settle);
+      window.clearTimeout(picturing);
       window.clearTimeout(hintTimer);
     },
     { once: true },

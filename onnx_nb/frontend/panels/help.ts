@@ -14,6 +14,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
   ["/", "search; Enter, Shift+Enter for the next, the previous"],
   ["f  +  −", "show all, zoom in, zoom out"],
+  ["s", "save a picture"],
   ["Esc", "clear the selection"],
   ["?", "this list"],
 ];

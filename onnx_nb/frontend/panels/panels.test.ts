@@ -31,7 +31,7 @@ beforeEach(() => {
 function connect(update: () => (state: State) => void, columns: Columns = MODEL): (action: Action | Command) => void {
   return (action) => {
     sent.push(action);
-    if (action.type !== "fit" && action.type !== "extract" && action.type !== "reveal") {
+    if (action.type !== "fit" && action.type !== "extract" && action.type !== "reveal" && action.type !== "save") {
       state = reduce(state, action, columns);
       update()(state);
     }

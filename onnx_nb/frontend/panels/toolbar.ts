@@ -5,6 +5,7 @@ import { MOST_HITS, search } from "../scene/search.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { button, el, elide, focused, plain } from "./dom.ts";
 import { describe, link } from "./link.ts";
+import { createSaveMenu } from "./save.ts";
 
 export interface ToolbarActions {
   help(): void;
@@ -16,6 +17,8 @@ export interface ToolbarActions {
 export interface Toolbar {
   update(state: State): void;
   focusSearch(): void;
+  /** opens or closes the menu of pictures */
+  save(): void;
 }
 
 const LISTED = 100;
@@ -57,7 +60,8 @@ export function createToolbar(
     { title: "List of all scopes, nodes and tensors", attrs: { "aria-pressed": "false" } },
   );
   const help = button("?", actions.help, signal, { title: "Keys (?)", attrs: { "aria-label": "Help" } });
-  root.append(tree, name, crumbs, box, fit, help);
+  const save = createSaveMenu(dispatch, signal);
+  root.append(tree, name, crumbs, box, fit, save.element, help);
 
   let timer = 0;
   const seek = (): void => {
@@ -158,6 +162,7 @@ export function createToolbar(
   };
 
   return {
+    save: save.toggle,
     focusSearch() {
       input.focus();
       input.select();

@@ -22,6 +22,36 @@ export interface Picture {
   readonly measure: Measure;
 }
 
+/** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */
+export type Pen = Pick<
+  CanvasRenderingContext2D,
+  | "beginPath"
+  | "bezierCurveTo"
+  | "closePath"
+  | "fill"
+  | "fillRect"
+  | "fillStyle"
+  | "fillText"
+  | "font"
+  | "getLineDash"
+  | "globalAlpha"
+  | "lineJoin"
+  | "lineTo"
+  | "lineWidth"
+  | "moveTo"
+  | "rect"
+  | "setLineDash"
+  | "stroke"
+  | "strokeStyle"
+  | "strokeText"
+  | "textAlign"
+  | "textBaseline"
+> & {
+  measureText(text: string): { readonly width: number };
+  roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void;
+  setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
+};
+
 /** A box this small on screen is a patch of colour. */
 const PATCH = 9;
 /** An edge whose ends are this close on screen is left out. */
@@ -29,7 +59,7 @@ const SPECK = 1.2;
 /** Below this zoom an S-curve looks like a straight line. */
 const STRAIGHT = 0.12;
 
-export function draw(ctx: CanvasRenderingContext2D, picture: Picture, camera: Camera, view: Size, dpr: number): void {
+export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr: number): void {
   const { scene, index, theme } = picture;
   ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
   ctx.fillStyle = theme.background;
@@ -64,7 +94,7 @@ function stroke(px: number, k: number): number {
   return Math.max(px, 0.6 / k);
 }
 
-function drawScopes(ctx: CanvasRenderingContext2D, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
+function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
   const { kind, x, y, w, h, depth } = scene.boxes;
   for (const box of boxes) {
     if (kind[box] !== BOX.OPEN) continue;
@@ -80,7 +110,7 @@ function drawScopes(ctx: CanvasRenderingContext2D, { scene, theme, marks }: Pict
   }
 }
 
-function drawEdges(ctx: CanvasRenderingContext2D, picture: Picture, list: number[], k: number): void {
+function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void {
   const { scene, theme, marks } = picture;
   const { edges } = scene;
   const plain: number[] = [];
@@ -126,7 +156,7 @@ function extent(scene: Scene, edge: number): number {
   return Math.max(Math.abs(points[last] - points[first]), Math.abs(points[last + 1] - points[first + 1]));
 }
 
-function strokeEdges(ctx: CanvasRenderingContext2D, scene: Scene, list: number[], k: number): void {
+function strokeEdges(ctx: Pen, scene: Scene, list: number[], k: number): void {
   if (list.length === 0) return;
   const { ptr, points, toBox } = scene.edges;
   const straight = k < STRAIGHT;
@@ -151,7 +181,7 @@ function strokeEdges(ctx: CanvasRenderingContext2D, scene: Scene, list: number[]
 }
 
 /** An arrow at the end of an edge, except where the edge only passes the border of an open scope. */
-function tip(ctx: CanvasRenderingContext2D, scene: Scene, edge: number): void {
+function tip(ctx: Pen, scene: Scene, edge: number): void {
   const { ptr, points, toBox, scope } = scene.edges;
   const to = toBox[edge];
   if (to === scope[edge]) return;
@@ -168,7 +198,7 @@ function tip(ctx: CanvasRenderingContext2D, scene: Scene, edge: number): void {
   }
 }
 
-function drawBoxes(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { kind, h, w } = scene.boxes;
   const fine: number[] = [];
@@ -185,7 +215,7 @@ function drawBoxes(ctx: CanvasRenderingContext2D, picture: Picture, boxes: numbe
 }
 
 /** Boxes too small for words: one path a colour. */
-function drawPatches(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const byColour = new Map<string, number[]>();
@@ -225,7 +255,7 @@ function drawPatches(ctx: CanvasRenderingContext2D, picture: Picture, boxes: num
   ctx.stroke();
 }
 
-function drawCards(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const outline = (box: number, inset = 0): void => {
@@ -296,7 +326,7 @@ function drawCards(ctx: CanvasRenderingContext2D, picture: Picture, boxes: numbe
   }
 }
 
-function drawText(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number[], k: number): void {
+function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, measure } = picture;
   const { kind, id, x, y, w } = scene.boxes;
   const labels = new Map<number, Label>();
@@ -379,7 +409,7 @@ function drawText(ctx: CanvasRenderingContext2D, picture: Picture, boxes: number
 }
 
 /** A warning sign at the corner of a box with faults. */
-function drawBadges(ctx: CanvasRenderingContext2D, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
+function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
   if (marks.faults.size === 0) return;
   const { x, y, w } = scene.boxes;
   const size = Math.max(7, 5 / k);
@@ -404,12 +434,7 @@ function drawBadges(ctx: CanvasRenderingContext2D, { scene, theme, marks }: Pict
 }
 
 /** Titles of open scopes, above the edges and with a halo, so that no line crosses out a name. */
-function drawTitles(
-  ctx: CanvasRenderingContext2D,
-  { scene, theme, measure }: Picture,
-  boxes: number[],
-  k: number,
-): void {
+function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[], k: number): void {
   if (TEXT.title * k < LEGIBLE) return;
   const { kind, x, y, w, depth } = scene.boxes;
   ctx.lineWidth = 4;
@@ -435,7 +460,7 @@ function drawTitles(
 }
 
 /** dtype and shape beside an edge; for a missing input its name, in red. */
-function drawEdgeLabels(ctx: CanvasRenderingContext2D, picture: Picture, list: number[], k: number): void {
+function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
   if (TEXT.edge * k < LEGIBLE) return;
   const { scene, columns, theme, marks } = picture;
   const { edges } = scene;

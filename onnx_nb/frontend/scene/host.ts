@@ -49,6 +49,8 @@ export interface GraphHost {
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
   changed(patch: Patch): void;
+  /** takes the picture that stands in the notebook where the live graph cannot; asked for again after changes */
+  picture?(svg: string): void;
 }
 
 /** Message and advice of anything thrown: errors of the channel carry `advice`, others only a message. */

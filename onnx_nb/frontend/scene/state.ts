@@ -58,8 +58,12 @@ export type Action =
   | { readonly type: "live"; readonly live: boolean };
 
 /** Asks the view for something that is not state: it moves the camera or talks to the kernel. */
+/** What a picture shows, and in which format. */
+export type Saving = "svg" | "svg-view" | "png";
+
 export type Command =
   | { readonly type: "extract" }
+  | { readonly type: "save"; readonly what: Saving }
   | { readonly type: "fit" }
   | { readonly type: "reveal"; readonly target: Target };
 

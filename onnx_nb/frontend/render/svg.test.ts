@@ -1,0 +1,99 @@
+// @vitest-environment jsdom
+import { describe, expect, test } from "vitest";
+import type { Columns } from "../model/columns.ts";
+import { columnsOf, measure } from "../model/testing.ts";
+import { BOX, buildScene, createCache } from "../scene/scene.ts";
+import { initialState } from "../scene/state.ts";
+import type { Picture } from "./canvas.ts";
+import { HitIndex } from "./hit.ts";
+import { marksOf } from "./marks.ts";
+import { toSvg } from "./svg.ts";
+import type { Theme } from "./theme.ts";
+
+const THEME: Theme = {
+  dark: false,
+  background: "#ffffff",
+  panel: "#fafafa",
+  line: "#d0d0d0",
+  text: "#111111",
+  dim: "#666666",
+  card: "#fefefe",
+  scopes: ["#f4f4f4", "#eeeeee"],
+  edge: "#999999",
+  accent: "#0066cc",
+  halo: "rgb(0 102 204 / 20%)",
+  bad: "#cc0000",
+  warn: "#ee9900",
+  font: '"Segoe UI", sans-serif',
+  categories: ["#0072b2", "#d55e00"],
+};
+
+function pictureOf(columns: Columns): Picture {
+  const state = initialState(Array.from({ length: columns.groupCount }, (_, group) => group));
+  const scene = buildScene(columns, state.open, measure, createCache());
+  const index = new HitIndex(scene, measure);
+  return { scene, columns, index, marks: marksOf(scene, columns, state, new Map()), theme: THEME, measure };
+}
+
+function parsed(text: string): Document {
+  const document = new DOMParser().parseFromString(text, "image/svg+xml");
+  expect(document.querySelector("parsererror")?.textContent).toBeUndefined();
+  return document;
+}
+
+const PLAIN = columnsOf(`
+  input x batch×8 float32
+  weight W 8×8 float32
+  MatMul enc/mm : x W -> p
+  Relu enc/act : p -> q
+  Add out : q x -> y
+  output y
+`);
+
+describe("toSvg", () => {
+  test("draws every box and says what the boxes say", () => {
+    const picture = pictureOf(PLAIN);
+    const document = parsed(toSvg(picture));
+    const texts = Array.from(document.querySelectorAll("text"), (element) => element.textContent);
+    const { boxes } = picture.scene;
+    for (let box = 0; box < boxes.count; box++) expect(texts).toContain(picture.scene.label(box).title);
+    expect(texts.filter((text) => text === "–").length).toBe(
+      Array.from(boxes.kind).filter((kind) => kind === BOX.OPEN).length,
+    );
+    const { width, height } = (document.documentElement as unknown as SVGSVGElement).attributes as never as Record<
+      string,
+      Attr
+    >;
+    expect(Number(width.value)).toBeGreaterThanOrEqual(picture.scene.bounds.w);
+    expect(Number(height.value)).toBeGreaterThanOrEqual(picture.scene.bounds.h);
+  });
+
+  test("a view holds what it shows", () => {
+    const picture = pictureOf(PLAIN);
+    const { bounds } = picture.scene;
+    const camera = { x: bounds.x, y: bounds.y, k: 1 };
+    const document = parsed(toSvg(picture, { camera, view: { w: bounds.w, h: 30 } }));
+    const texts = Array.from(document.querySelectorAll("text"), (element) => element.textContent);
+    expect(texts).toContain("x");
+    expect(texts).not.toContain("y");
+  });
+
+  test("stays well-formed and inert whatever the names hold", () => {
+    const hostile = [
+      "<script>alert(1)</script>",
+      '"><image href="x" onerror="a()"/>',
+      "&amp;&#0;",
+      "a\u0000b\u001fc\ud800d",
+    ];
+    for (const name of hostile) {
+      const columns = columnsOf(
+        `input ${name.replaceAll(" ", "_")} 8 float32\nRelu n : ${name.replaceAll(" ", "_")} -> y\noutput y`,
+      );
+      const document = parsed(toSvg(pictureOf(columns)));
+      expect(document.querySelectorAll("script, image, foreignObject, a").length).toBe(0);
+      for (const element of document.querySelectorAll("*")) {
+        for (const { name: attribute } of element.attributes) expect(attribute).not.toMatch(/^on|href/);
+      }
+    }
+  });
+});
