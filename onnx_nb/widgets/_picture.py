@@ -29,7 +29,7 @@ class Picture:
     Examples
     --------
     >>> Picture("of <g>").html("<svg/>")
-    '<img class="onnx-nb-picture onnx-nb-picture-..." alt="of alt="graph of &lt;g&gt;" src="datalt;g&gt;" src="data:image/svg+xml;base64,PHN2Zy8+">'
+    '<img class="onnx-nb-picture onnx-nb-picture-..." alt="of &lt;g&gt;" src="data:image/svg+xml;base64,PHN2Zy8+">'
     """
 
     def __init__(self, text: str) -> None:
