@@ -7,6 +7,7 @@ session on those nodes, or seen in a run of them. Weights are never read: the ne
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -132,6 +133,19 @@ def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[tuple[str, str, st
     return tuple(key for key in known if key in found)
 
 
+def main_value(graph: Graph, name: str) -> int:
+    """Give the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
+    names = graph.value_names
+    stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
+    found = -1
+    try:
+        while name:
+            found = names.index(name, found + 1, stop)  # of several that share a name in a broken model, the last
+    except ValueError:
+        pass
+    return found
+
+
 def _bare(
     model: Model, nodes: Sequence[int], weights: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
 ) -> onnx.ModelProto:
@@ -238,7 +252,6 @@ class _Types:
         self._graph = Graph.of(model)
         self._flow = Flow.of(self._graph)
         self._known: dict[int, TypeProto] = {}
-        self._declared: dict[str, TypeProto] | None = None
         self._reasons: list[str] = []
 
     def find(self, wanted: Sequence[int]) -> dict[int, TypeProto]:
@@ -258,33 +271,39 @@ class _Types:
         if _says_something(kind) and (known is None or not _is_complete(known)):
             self._known[value] = kind
 
+    @functools.cached_property
+    def _declared(self) -> dict[int, TypeProto]:
+        """The types that the file declares."""
+        origin, names = self._model.proto.graph, self._graph.value_names
+        infos = [info for info in (*origin.value_info, *origin.output, *origin.input) if info.HasField("type")]
+        if len(infos) <= 32:
+            listed = {name: main_value(self._graph, name) for name in {text(info.name) for info in infos}}
+        else:
+            stop = int(np.searchsorted(self._graph.value_frame, 0, side="right"))
+            listed = dict(zip(names[:stop], range(stop), strict=True))
+        kinds = {listed.get(text(info.name), -1): info.type for info in infos if _says_something(info.type)}
+        kinds.pop(-1, None)
+        return kinds
+
     def _declare(self, lacking: Iterable[int]) -> None:
         """Read what the file declares; weights declare themselves."""
-        names = self._graph.value_names
-        if self._declared is None:
-            origin = self._model.proto.graph
-            infos = (*origin.value_info, *origin.output, *origin.input)
-            self._declared = {text(info.name): info.type for info in infos if info.HasField("type")}
         for value in lacking:
             if self._flow.kinds[value] == INITIALIZER:
                 (tensor,) = weight_tensors(self._graph, [value])
                 self._known[value] = tensor_type(tensor)
-            elif names[value] in self._declared:
-                self._learn(value, self._declared[names[value]])
+            elif value in self._declared:
+                self._learn(value, self._declared[value])
 
     def _infer(self, lacking: Sequence[int]) -> None:
         """Let onnx infer, from the nearest types that are declared."""
         nodes = self._before(lacking)
-        producer = self._flow.producer
-        piece = {node: i // _PIECE for i, node in enumerate(nodes)}
-        crossing = set(lacking)
-        for node in nodes:
-            # what another piece makes, and weights never
-            crossing.update(
-                value
-                for value in self._flow.reads(node)
-                if producer[value] >= 0 and piece.get(producer[value]) != piece[node]
-            )
+        piece = np.full(self._graph.main_count + 1, -1, np.int32)  # the last for −1, values that no node makes
+        piece[nodes] = np.arange(len(nodes)) // _PIECE
+        reader, value = self._flow.edges
+        made_in = piece[self._graph.producer[value]]
+        across = value[(piece[reader] >= 0) & (made_in != piece[reader]) & (self._graph.producer[value] >= 0)]
+        crossing = set(lacking).union(across.tolist())
+        named = {self._graph.value_names[value]: value for value in crossing}
         for start in range(0, len(nodes), _PIECE):
             part = nodes[start : start + _PIECE]
             try:
@@ -292,29 +311,15 @@ class _Types:
             except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
                 self._reasons.append(f"onnx cannot infer it ({_reason(error)})")
                 continue
-            made = {
-                self._graph.value_names[value]: value
-                for node in part
-                for value in self._graph.node_outputs(node).tolist()
-                if value in crossing
-            }
-            for info in (*inferred.graph.value_info, *inferred.graph.output):
-                if text(info.name) in made:
-                    self._learn(made[text(info.name)], _without_made_up_names(info.type))
+            for info in inferred.graph.value_info:
+                made = named.get(text(info.name), -1)
+                if made >= 0:
+                    self._learn(made, _without_made_up_names(info.type))
 
     def _before(self, values: Iterable[int]) -> list[int]:
         """Give the nodes between values and the nearest declared ones, sorted."""
-        producer, found = self._flow.producer, set[int]()
-        todo = list(values)
-        while todo:
-            node = producer[todo.pop()]
-            if node < 0 or node in found:
-                continue
-            found.add(node)
-            reads = [value for value in self._flow.reads(node) if self._flow.kinds[value] != INITIALIZER]
-            self._declare(value for value in reads if value not in self._known)
-            todo.extend(value for value in reads if not _is_complete(self._known.get(value)))
-        return self._flow.sorted(found)
+        complete = {value for value, kind in self._declared.items() if _is_complete(kind)}
+        return self._flow.sorted(self._flow.ancestors(values, complete))
 
     def _piece(self, nodes: Sequence[int], crossing: Collection[int]) -> onnx.ModelProto:
         """Give a few nodes as a model in which all that is known is declared."""
@@ -340,11 +345,9 @@ class _Types:
                 proto.graph.input.append(_info(text(tensor.values.name), tensor_type(tensor)))
             else:
                 proto.graph.initializer.append(tensor)
-        proto.graph.input.extend(
-            _info(graph.value_names[value], self._known[value])
-            for value in read
-            if value in self._known and flow.kinds[value] != INITIALIZER and flow.producer[value] not in inside
-        )
+        outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
+        self._declare(value for value in outer if value not in self._known)
+        proto.graph.input.extend(_port(graph, value, self._known) for value in outer if value in self._known)
         return proto
 
     def _ask(self, lacking: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.assembly import MARK, assemble, functions_of, stored_bytes, weight_tensors, weights_of
+from onnx_nb.analysis.assembly import MARK, assemble, functions_of, main_value, stored_bytes, weight_tensors, weights_of
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, closest, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
@@ -558,19 +558,6 @@ def _found(graph: Graph, name: str, what: str) -> int:
     owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
     message = f"{what} tensor {shown(name)} lies inside a body of {owner}."
     raise ExtractionError(message, advice="Choose a tensor of the main graph, such as an output of that node.")
-
-
-def main_value(graph: Graph, name: str) -> int:
-    """Give the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
-    names = graph.value_names
-    stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
-    found = -1
-    try:
-        while name:
-            found = names.index(name, found + 1, stop)  # of several that share a name in a broken model, the last
-    except ValueError:
-        pass
-    return found
 
 
 def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:

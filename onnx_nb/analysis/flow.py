@@ -11,8 +11,10 @@ import functools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+import numpy as np
+
 from onnx_nb.analysis.errors import ExtractionError
-from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph, topological
+from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph, Ints, topological
 
 NODES_PER_TENSOR: Final = 64
 """So many further nodes weigh as much as one more tensor when a cut is chosen."""
@@ -52,19 +54,39 @@ class Flow:
         """The node that makes a value, or −1."""
         self.kinds = graph.value_kind.tobytes()
         """What a value is, as `Graph.value_kind`."""
-        self._ptr: list[int] = graph.in_ptr.tolist()
-        self._value: list[int] = graph.in_value.tolist()
+        reader, value = self.edges
+        counts = np.bincount(reader, minlength=graph.main_count)
+        ends = np.cumsum(counts).tolist()
+        self._read: list[int] = value.tolist()
+        self._start: list[int] = [0, *ends]
+
+    def reads(self, node: int) -> list[int]:
+        """Give the values of the main graph that a main node reads, those that only its bodies read included."""
+        return self._read[self._start[node] : self._start[node + 1]]
+
+    @functools.cached_property
+    def edges(self) -> tuple[Ints, Ints]:
+        """Give (reader, value) of all reads by main nodes, sorted by reader."""
+        graph = self.graph
+        value = graph.in_value[: graph.in_ptr[graph.main_count]]
+        reader = np.repeat(np.arange(graph.main_count, dtype=np.int32), np.diff(graph.in_ptr[: graph.main_count + 1]))
+        owners = sorted({frame.owner_node for frame in graph.frames[1:] if frame.parent == 0})
+        captured = [graph.captured(node) for node in owners]
+        reader = np.concatenate([reader, np.repeat(np.asarray(owners, np.int32), [len(c) for c in captured])])
+        value = np.concatenate([value, *captured])
+        by_reader = np.argsort(reader, kind="stable")
+        by_reader = by_reader[value[by_reader] >= 0]
+        return reader[by_reader].astype(np.int32), value[by_reader]
+
+    @functools.cached_property
+    def _is_sorted(self) -> bool:
+        source, target = self.graph.frame_edges(0)
+        return bool(np.all(source < target))
 
     @functools.cached_property
     def weight_row(self) -> dict[int, int]:
         """The place of each weight among the initializers, with the sparse ones behind the others."""
         return {value: row for row, value in enumerate(self.graph.frames[0].weights.tolist())}
-
-    def reads(self, node: int) -> list[int]:
-        """Give the values of the main graph that a node reads, those that only its bodies read included."""
-        named = [value for value in self._value[self._ptr[node] : self._ptr[node + 1]] if value >= 0]
-        captured = self.graph.captured(node)
-        return [*named, *captured.tolist()] if len(captured) else named
 
     def readers(self, value: int) -> list[int]:
         """Give the main nodes that read a value, those whose bodies do included."""
@@ -111,8 +133,9 @@ class Flow:
         ExtractionError
             If they depend on each other in a circle.
         """
-        rank = self.graph.rank
-        members = sorted(nodes, key=rank.__getitem__)
+        if self._is_sorted:
+            return sorted(nodes)
+        members = sorted(nodes, key=self.graph.rank.__getitem__)
         place = {node: i for i, node in enumerate(members)}
         edges = [
             (place[maker], i)
@@ -141,7 +164,7 @@ class Flow:
             if node < 0 or node in found:
                 continue
             found.add(node)
-            todo.extend(producer[value] for value in self.reads(node) if value not in stop)
+            todo.extend([producer[value] for value in self.reads(node) if value not in stop])
         return found
 
     def smallest_cut(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
