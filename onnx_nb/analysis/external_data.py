@@ -24,6 +24,7 @@ from onnx_nb.analysis import wire
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, cut, readable, shown, text
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.storage import (
+    KNOWN_KEYS,
     Claim,
     Extent,
     File,
@@ -50,7 +51,6 @@ __all__ = ["Audit", "DataFile", "Problem", "TensorEntry", "audit", "check", "con
 LARGEST_UNIT: Final = 65536
 """Windows maps files in units of it; no tool asks for a larger alignment."""
 
-_KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
 _READ_SIZE: Final = 1 << 22
 
 
@@ -62,7 +62,7 @@ class Problem:
     ----------
     kind
         "missing file", "unsafe path", "file", "bounds", "size", "number", "key", "basepath", "length", "overlap",
-        "checksum", "link" or "orphan".
+        "checksum", "link", "sparse" or "orphan".
     severity
         "error": onnx, onnxruntime or onnx_nb cannot use the tensor, or its values are not those meant. "warning": it
         works, or works in some of them.
@@ -202,7 +202,8 @@ def audit(model: ModelLike, checksums: bool = False, *, progress: Progress | Non
     Notes
     -----
     By onnxruntime's rule external data lies in the model's folder or below it, also after following symbolic links;
-    where the model's file is itself a link, as in the cache of a model hub, also where that file really is.
+    where the model's file is itself a link, as in the cache of a model hub, also where that file really is. Through a
+    link onnxruntime reads no weights of the bodies of If, Loop and Scan, and onnx none at all.
 
     Examples
     --------
@@ -341,7 +342,7 @@ class _Auditor:
                 self._say("number", "error", (message, _REWRITE), [found])
         keys = [text(entry.key) for entry in found.tensor.external_data]
         for key in dict.fromkeys(keys):
-            if key in _KNOWN_KEYS:
+            if key in KNOWN_KEYS:
                 if keys.count(key) > 1:
                     message = f"{claim.what} gives {key!r} {keys.count(key)} times; the last counts."
                     self._say("key", "warning", (message, _REWRITE), [found])
@@ -355,7 +356,12 @@ class _Auditor:
             else:
                 message = f"{claim.what} has the unknown key {shown(key)}: onnxruntime refuses to load the model."
                 self._say("key", "error", (message, _REWRITE), [found])
-        found.keys = tuple(key for key in dict.fromkeys(keys) if key not in _KNOWN_KEYS)
+        found.keys = tuple(key for key in dict.fromkeys(keys) if key not in KNOWN_KEYS)
+        if found.place.kind.startswith("sparse"):
+            message = f"{claim.what} is external data, which onnx.load leaves unread."
+            if found.place.kind == "sparse indices":
+                message = f"{message[:-1]}, and which onnx's checker refuses."
+            self._say("sparse", "warning", (message, "external_data.inline(model, path) puts it in."), [found])
         offset, nbytes = claim.offset, claim.nbytes
         if source is None or offset is None or nbytes is None:
             return
@@ -384,11 +390,16 @@ class _Auditor:
             file.users,
             f"{len(file.users)} tensor{'' if len(file.users) == 1 else 's'} of {self.model.called}",
         )
-        if file.source.path.is_symlink():
-            message = f"{name}, with {label}, is a symbolic link: onnxruntime follows it, onnx.load refuses."
-            self._say("link", "warning", (message, _REWRITE), users)
-        elif file.source.links > 1:
-            message = f"{name}, with {label}, has {file.source.links} hard links, which onnx.load refuses to read."
+        if file.source.is_linked:
+            symbolic = file.source.path.is_symlink()
+            form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
+            inner = [found for found in users if found.place.in_body]
+            if inner:
+                message = (
+                    f"{name} {form}, and onnxruntime refuses that for {inner[0].place.label} of {self.model.called}."
+                )
+                self._say("link", "error", (message, _REWRITE), inner)
+            message = f"{name}, with {label}, {form}: onnxruntime reads it, onnx.load refuses."
             self._say("link", "warning", (message, _REWRITE), users)
         if file.orphan:
             message = (
@@ -521,10 +532,10 @@ class _File:
     sha1: str = ""
 
     def spans(self) -> list[tuple[int, int, _Found]]:
-        """Give where the tensors lie that lie in the file, by their start."""
+        """Give where the tensors lie that lie in the file: by their start, the longest first."""
         inside = ((f.start, f.stop, f) for f in self.users if f.inside)
         spans = [(start, stop, f) for start, stop, f in inside if start is not None and stop is not None]
-        return sorted((span for span in spans if span[0] < span[1]), key=lambda span: span[:2])
+        return sorted((span for span in spans if span[0] < span[1]), key=lambda span: (span[0], -span[1]))
 
     def measure(self) -> None:
         """Tell what is used, what is padding and what belongs to no tensor."""
@@ -544,6 +555,8 @@ class _File:
         """Give pairs of tensors with some bytes in common; with all of them they share, which is fine."""
         last: tuple[int, int, _Found] | None = None
         for span in self.spans():
+            if "size" in span[2].problems:  # where it really ends is not known
+                continue
             if last is not None and span[0] < last[1] and span[:2] != last[:2]:
                 yield last[2], span[2]
             if last is None or span[1] > last[1]:
@@ -615,7 +628,7 @@ def convert(
         Tensors of fewer bytes go into the model's file, where they cost less than a reference.
     attributes
         Also put out the tensors in attributes, as of Constant nodes. Those that are external data already stay so.
-        Strings cannot be external data; the indices of sparse weights could, but onnx's checker refuses them.
+        Strings cannot be external data; sparse weights could, but onnx's helpers overlook them.
     alignment
         Each offset is a multiple of it: 4096, as the specification advises, lets every system but Windows map a single
         tensor; 65536 also Windows; 1 wastes nothing.

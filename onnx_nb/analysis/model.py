@@ -24,6 +24,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto
 from onnx_nb.analysis import tensors, wire
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, closest, readable, shown, text
 from onnx_nb.analysis.storage import (
+    KNOWN_KEYS,
     MEMORY,
     Extent,
     File,
@@ -384,17 +385,26 @@ class Model:
         >>> folder, [content.nbytes for content in buffers.values()]
         (None, [8000])
         """
-        extents = self._extents()
-        used: dict[str, Extent] = {}
-        for tensor, extent in zip(external(self.proto), extents, strict=True):
-            used.setdefault(_location(tensor), extent)
-        if all(self.storage.is_inside(location, extent.source) for location, extent in used.items()):
-            return self.proto, self.folder, {}
-        # Buffers serve only the main graph; for the rest onnxruntime insists on files.
-        proto, _ = self._with_inner_weights(extents)
-        locations = dict.fromkeys(map(_location, external(proto)))
-        buffers = {at: used[at].source.array(0, used[at].source.nbytes, used[at].what) for at in locations}
+        proto, extents = self.proto, self._extents()
+        inside = self._are_inside(proto, extents)
+        # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
+        inner = extents[self._main_count() :]
+        if inner and (not inside or any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
+            proto, extents = self._with_inner_weights(extents)
+            inside = self._are_inside(proto, extents)
+        used = {_location(tensor): extent for tensor, extent in zip(external(proto), extents, strict=True)}
+        proto = _without_foreign_keys(proto)
+        if inside:
+            return proto, self.folder, {}
+        buffers = {at: e.source.array(0, e.source.nbytes, e.what) for at, e in used.items()}
         return proto, self.folder, buffers
+
+    def _are_inside(self, proto: ModelProto, extents: list[Extent]) -> bool:
+        used = {_location(tensor): extent for tensor, extent in zip(external(proto), extents, strict=True)}
+        return all(self.storage.is_inside(location, extent.source) for location, extent in used.items())
+
+    def _main_count(self) -> int:
+        return sum(tensor.data_location == TensorProto.EXTERNAL for tensor in self.proto.graph.initializer)
 
     def _moved_to(self, folder: Path) -> Model:
         return Model(self.proto, name=self.name, path=self.path, storage=self.storage.moved_to(folder))
@@ -439,7 +449,7 @@ class Model:
 
     def _with_inner_weights(self, extents: list[Extent]) -> tuple[ModelProto, list[Extent]]:
         """Put the few weights in that are elsewhere than in the main graph, and give where the others lie."""
-        count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in self.proto.graph.initializer)
+        count = self._main_count()
         if len(extents) == count:
             return self.proto, extents
         proto = ModelProto()
@@ -451,6 +461,19 @@ class Model:
 
 def _location(tensor: TensorProto) -> str:
     return references(tensor).get("location", "")
+
+
+def _without_foreign_keys(proto: ModelProto) -> ModelProto:
+    """Give the model without entries for which onnxruntime would refuse it."""
+    if all(KNOWN_KEYS.issuperset(references(tensor)) for tensor in external(proto)):
+        return proto
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in external(copy):
+        kept = [entry for entry in tensor.external_data if text(entry.key) in KNOWN_KEYS]
+        del tensor.external_data[:]
+        tensor.external_data.extend(kept)
+    return copy
 
 
 def _load_file(name: str, folder: Path | None) -> Model:

@@ -270,9 +270,11 @@ class File:
             found = self.path.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise self._error(f"{what}: {shown(str(self.path))} cannot be opened: {reason}.") from error
+            message = f"{what}: {shown(str(self.path))} cannot be opened: {reason}."
+            raise self._error(message, advice="See that it is there and that you may read it.") from error
         if not stat.S_ISREG(found.st_mode):
-            raise self._error(f"{what}: {shown(str(self.path))} is not an ordinary file.")
+            message = f"{what}: {shown(str(self.path))} is not an ordinary file."
+            raise self._error(message, advice="Put an ordinary file there.")
         return found
 
     def _check(self, what: str) -> None:
@@ -280,6 +282,11 @@ class File:
         if (found.st_size, found.st_mtime_ns) != (self.nbytes, self._modified):
             message = f"{what}: {shown(str(self.path))} was changed after the model was loaded."
             raise self._error(message, advice="Load the model again.")
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it is a symbolic link or has several names, either of which onnx refuses to read."""
+        return self.links > 1 or self.path.is_symlink()
 
     def map(self, what: str) -> mmap.mmap:
         """Give the whole file; pages are read when they are touched."""
@@ -366,6 +373,10 @@ def _ir_bytes(tensor: onnx_ir.TensorProtocol, what: str) -> NDArray[np.uint8]:
         return np.frombuffer(tensor.tobytes(), np.uint8)
     except Exception as error:
         raise ExternalDataError(f"{what} cannot be read from the given model: {error}") from error
+
+
+KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
+"""What the ONNX specification lets a tensor say of its external data; onnxruntime refuses others."""
 
 
 def references(tensor: TensorProto) -> dict[str, str]:

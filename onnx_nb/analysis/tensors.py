@@ -335,6 +335,8 @@ class Place(NamedTuple):
     """The body, function or node around it, as " in then_branch of If 'choose'"; empty in the main graph."""
     in_attribute: bool = False
     """Whether it is the value of an attribute, not an initializer."""
+    in_body: bool = False
+    """Whether it lies in a body of If, Loop or Scan."""
 
     @property
     def label(self) -> str:
@@ -363,34 +365,34 @@ def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
         within = f" in function {shown(text(function.name))}"
         yield from _attribute_tensors(function.node, within)
         for attribute in function.attribute_proto:
-            yield from _tensors_of(attribute, within, within)
+            yield from _tensors_of(attribute, within)
     for training in proto.training_info:
         yield from _graph_tensors(training.initialization, " in the training initialization")
         yield from _graph_tensors(training.algorithm, " in the training algorithm")
 
 
-def _graph_tensors(graph: GraphProto, within: str) -> Iterator[tuple[TensorProto, Place]]:
+def _graph_tensors(graph: GraphProto, within: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
     for tensor in graph.initializer:
-        yield tensor, Place("weight", text(tensor.name), within)
+        yield tensor, Place("weight", text(tensor.name), within, in_body=in_body)
     for sparse in graph.sparse_initializer:
-        yield from _sparse_tensors(sparse, text(sparse.values.name), within)
-    yield from _attribute_tensors(graph.node, within)
+        yield from _sparse_tensors(sparse, text(sparse.values.name), Place("", "", within, in_body=in_body))
+    yield from _attribute_tensors(graph.node, within, in_body=in_body)
 
 
-def _sparse_tensors(
-    sparse: SparseTensorProto, name: str, within: str, *, in_attribute: bool = False
+def _sparse_tensors(sparse: SparseTensorProto, name: str, where: Place) -> Iterator[tuple[TensorProto, Place]]:
+    yield sparse.values, where._replace(kind="sparse values", name=name)
+    yield sparse.indices, where._replace(kind="sparse indices", name=name)
+
+
+def _attribute_tensors(
+    nodes: Iterable[NodeProto], within: str, *, in_body: bool = False
 ) -> Iterator[tuple[TensorProto, Place]]:
-    yield sparse.values, Place("sparse values", name, within, in_attribute)
-    yield sparse.indices, Place("sparse indices", name, within, in_attribute)
-
-
-def _attribute_tensors(nodes: Iterable[NodeProto], within: str) -> Iterator[tuple[TensorProto, Place]]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITH_TENSORS:
                 called = text(node.name) or next(filter(None, map(text, node.output)), "")
                 owner = f" of {text(node.op_type)} {shown(called)}{within}"
-                yield from _tensors_of(attribute, owner, f" in {text(attribute.name)}{owner}")
+                yield from _tensors_of(attribute, owner, in_body=in_body)
 
 
 _WITH_TENSORS: Final = frozenset(
@@ -406,16 +408,16 @@ _WITH_TENSORS: Final = frozenset(
 )
 
 
-def _tensors_of(attribute: AttributeProto, owner: str, inside: str) -> Iterator[tuple[TensorProto, Place]]:
-    """Give the tensors of an attribute; those of its graphs lie ``inside`` it."""
+def _tensors_of(attribute: AttributeProto, owner: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
     name = text(attribute.name)
+    place = Place("attribute", name, owner, in_attribute=True, in_body=in_body)
     if attribute.HasField("t"):
-        yield attribute.t, Place("attribute", name, owner, in_attribute=True)
+        yield attribute.t, place
     for tensor in attribute.tensors:
-        yield tensor, Place("attribute", name, owner, in_attribute=True)
+        yield tensor, place
     if attribute.HasField("sparse_tensor"):
-        yield from _sparse_tensors(attribute.sparse_tensor, name, owner, in_attribute=True)
+        yield from _sparse_tensors(attribute.sparse_tensor, name, place)
     for sparse in attribute.sparse_tensors:
-        yield from _sparse_tensors(sparse, name, owner, in_attribute=True)
+        yield from _sparse_tensors(sparse, name, place)
     for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-        yield from _graph_tensors(graph, inside)
+        yield from _graph_tensors(graph, f" in {name}{owner}", in_body=True)

@@ -156,8 +156,8 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
         return storage.extent(tensor, what)
     if layout is None or tensor.data_type == TensorProto.STRING or tensor.HasField("segment"):
         return None
-    # onnx's checker reads the indices of sparse weights, and refuses them as external data.
-    if place.kind == "sparse indices" or (place.in_attribute and not layout.attributes):
+    # onnx.load reads no external data of sparse weights, and onnx's checker refuses it for their indices.
+    if place.kind.startswith("sparse") or (place.in_attribute and not layout.attributes):
         return None
     nbytes = declared_bytes(tensor)
     if nbytes < max(layout.threshold, 1):
