@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis import external_data
     from onnx_nb.analysis.capture import Capture, capture
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
+    from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
     from onnx_nb.analysis.graph import Graph
     from onnx_nb.analysis.model import Model, ModelLike, load
     from onnx_nb.analysis.session import run
@@ -52,9 +53,12 @@ _HOME = {
     "ModelView": "widgets.view",
     "Summary": "analysis.summary",
     "capture": "analysis.capture",
+    "check_feeds": "analysis.feeds",
     "extract": "analysis.extraction",
     "load": "analysis.model",
     "plan_extraction": "analysis.extraction",
+    "random_feeds": "analysis.feeds",
+    "read_feeds": "analysis.feeds",
     "run": "analysis.session",
     "summarize": "analysis.summary",
 }
@@ -79,10 +83,13 @@ __all__ = [
     "SimplificationError",
     "Summary",
     "capture",
+    "check_feeds",
     "external_data",
     "extract",
     "load",
     "plan_extraction",
+    "random_feeds",
+    "read_feeds",
     "run",
     "summarize",
 ]

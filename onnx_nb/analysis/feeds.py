@@ -1,22 +1,38 @@
-"""What a model is run on: arrays checked against its declared inputs, read from anywhere, or made at random."""
+"""What a model is run on: arrays checked against its declared inputs, read from anywhere, or made at random.
+
+Files are not trusted: none is unpickled, and none is believed to hold more than it has bytes.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
 
 import ml_dtypes
 import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from onnx import TypeProto
+from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
 
-from onnx_nb.analysis.errors import FeedError, closest, shown, text
+from onnx_nb.analysis import ranges
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, readable, shown, text
+from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.tensors import dtype_name, numpy_dtype
+from onnx_nb.analysis.tensors import dtype_name, numpy_dtype, values
+from onnx_nb.analysis.wire import PROTO_LIMIT
 
 Dims = tuple[int | str | None, ...]
 """Sizes of a declared shape: a number, a symbol, or ``None`` if nothing is said."""
+
+FILE_LIMIT: Final = 1 << 33
+"""A file of feeds holds at most so many bytes, also when unpacked."""
 
 
 def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
@@ -27,8 +43,19 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     model
         Any `ModelLike`.
     feeds
-        A dict of arrays; arrays in the order of the inputs; or an iterable of such feeds, which is read as it is
-        needed. ``None`` gives one of `random_feeds`.
+        ``None``
+            one of `random_feeds`.
+        a dict
+            one feed: an array or torch tensor for each input.
+        an array, or a list or tuple of arrays
+            one feed, in the order of the inputs.
+        a path
+            of a ``.npz`` file with an array for each input; of a ``.npy`` or ``.pb`` file (a serialized TensorProto,
+            SequenceProto or OptionalProto) with the value of one input; of a folder of such files for one feed, named
+            after the inputs or ``input_0``, ``input_1``, …; of a folder of ``.npz`` files or of folders
+            ``test_data_set_0``, ``test_data_set_1``, …, a feed each.
+        any other iterable
+            of feeds in these forms: a dataset, a generator, a ``DataLoader``. It is read as it is needed.
 
     Yields
     ------
@@ -38,7 +65,7 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     Raises
     ------
     FeedError
-        If a feed does not fit the model.
+        If a feed does not fit the model, or a file cannot be read; it is named.
 
     Examples
     --------
@@ -55,13 +82,24 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
         yield random_feeds(loaded)
     elif isinstance(feeds, Mapping):
         yield check_feeds(loaded, feeds)
+    elif isinstance(feeds, str | os.PathLike):
+        for path in _feed_paths(Path(feeds)):
+            try:
+                yield check_feeds(loaded, _from_path(loaded, path))
+            except FeedError as error:
+                place = _quoted(path)
+                prefix = "" if place in error.message else f"{place}: "
+                raise FeedError(prefix + error.message, advice=error.advice) from error
     elif _is_array(feeds):
         yield check_feeds(loaded, _by_position(loaded, [feeds]))
-    elif isinstance(feeds, list | tuple) and not (feeds and all(isinstance(feed, Mapping) for feed in feeds)):
+    elif isinstance(feeds, list | tuple) and not _is_dataset(loaded, feeds):
         yield check_feeds(loaded, _by_position(loaded, feeds))
     elif isinstance(feeds, Iterable):
         for feed in feeds:
             yield from read_feeds(loaded, feed)
+    else:
+        message = f"feeds are arrays, files or feeds one after another, and {_described(feeds)} is given."
+        raise FeedError(message, advice="Give a dict of an array for each input.")
 
 
 def check_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,10 +322,192 @@ def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(names, arrays, strict=False))
 
 
+def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
+    """Say whether a list holds feeds, not the arrays of one."""
+    first = next(iter(feeds), None)
+    if isinstance(first, list | tuple):
+        kind = next((kind for name, kind in inputs(model).items() if name not in model.initializers), TypeProto())
+        return not kind.HasField("sequence_type") and not kind.HasField("optional_type")
+    return isinstance(first, Mapping | str | os.PathLike)
+
+
+def _feed_paths(path: Path) -> list[Path]:
+    """Give the files and folders that hold one feed each."""
+    if not path.is_dir():
+        return [path]
+    inside = sorted(path.iterdir(), key=_natural)
+    sets = [entry for entry in inside if entry.name.startswith("test_data_set_") and entry.is_dir()]
+    packed = [entry for entry in inside if entry.suffix == ".npz"]
+    return sets or packed or [path]
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Order "input_10" behind "input_9"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _from_path(model: Model, path: Path) -> dict[str, Any]:
+    kinds = {name: kind for name, kind in inputs(model).items() if name not in model.initializers}
+    if path.suffix == ".npz":
+        arrays = _npz(path)
+        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(inputs(model)):
+            return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
+        return {name: _viewed(array, inputs(model).get(name)) for name, array in arrays.items()}
+    if not path.is_dir():
+        return _from_files(model, [path], kinds)
+    files = [entry for entry in sorted(path.iterdir(), key=_natural) if entry.suffix in (".npy", ".pb")]
+    files = [entry for entry in files if not re.fullmatch(r"output_\d+", entry.stem)]
+    if not files and kinds:
+        message = f"{_quoted(path)} holds no feed."
+        raise FeedError(
+            message, advice="Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
+        )
+    return _from_files(model, files, kinds)
+
+
+def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypeProto]) -> dict[str, Any]:
+    """Read one input from each file; the file's name, the tensor's own, or the order tells which."""
+    known = inputs(model)
+    order = list(kinds)
+    found: dict[str, Any] = {}
+    for path in files:
+        numbered = re.fullmatch(r"input_(\d+)", path.stem)
+        place = int(numbered[1]) if numbered else 0 if len(files) == 1 else len(order)
+        name = path.stem if path.stem in known else order[place] if place < len(order) else ""
+        own, value = _npy_file(path) if path.suffix == ".npy" else _pb_file(path, known.get(name))
+        if own in known and path.stem not in known:
+            name = own
+        if not name or name in found:
+            message = f"it is not told to which input {_quoted(path)} belongs."
+            raise FeedError(message, advice=f"Name it after one of {', '.join(map(shown, known)) or 'none'}.")
+        found[name] = _viewed(value, known.get(name))
+    return found
+
+
+def _quoted(path: Path) -> str:
+    return shown(str(path))
+
+
+def _npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            unpacked = sum(member.file_size for member in members)
+            if unpacked > FILE_LIMIT:
+                raise _too_large(path, unpacked)
+            found = {}
+            for member in members:
+                name = member.filename.removesuffix(".npy")
+                with archive.open(member) as file:
+                    found[name] = _npy(cast("BinaryIO", file), member.file_size, path)
+    except _UNREADABLE as error:
+        raise _unreadable(path, "a .npz file", error) from error
+    return found
+
+
+def _npy_file(path: Path) -> tuple[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > FILE_LIMIT:
+                raise _too_large(path, size)
+            return "", _npy(file, size, path)
+    except _UNREADABLE as error:
+        raise _unreadable(path, "a .npy file", error) from error
+
+
+def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
+    """Read an array after checking that its bytes are there: numpy makes room for what the header says."""
+    version = np.lib.format.read_magic(file)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"version {version} of the format")
+    shape, _, dtype = _NPY_HEADERS[version](file)
+    if dtype.hasobject:
+        raise FeedError(
+            f"{_quoted(path)} holds pickled objects, which could run any code.",
+            advice="Save strings as array.astype(str), and sequences as .pb files.",
+        )
+    needed = dtype.itemsize
+    for dim in shape:
+        needed *= dim
+    if needed > size:
+        raise ValueError(f"{readable(needed)} are announced, and {readable(size)} are there")
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+_NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_UNREADABLE: Final = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, RuntimeError, NotImplementedError)
+
+
+def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
+    """Give the name in a file of onnx test data, and its value."""
+    try:
+        size = path.stat().st_size
+        if size > PROTO_LIMIT:
+            raise _too_large(path, size)
+        data = path.read_bytes()
+        message: TensorProto | SequenceProto | OptionalProto = TensorProto()
+        if kind is not None and kind.HasField("sequence_type"):
+            message = SequenceProto()
+        elif kind is not None and kind.HasField("optional_type"):
+            message = OptionalProto()
+        message.ParseFromString(data)
+        return text(message.name), _pb_value(message, _quoted(path))
+    except OnnxNbError as error:
+        raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
+    except (OSError, DecodeError) as error:
+        raise _unreadable(path, f"a serialized {'value' if kind is None else type_text(kind)}", error) from error
+
+
+def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -> Any:
+    if isinstance(message, TensorProto):
+        if message.data_location == TensorProto.EXTERNAL:
+            raise FeedError(f"{what} refers to another file for its values.", advice="Store them in it.")
+        return values(message, what)
+    if isinstance(message, SequenceProto):
+        elements = [*message.tensor_values, *message.sequence_values, *message.optional_values]
+        if len(message.tensor_values) != len(elements) or message.sparse_tensor_values or message.map_values:
+            raise FeedError(f"{what} is a sequence of something else than tensors.", advice="Give a dict of feeds.")
+        return [_pb_value(tensor, f"element {i} of {what}") for i, tensor in enumerate(elements)]
+    if message.HasField("tensor_value"):
+        return _pb_value(message.tensor_value, what)
+    return _pb_value(message.sequence_value, what) if message.HasField("sequence_value") else None
+
+
+def _viewed(value: Any, kind: TypeProto | None) -> Any:
+    """Give numpy's files of bfloat16 and the like their type back: they come as bytes without a meaning."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "V" and kind is not None:
+        dtype = numpy_dtype(kind.tensor_type.elem_type)
+        if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:
+            return value.view(dtype)
+    return value
+
+
+def _too_large(path: Path, size: int) -> FeedError:
+    return FeedError(f"{_quoted(path)} holds {readable(size)}, more than a file of feeds may.", advice="Give arrays.")
+
+
+def _unreadable(path: Path, what: str, error: Exception) -> FeedError:
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        near = closest(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [])
+        hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+        return FeedError(f"there is no file {_quoted(path)}.{hint}")
+    return FeedError(f"{_quoted(path)} cannot be read as {what}: {reason.rstrip('.')}.")
+
+
 def random_feeds(
     model: ModelLike, seed: int = 0, shapes: Mapping[str, int | Sequence[int]] | None = None
 ) -> dict[str, Any]:
-    """Make random values for every input that has to be given.
+    """Make random values on which a model runs, for every input that has to be given.
+
+    Floats are standard normal, masks are ones, indices are within what they index, axes and sizes fit what they are
+    applied to. Other integers are from 1 to 7: dividing by 0 would end the process.
 
     Parameters
     ----------
@@ -296,26 +516,211 @@ def random_feeds(
     seed
         The same seed gives the same values.
     shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input.
+        Sizes of dimensions by their symbol, and shapes by the name of their input. Dimensions of which nothing is said
+        are small.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        A list of two arrays for a sequence.
+
+    Raises
+    ------
+    FeedError
+        If ``shapes`` does not fit the model, or an input is a map, of which no random ones are made.
 
     Examples
     --------
     >>> import onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Exp(x) }'
-    >>> random_feeds(onnx.parser.parse_model(text), shapes={"n": 3})["x"].shape
-    (3,)
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (int64[batch, seq] ids, float[9, 4] table) => (float[batch, seq, 4] y) { y = Gather(table, ids) }''')
+    >>> feeds = random_feeds(model, shapes={"seq": 3})
+    >>> feeds["ids"].shape, bool((feeds["ids"] < 9).all()), feeds["table"].shape
+    ((1, 3), True, (9, 4))
     """
     loaded = load(model)
-    sizes: dict[str, Any] = dict(shapes or {})
-    random = np.random.default_rng(seed)
-    found = {}
-    for name, kind in inputs(loaded).items():
-        if name in loaded.initializers:
-            continue
-        shape = sizes.get(name)
-        if not isinstance(shape, Sequence):
-            shape = [dim if isinstance(dim, int) else sizes.get(dim or "", 2) for dim in dims(kind) or ()]
-        dtype = numpy_dtype(kind.tensor_type.elem_type) or np.dtype(np.float32)
-        values = random.integers(0, 2, shape) if dtype.kind in "biu" else random.standard_normal(shape)
-        found[name] = np.asarray(values).astype(dtype)
+    kinds = {name: kind for name, kind in inputs(loaded).items() if name not in loaded.initializers}
+    sizes = _Sizes(loaded, kinds, shapes or {})
+    graph = Graph.of(_with_sizes(loaded, kinds, sizes))
+    found: dict[str, Any] = {}
+    for index, (name, kind) in enumerate(kinds.items()):
+        random = np.random.default_rng([seed, index])
+        found[name] = _random(random, graph, name, kind, sizes.of(name, kind))
     return check_feeds(loaded, found)
+
+
+class _Sizes:
+    """The size of every dimension of every input: as asked for, or small."""
+
+    def __init__(self, model: Model, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.symbols: dict[str, int] = {}
+        declared = {name: dims(_innermost(kind)) for name, kind in kinds.items()}
+        symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
+        for key, size in asked.items():
+            self._take(model, key, size, declared, symbols)
+        for name, shape in declared.items():
+            is_float = _is_float(_innermost(kinds[name]).tensor_type.elem_type)
+            for axis, dim in enumerate(shape or ()):
+                if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, symbols):
+                    self.symbols.setdefault(dim, _small(dim, axis, len(shape or ()), is_float=is_float))
+
+    def _take(
+        self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
+    ) -> None:
+        number = isinstance(size, int | np.integer)
+        sizes = (size,) if number else tuple(size)
+        if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+            raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
+        if number and key in symbols:
+            self.symbols[key] = int(size)
+            return
+        if key not in declared:
+            near = ", ".join(map(shown, closest(key, [*declared, *symbols]) or [*declared, *symbols])) or "none"
+            message = f"{model.name} has neither an input nor a dimension {shown(key)}."
+            raise FeedError(message, advice=f"It has {near}.")
+        shape = declared[key]
+        if number or (shape is not None and not _fits(shape, sizes)):
+            message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {_shape_text(shape or ())}."
+            raise FeedError(message, advice="Give a size for each of its axes.")
+        self.shapes[key] = tuple(map(int, sizes))
+        for dim, one in zip(shape or (), sizes, strict=False):
+            if isinstance(dim, str):
+                self.symbols.setdefault(dim, int(one))
+
+    def of(self, name: str, kind: TypeProto) -> tuple[int, ...]:
+        """Give the shape of an input, or of an element of it."""
+        if name in self.shapes:
+            return self.shapes[name]
+        tensor = _innermost(kind)
+        is_float, shape = _is_float(tensor.tensor_type.elem_type), dims(tensor)
+        if shape is None:
+            return (1,)
+        return tuple(
+            dim
+            if isinstance(dim, int)
+            else self._size(dim)
+            if dim is not None
+            else _small("", axis, len(shape), is_float=is_float)
+            for axis, dim in enumerate(shape)
+        )
+
+    def _size(self, symbol: str) -> int:
+        if symbol in self.symbols:
+            return self.symbols[symbol]
+        if _is_total(symbol, self.symbols):
+            return sum(self.symbols.get(part + symbol.removeprefix("total_"), 0) for part in ("past_", ""))
+        # exporters name dimensions by formulas, such as "past_sequence_length + 1"
+        return max(_evaluated(symbol, self.symbols), 0)
+
+
+def _is_total(symbol: str, symbols: Iterable[str]) -> bool:
+    return symbol.startswith("total_") and "past_" + symbol.removeprefix("total_") in symbols
+
+
+def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
+    """Give the size of a dimension of which nothing is said: one example, eight tokens, or a small picture."""
+    if "batch" in symbol or (axis == 0 and rank > 1):
+        return 1
+    return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
+
+
+def _evaluated(formula: str, symbols: Mapping[str, int]) -> int:
+    try:
+        return _value_of(ast.parse(formula[:1000], mode="eval").body, symbols)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return 8  # a name that is no formula
+
+
+def _value_of(tree: ast.expr, symbols: Mapping[str, int]) -> int:
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+        return tree.value
+    if isinstance(tree, ast.Name):
+        return symbols.get(tree.id, 8)
+    if isinstance(tree, ast.BinOp):
+        left, right = _value_of(tree.left, symbols), _value_of(tree.right, symbols)
+        if isinstance(tree.op, ast.Add):
+            return left + right
+        if isinstance(tree.op, ast.Sub):
+            return left - right
+        if isinstance(tree.op, ast.Mult):
+            return left * right
+        if isinstance(tree.op, ast.FloorDiv | ast.Div):
+            return left // right
+    raise ValueError(f"{type(tree).__name__} is in the formula")
+
+
+def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> Model:
+    """Give the model with known input shapes and without functions: onnx then infers the shapes of what is indexed."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    for value in proto.graph.input:
+        kind = kinds.get(text(value.name))
+        if kind is not None and kind.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+            value.type.tensor_type.shape.dim.extend(
+                onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes.of(text(value.name), kind)
+            )
+    if proto.functions:
+        proto = inliner.inline_local_functions(proto)
+    return model.with_proto(proto)
+
+
+def _innermost(kind: TypeProto) -> TypeProto:
+    """Give the type of the tensors in a sequence or an optional."""
+    while kind.HasField("sequence_type") or kind.HasField("optional_type"):
+        kind = (kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type).elem_type
+    return kind
+
+
+def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProto, shape: tuple[int, ...]) -> Any:
+    which = kind.WhichOneof("value")
+    if which == "optional_type":
+        return _random(random, graph, name, kind.optional_type.elem_type, shape)
+    if which == "sequence_type":
+        return [_random(random, graph, name, kind.sequence_type.elem_type, shape) for _ in range(2)]
+    dtype = numpy_dtype(kind.tensor_type.elem_type) if which == "tensor_type" else None
+    if dtype is None:
+        message = f"no random values are made for input {shown(name)}, which is {type_text(kind)}."
+        raise FeedError(message, advice="Give it in feeds.")
+    wish = ranges.wishes(graph, name, shape)
+    if isinstance(wish, np.ndarray):
+        return wish.astype(dtype)
+    if dtype.kind == "O":
+        return _words(random, shape)
+    if dtype.kind == "b":
+        return np.ones(shape, dtype) if _is_mask(name) else random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
+        if wish is None and _is_mask(name):
+            return np.ones(shape, dtype)
+        largest = int(_iinfo(dtype).max)
+        low, high = (1, 8) if wish is None else (max(wish.low, 0), wish.high)
+        return random.integers(int(low), max(min(int(high), largest + 1), int(low) + 1), shape).astype(dtype)
+    if wish is not None:
+        return np.asarray(random.uniform(wish.low, wish.high, shape)).astype(dtype)
+    if name.endswith("attention_mask"):
+        return np.ones(shape, dtype)
+    numbers = np.asarray(random.standard_normal(shape))
+    if dtype.kind == "c":
+        return (numbers + 1j * random.standard_normal(shape)).astype(dtype)
+    # a type of powers of two has no sign
+    return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
+
+
+_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # knows the types of numpy too
+
+
+def _is_mask(name: str) -> bool:
+    return "mask" in name.lower()
+
+
+def _is_float(data_type: int) -> bool:
+    dtype = numpy_dtype(data_type)
+    return dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
+
+
+def _words(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
+    words = np.empty(shape, object)
+    for place in np.ndindex(shape):
+        words[place] = "".join(map(chr, random.integers(ord("a"), ord("z") + 1, random.integers(1, 8)).tolist()))
+    return words
