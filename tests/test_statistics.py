@@ -48,9 +48,13 @@ def arrays(name: str) -> st.SearchStrategy[NDArray[Any]]:
 
 def as_numbers(values: NDArray[Any]) -> NDArray[Any]:
     """The same values in a type in which numpy is an independent opinion."""
+    with np.errstate(all="ignore"):
+        return as_numbers_of(values)
+
+
+def as_numbers_of(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "c":
-        with np.errstate(all="ignore"):
-            return np.abs(values.astype(np.complex128))
+        return np.abs(values.astype(np.complex128))
     return (
         values.astype(np.int64)
         if values.dtype.name in ("int4", "uint4", "bool")
@@ -221,6 +225,14 @@ def test_strings_are_only_counted() -> None:
     for values in (np.array(["a", "b"], object), np.array(["a", "b"]), np.array([b"a", b"b"])):
         found = Statistics.of(values)
         assert (found.count, found.finite, found.nonfinite) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_signalling_nan_is_nan(dtype: Any) -> None:
+    # all exponent bits, and one bit of the mantissa that is not the first
+    bits = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}[np.dtype(dtype).itemsize]
+    values = (np.array([np.inf, 1], dtype).view(bits) + np.array([1, 0], bits)).view(dtype)
+    assert Statistics.of(values) == Statistics.of(np.array([np.nan, 1], dtype))
 
 
 def test_no_warning_and_no_copy_of_a_large_array() -> None:

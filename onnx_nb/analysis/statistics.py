@@ -155,7 +155,11 @@ class Statistics:
         """
         array = np.asarray(array)
         kind = _computable(array.dtype)
-        return cls(count=array.size) if kind is None else _Pass(array, kind).statistics()
+        if kind is None:
+            return cls(count=array.size)
+        # a signalling NaN is no more than a NaN, and the magnitude of a complex number may be infinite
+        with np.errstate(invalid="ignore", over="ignore"):
+            return _Pass(array, kind).statistics()
 
     @property
     def nonfinite(self) -> int:
@@ -296,10 +300,7 @@ class _Pass:
         """Give the values a piece at a time; complex ones by magnitude."""
         for piece in _pieces(self.array):
             chunk = piece.astype(self.kind, copy=False)
-            if self.kind.kind == "c":
-                with np.errstate(over="ignore"):
-                    chunk = np.abs(chunk)
-            yield chunk
+            yield np.abs(chunk) if self.kind.kind == "c" else chunk
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
