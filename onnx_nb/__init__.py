@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
     from onnx_nb.analysis.graph import Graph
     from onnx_nb.analysis.model import Model, ModelLike, load
+    from onnx_nb.analysis.partition import partition
+    from onnx_nb.analysis.pytorch import mark
     from onnx_nb.analysis.session import run
     from onnx_nb.analysis.summary import Summary, summarize
     from onnx_nb.widgets.graph import ModelGraph
@@ -56,6 +58,8 @@ _HOME = {
     "check_feeds": "analysis.feeds",
     "extract": "analysis.extraction",
     "load": "analysis.model",
+    "mark": "analysis.pytorch",
+    "partition": "analysis.partition",
     "plan_extraction": "analysis.extraction",
     "random_feeds": "analysis.feeds",
     "read_feeds": "analysis.feeds",
@@ -87,6 +91,8 @@ __all__ = [
     "external_data",
     "extract",
     "load",
+    "mark",
+    "partition",
     "plan_extraction",
     "random_feeds",
     "read_feeds",
