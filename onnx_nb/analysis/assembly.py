@@ -20,13 +20,11 @@ from onnx_nb.analysis import tensors, wire
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, cut, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.session import MARK
 from onnx_nb.analysis.storage import references
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
-
-MARK: Final = ("onnx_nb", "Mark")
-"""Domain and operator of what `onnx_nb.mark` writes into an exported model: an identity."""
 
 _PIECE: Final = 1000
 """So many nodes are inferred at once; onnx takes longer per node in larger graphs."""
@@ -40,6 +38,7 @@ def assemble(
     *,
     name: str,
     constants: Iterable[TensorProto] = (),
+    types: Mapping[int, TypeProto] | None = None,
 ) -> Model:
     """Make a model of some nodes.
 
@@ -55,6 +54,8 @@ def assemble(
         What to call the new model.
     constants
         Weights to add, for values that the nodes read and nobody makes.
+    types
+        Those of the inputs and outputs, if they are known; see `boundary_types`.
 
     Raises
     ------
@@ -78,7 +79,8 @@ def assemble(
     proto = _bare(model, chosen, weights, inputs, outputs)
     proto.graph.initializer.extend(added)
     listed = weights if model.proto.ir_version < 4 else []  # before IR 4 every initializer must be an input too
-    types = boundary_types(model, [*inputs, *listed, *outputs])
+    known = {} if types is None else types
+    types = {**known, **boundary_types(model, [v for v in (*inputs, *listed, *outputs) if v not in known])}
     target = proto.graph
     target.input.extend(_port(graph, value, types) for value in (*inputs, *listed))
     if model.proto.ir_version < 4:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.assembly import MARK, assemble, functions_of, main_value, stored_bytes, weight_tensors, weights_of
+from onnx_nb.analysis.assembly import assemble, functions_of, main_value, stored_bytes, weight_tensors, weights_of
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, closest, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, REPEAT, Scopes, scopes
+from onnx_nb.analysis.session import MARK
 
 if TYPE_CHECKING:
     import onnx
