@@ -290,7 +290,7 @@ def _is_torch(value: Any) -> bool:
 
 def _described(value: object) -> str:
     kind = type(value).__name__
-    return f"an {kind}" if kind[:1] in "aeiou" else f"a {kind}"
+    return f"{'an' if kind[:1] in 'aeiou' or kind == 'ndarray' else 'a'} {kind}"
 
 
 def _array(what: str, value: Any) -> NDArray[Any]:
@@ -299,8 +299,8 @@ def _array(what: str, value: Any) -> NDArray[Any]:
         return np.asarray(value)
     import torch
 
-    tensor = value.detach().cpu()
     try:
+        tensor = value.detach().cpu()
         if tensor.layout != torch.strided:
             tensor = tensor.to_dense()
         name = str(tensor.dtype).removeprefix("torch.")
@@ -569,7 +569,7 @@ class _Sizes:
         self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
     ) -> None:
         number = isinstance(size, int | np.integer)
-        sizes = (size,) if number else tuple(size)
+        sizes = tuple(size) if isinstance(size, Iterable) else (size,)
         if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
             raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
         if number and key in symbols:
@@ -694,8 +694,9 @@ def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProt
         if wish is None and _is_mask(name):
             return np.ones(shape, dtype)
         largest = int(_iinfo(dtype).max)
-        low, high = (1, 8) if wish is None else (max(wish.low, 0), wish.high)
-        return random.integers(int(low), max(min(int(high), largest + 1), int(low) + 1), shape).astype(dtype)
+        # never 0 of itself: integers divided by it end the process
+        low, high = (1, 8) if wish is None else (int(max(wish.low, 0)), int(wish.high))
+        return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
     if wish is not None:
         return np.asarray(random.uniform(wish.low, wish.high, shape)).astype(dtype)
     if name.endswith("attention_mask"):
