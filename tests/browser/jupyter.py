@@ -78,7 +78,11 @@ class JupyterServer:
                     *("-m", "jupyterlab", "--no-browser", "--allow-root"),
                     *(f"--{name}={value}" for name, value in options.items()),
                 ],
-                env=os.environ | {name: str(home) for name, home in homes.items()},
+                env={
+                    # the tests' own choice; a kernel shows figures in its cells
+                    **{name: value for name, value in os.environ.items() if name != "MPLBACKEND"},
+                    **{name: str(home) for name, home in homes.items()},
+                },
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,

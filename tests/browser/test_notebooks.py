@@ -1,0 +1,70 @@
+"""The tutorials as a reader opens them: run in JupyterLab from top to bottom, and saved with their pictures.
+
+`ONNX_NB_DOCS=1` puts what JupyterLab saved back into notebooks/, so that they show their results on GitHub too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+# the first notebook is the demo: it is tested by clicking, and kept without outputs
+TUTORIALS = sorted(path for path in FOLDER.glob("*.ipynb") if not path.name.startswith("00-"))
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs_and_is_saved_with_pictures(tutorial: Path, lab: JupyterPage) -> None:
+    if "import torch" in tutorial.read_text(encoding="utf-8"):
+        pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    lab.open(tutorial.name).run_all()
+    notebook = nbformat.read(tutorial, as_version=4)
+    wanted = 0
+    for index, cell in enumerate(notebook.cells):
+        shown = lab.cell(index)
+        if shown.locator('.onnx-nb[data-widget="graph"]').count():
+            lab.widget("graph", within=shown)
+            # drawn by the live graph a moment later, and hidden by it
+            expect(shown.locator("img.onnx-nb-picture")).to_have_count(1)
+            wanted += 1
+        if cell.cell_type == "code":
+            lab.screenshot(f"{tutorial.stem}-{index:02d}")
+    lab.command("docmanager:save")
+    saved = nbformat.read(lab.server.root / tutorial.name, as_version=4)
+    outputs = [output for cell in saved.cells for output in cell.get("outputs", [])]
+    assert all(output.get("name") != "stderr" for output in outputs)
+    html = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    drawn = [text for text in html if "data:image/svg+xml;base64," in text]
+    assert len(drawn) == wanted
+    plotted = sum("image/png" in output.get("data", {}) for output in outputs)
+    assert plotted == tutorial.read_text(encoding="utf-8").count("plt.subplots(")
+    assert len(drawn) + plotted > 0
+    everything = nbformat.writes(saved)
+    assert not re.search(r"/(home|root|tmp|Users|work)/", everything), "a path of this machine"
+    assert lab.errors == []
+    if os.environ.get("ONNX_NB_DOCS"):
+        nbformat.write(for_reading(saved), tutorial)
+
+
+def for_reading(notebook: Any) -> Any:
+    """Leave out what only a kernel that is gone could show, and what changes with every run."""
+    notebook.metadata = {
+        "kernelspec": notebook.metadata["kernelspec"],
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        cell.metadata.pop("trusted", None)
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(WIDGET, None)
+    return notebook
