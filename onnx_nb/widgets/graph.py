@@ -112,6 +112,9 @@ class ModelGraph(OnnxWidget):
         """Put an output before this widget's that shows the graph where widgets are not shown; done on display."""
         self._picture.show()
 
+    def __repr__(self) -> str:
+        return f"ModelGraph({self.model!r})"
+
     def plan(self) -> ExtractionPlan:
         """Say what `extract` would take with the chosen `inputs` and `outputs`."""
         return plan_extraction(self.model, self.inputs, self.outputs)

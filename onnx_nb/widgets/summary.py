@@ -40,3 +40,6 @@ class ModelSummary(OnnxWidget):
     def __init__(self, model: ModelLike | Summary, **traits: Any) -> None:
         self.summary = model if isinstance(model, Summary) else summarize(load(model))
         super().__init__(_summary=self.summary.to_json(), **traits)
+
+    def __repr__(self) -> str:
+        return f"ModelSummary({self.summary!r})"

@@ -42,6 +42,9 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)
         super().__init__([self.summary, self.graph])
 
+    def __repr__(self) -> str:
+        return f"ModelView({self.model!r})"
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         self.graph.show_picture()
         return super()._repr_mimebundle_(**kwargs)

@@ -68,9 +68,9 @@ const SLOW_MS = 9;
 /** … but not longer than this */
 const REDRAWN_MS = 300;
 const ANIMATION_MS = 180;
-/** The picture for the notebook is made when the view has rested for so long, of at most so many boxes. */
+/** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
 const PICTURE_MS = 800;
-const PICTURE_BOXES = 400;
+const PICTURE_PX = 1000;
 const HEIGHT = 560;
 
 export function createGraphView(
@@ -489,11 +489,12 @@ export function createGraphView(
     }
   };
 
-  /** What stays in the notebook: all of the graph, or if that is too large what the view shows. */
+  /** What stays in the notebook: all of the graph, or if that would take more than a page what the view shows. */
   const leavePicture = (): void => {
     if (scene === null || signal.aborted) return;
     const picture = pictureOf(scene);
-    const whole = scene.boxes.count <= PICTURE_BOXES;
+    const { w, h } = scene.bounds;
+    const whole = w <= PICTURE_PX && h <= PICTURE_PX;
     host.picture?.(toSvg(picture, whole ? undefined : { camera, view }));
   };
 

@@ -23,6 +23,13 @@ describe("defaultOpen", () => {
     expect(defaultOpen(columns).size).toBe(columns.groupCount);
   });
 
+  test("folds repeated layers in a graph of moderate size too", () => {
+    const columns = columnsOf(layers(10, 4));
+    const open = defaultOpen(columns);
+    expect(open.has(groupAt(columns, "layers/0"))).toBe(true);
+    expect(open.has(groupAt(columns, "layers/9"))).toBe(false);
+  });
+
   test("opens one example of repeated layers, within the budget", () => {
     const columns = columnsOf(layers(12, 10));
     const open = defaultOpen(columns);

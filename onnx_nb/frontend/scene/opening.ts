@@ -3,15 +3,18 @@
 import { type Columns, GROUP } from "../model/columns.ts";
 import { scopesOf } from "./scope.ts";
 
+/** Of a graph of so few nodes everything is shown. */
+const FEW = 24;
+
 /**
- * Groups that are open at first: all of a graph of at most `budget` nodes; else from the outside in the largest ones, as
- * long as at most `budget` boxes show. Repeated layers stay closed unless little else is there to see.
+ * Groups that are open at first: all of a small graph; else from the outside in the largest ones, as long as at most
+ * `budget` boxes show. Repeated layers stay closed unless little else is there to see.
  */
 export function defaultOpen(columns: Columns, budget = 60): Set<number> {
   const open = new Set<number>([0]);
   const scopes = scopesOf(columns);
   const itemCount = (group: number): number => scopes.of(group).kind.length;
-  if (columns.nodeCount <= budget) {
+  if (columns.nodeCount <= FEW) {
     for (let group = 1; group < columns.groupCount; group++) open.add(group);
     return open;
   }
