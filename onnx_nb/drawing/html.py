@@ -11,12 +11,12 @@ import hashlib
 import html
 import json
 import os
-import secrets
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.errors import OnnxNbError, shown
+from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.summary import Summary
@@ -98,13 +98,9 @@ def write_page(path: str | os.PathLike[str], *, summary: Summary, columns: bytes
     text = page(summary=summary, columns=columns)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
     except OSError as error:
-        message = f"cannot write {str(target)!r}: {error.strerror or error}."
+        message = f"the folder {shown(str(target.parent))} cannot be made: {error.strerror or error}."
         raise OnnxNbError(message, advice="Choose a folder that you may write to.") from error
+    with together() as files:
+        files.add(target, [text.encode()])
     return target
