@@ -7,7 +7,7 @@ parts gave, and gives what later parts read. Weights are never read: those that 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -301,47 +301,46 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     """Cut the order of the nodes into pieces of nearly equal weight, where few tensors pass."""
     if isinstance(count, bool) or count < 1:
         raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
-    flow, total = Flow.of(graph), graph.main_count
-    order = np.asarray(_constants_late(flow), np.int64)
-    place = np.empty(total, np.int64)
-    place[order] = np.arange(total)
-    count = min(count, total)
-    if not np.any(weight > 0):
-        weight = np.ones(total)
-    # a node more weighs a little: parts are never empty, and nodes without weights are shared too
-    weight = weight + weight.sum() / total * 1e-6
-    behind = np.concatenate([[0.0], np.cumsum(weight[order])])
-    ends = _balanced(behind, count, _crossing(flow, place))
-    number = np.empty(total, np.int64)
-    number[order] = np.searchsorted(ends, np.arange(total), side="right")
-    return number
+    flow = Flow.of(graph)
+    # a node that hangs on no input goes with the first that reads it: one unit
+    _, unit = np.unique(_with_first_reader(flow), return_inverse=True)
+    units = int(unit.max()) + 1
+    heavy = np.zeros(units)
+    np.add.at(heavy, unit, weight)
+    if not np.any(heavy > 0):
+        heavy = np.ones(units)
+    # each weighs a little at least, so that those without weights are shared too
+    behind = np.concatenate([[0.0], np.cumsum(heavy + heavy.sum() / units * 1e-6)])
+    ends = _balanced(behind, min(count, units), _crossing(flow, unit, units))
+    return np.searchsorted(ends, unit, side="right").astype(np.int64)
 
 
-def _constants_late(flow: Flow) -> list[int]:
-    """Order nodes so that what hangs on no input stands right before the first that reads it."""
+def _with_first_reader(flow: Flow) -> NDArray[np.int64]:
+    """Give each node its place in the order; a node that hangs on no input that of the first that reads it."""
     order = flow.sorted(range(flow.graph.main_count))
-    position = {node: i for i, node in enumerate(order)}
-    key = dict(position)
-    for node in reversed(order):
-        if not flow.runtime[node]:
-            made = flow.graph.node_outputs(node).tolist()
-            readers = [key[reader] for value in made if value >= 0 for reader in flow.readers(value)]
-            key[node] = min(readers, default=position[node])
-    return sorted(order, key=lambda node: (key[node], flow.runtime[node], position[node]))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    for node in _constant_nodes(flow, order):
+        place[node] = min((place[reader] for reader in _readers(flow, node)), default=place[node])
+    return place
 
 
-def _crossing(flow: Flow, place: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the tensors that pass from the first ``i`` nodes to the others, for each ``i``."""
+def _constant_nodes(flow: Flow, order: Sequence[int]) -> Iterator[int]:
+    """Give the nodes that hang on no input, readers first; none if nothing hangs on one."""
+    if any(flow.runtime):
+        yield from (node for node in reversed(order) if not flow.runtime[node])
+
+
+def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
+    """Count the tensors that pass from the first ``i`` units to the others, for each ``i``."""
     reader, value = flow.edges
-    maker = flow.graph.producer[value]
-    inner = maker >= 0
+    inner = flow.graph.producer[value] >= 0
     last = np.full(flow.graph.value_count, -1, np.int64)
-    np.maximum.at(last, value[inner], place[reader[inner]])
+    np.maximum.at(last, value[inner], unit[reader[inner]])
     made = np.flatnonzero(last >= 0)
-    first = place[flow.graph.producer[made]]
-    total = len(place)
-    change = np.bincount(first + 1, minlength=total + 2) - np.bincount(last[made] + 1, minlength=total + 2)
-    return np.cumsum(change)[: total + 1]
+    first = unit[flow.graph.producer[made]]
+    change = np.bincount(first + 1, minlength=units + 2) - np.bincount(last[made] + 1, minlength=units + 2)
+    return np.cumsum(change)[: units + 1]
 
 
 def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -350,11 +349,11 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
     Parameters
     ----------
     behind
-        (n + 1,) float64; the weight of the first ``i`` nodes.
+        (n + 1,) float64; the weight of the first ``i`` units.
     count
         Number of pieces, at most n.
     crossing
-        (n + 1,) int64; the price of an end after ``i`` nodes.
+        (n + 1,) int64; the price of an end after ``i`` units.
     """
     total = len(behind) - 1
     low, high = float(np.diff(behind).max()), float(behind[-1])
@@ -365,7 +364,7 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
     if count * total > _TABLE_LIMIT:
         shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
         return np.unique(shares.clip(1, total - 1))
-    # price[i]: the least price of dividing the first i nodes into as many pieces as rounds were made
+    # price[i]: the least price of dividing the first i units into as many pieces as rounds were made
     earliest = np.searchsorted(behind, behind - limit * (1 + 1e-12), side="left")
     price = np.full(total + 1, np.inf)
     price[0] = 0
@@ -382,7 +381,7 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
 
 
 def _pieces(behind: NDArray[np.float64], limit: float) -> int:
-    """Count the pieces of at most a weight that all nodes fit into."""
+    """Count the pieces of at most a weight that all units fit into."""
     at = pieces = 0
     while at < len(behind) - 1 and pieces < len(behind):
         at = max(int(np.searchsorted(behind, behind[at] + limit, side="right")) - 1, at + 1)
@@ -457,6 +456,8 @@ def _parts(graph: Graph, number: NDArray[np.int64]) -> list[Model]:
         made = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
         passed = [v for v in made if last_read[v] > part and _constant(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in given if flow.producer[v] in inside), *passed]))
+        # onnxruntime runs nothing that gives nothing: of nodes that nobody needs the last results are given
+        outputs = outputs or [v for v in made if last_read[v] < 0]
         inputs = [v for v in outer if v not in constants]
         if index == len(numbers) - 1:  # outputs of the model that no node makes
             unmade = [v for v in given if v >= 0 and flow.producer[v] < 0]
@@ -481,12 +482,15 @@ def _parts(graph: Graph, number: NDArray[np.int64]) -> list[Model]:
 def _constants_with_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int64]:
     """Move nodes that hang on no input to the first part that reads them."""
     number = number.copy()
-    for node in reversed(flow.sorted(range(len(number)))):
-        if not flow.runtime[node]:
-            made = flow.graph.node_outputs(node).tolist()
-            readers = [int(number[reader]) for value in made if value >= 0 for reader in flow.readers(value)]
-            number[node] = min(readers, default=int(number[node]))
+    for node in _constant_nodes(flow, flow.sorted(range(len(number)))):
+        number[node] = min((number[reader] for reader in _readers(flow, node)), default=number[node])
     return number
+
+
+def _readers(flow: Flow, node: int) -> Iterator[int]:
+    for value in flow.graph.node_outputs(node).tolist():
+        if value >= 0:
+            yield from flow.readers(value)
 
 
 def _constant(graph: Graph, value: int) -> TensorProto | None:
