@@ -161,6 +161,7 @@ class ModelGraph(OnnxWidget):
             "missing": [{"value": graph.value(m.name), "name": m.name, "message": m.message} for m in plan.missing],
             "redundant": _values(graph, plan.redundant),
             "suggestion": _values(graph, plan.suggestion),
+            "alternative": _values(graph, plan.alternative),
             "nbytes": plan.nbytes,
             "message": plan.message,
         }

@@ -26,12 +26,13 @@ export function createExtractBar(
   const chips = el("div", { class: "onnx-nb-chips" });
   const message = el("span", { class: "onnx-nb-say onnx-nb-dim" });
   const add = button("Add it", () => fix(), signal, { title: "Add the suggested inputs" });
+  const instead = button("", () => replace(), signal);
   const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
   const clear = button("Clear", () => dispatch({ type: "clear" }), signal);
   const stop = button("Cancel", cancel, signal);
   const extract = button("Extract", () => dispatch({ type: "extract" }), signal, { class: "onnx-nb-primary" });
   const progress = el("div", { class: "onnx-nb-progress", attrs: { role: "progressbar", "aria-label": "Working" } });
-  root.append(progress, chips, message, add, undo, clear, stop, extract);
+  root.append(progress, chips, message, add, instead, undo, clear, stop, extract);
 
   let shown: State | undefined;
   const fix = (): void => {
@@ -40,6 +41,11 @@ export function createExtractBar(
     const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
     const kept = shown.cut.inputs.filter((value) => !redundant.includes(value));
     dispatch({ type: "cut", cut: { inputs: [...new Set([...kept, ...wanted])], outputs: shown.cut.outputs } });
+  };
+
+  const replace = (): void => {
+    if (shown?.plan == null) return;
+    dispatch({ type: "cut", cut: { inputs: shown.plan.alternative, outputs: shown.cut.outputs } });
   };
 
   const fill = (state: State): void => {
@@ -108,6 +114,13 @@ export function createExtractBar(
       add.hidden = !lacking;
       const added = plan === null ? 0 : plan.suggestion.filter((value) => !cut.inputs.includes(value)).length;
       add.textContent = added > 1 ? "Add them" : "Add it";
+      const other = plan?.alternative ?? [];
+      instead.hidden = other.length === 0;
+      if (other.length > 0) {
+        const names = other.map((value) => columns.valueNameOf(value));
+        instead.textContent = other.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use a smaller cut";
+        instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
+      }
       undo.hidden = state.undo.length === 0;
       clear.hidden = empty;
       extract.disabled = !host.live || cut.outputs.length === 0 || busy !== null || lacking;

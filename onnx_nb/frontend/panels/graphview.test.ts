@@ -224,6 +224,18 @@ describe("extraction", () => {
     expect(buttonIn(root, "Extract").disabled).toBe(false);
   });
 
+  it("offers other inputs in place of the chosen ones", async () => {
+    const view = show();
+    const x = target("value", "x").id;
+    host.reply = { alternative: [x], message: "far more is taken than lies between" };
+    choose(view);
+    await settled();
+    expect(text(".onnx-nb-extract")).toContain("far more is taken");
+    buttonIn(root, "Use x instead").click();
+    await settled();
+    expect(host.planned.at(-1)).toEqual([["x"], ["q"]]);
+  });
+
   it("shows the submodel beside, and closes it", async () => {
     const view = show();
     choose(view);

@@ -85,6 +85,7 @@ export class FakeHost implements GraphHost {
       missing: [],
       redundant: [],
       suggestion: [],
+      alternative: [],
       nbytes: 0,
       message: "",
     };

@@ -28,6 +28,7 @@ const plan: Plan = {
   missing: [{ value: value("x"), name: "x", message: "" }],
   redundant: [value("y")],
   suggestion: [],
+  alternative: [],
   nbytes: 0,
   message: "",
 };

@@ -16,6 +16,8 @@ export interface Plan {
   readonly redundant: readonly number[];
   /** inputs that complete the cut, when `missing` is not empty */
   readonly suggestion: readonly number[];
+  /** other inputs worth a look, in place of all chosen ones: fewer, or without what a side path brings in */
+  readonly alternative: readonly number[];
   readonly nbytes: number;
   readonly message: string;
 }
