@@ -13,9 +13,11 @@ import importlib
 import itertools
 import os
 import pickle
+import shutil
 import tempfile
 import threading
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ from onnx_nb.analysis.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPU
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.statistics import Histogram, Statistics
 from onnx_nb.analysis.tensors import dtype_name
-from onnx_nb.analysis.windows import Value, Windows
+from onnx_nb.analysis.windows import WINDOW_BYTES, Value, Windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +153,7 @@ def capture(
 
             results = isolated(job, given, store, progress, total)
         elif executor is not None:
-            results = _spread(job, given, executor, progress, total)
+            results = _spread(job, given, store, executor, progress=progress, total=total)
         else:
             results = _in_turn(job, given, store, progress, total)
         merged = _merged(graph, results, store)
@@ -374,6 +376,12 @@ class Capture:
         columns = ["name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS]
         return pd.DataFrame(self.rows(), columns=columns)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_graph": None}  # it is made again from the model
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _graph=Graph.of(state["model"]))
+
     def close(self) -> None:
         """Remove the temporary files of kept arrays now, rather than when nobody refers to this any more."""
         self._store.close()
@@ -504,7 +512,7 @@ class Partial:
 
     records: dict[int, Record]
     kept: dict[int, dict[tuple[int, ...], Any]]
-    """Value → iteration → array or where it lies."""
+    """Value → iteration → what the store gave for it."""
     order: list[int]
     seconds: NDArray[np.float64]
     nbytes: NDArray[np.int64]
@@ -582,7 +590,9 @@ def described(graph: Graph, nodes: Sequence[int]) -> str:
 def _spread(
     job: Job,
     feeds: Iterator[dict[str, Any]],
+    store: Store,
     executor: concurrent.futures.Executor,
+    *,
     progress: Progress | None,
     total: int,
 ) -> Iterator[Partial]:
@@ -596,7 +606,10 @@ def _spread(
             if feed is not None:
                 waiting.append(executor.submit(run_remote, token, payload, feed))
             while waiting and (feed is None or len(waiting) >= _SUBMITTED):
-                yield pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
+                partial: Partial = pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
+                for found in partial.kept.values():
+                    found.update((index, store.put(content)) for index, content in found.items())
+                yield partial
                 number += 1
                 if progress is not None:
                     progress(min(number / max(total, number + len(waiting)), 1.0), f"{number} feeds are done")
@@ -726,7 +739,8 @@ class _Recorder:
         self._store = store
         self._report = before
         self._pool = pool
-        self._waiting: list[Record] = []
+        self._spare = job.memory_limit // 8
+        self._waiting: list[tuple[Record, int]] = []
 
     def before(self, nodes: Sequence[int], done: float) -> None:
         if self._report is not None:
@@ -749,20 +763,24 @@ class _Recorder:
         for array in arrays:
             record.add(array, self._pool)
             if array.nbytes > SMALL:
-                self._waiting.append(record)
+                self._waiting.append((record, array.nbytes))
         if self._keep is not None and content is not None and self._is_kept(value, content, index):
             self.kept.setdefault(value, {})[index] = self._store.put(content)
         if self._stop_at is not None and content is not None and self._stop_at(self._names[value], content):
             raise _Stopped(value)
 
     def held(self) -> int:
-        self.settle()
-        return self._store.held
+        # statistics of this window are computed while the next one runs, but not those of several windows
+        waiting = sum(nbytes for _, nbytes in self._waiting)
+        if waiting > WINDOW_BYTES or waiting > self._spare:
+            self.settle()
+            waiting = 0
+        return self._store.held + waiting
 
     def settle(self) -> None:
-        """Wait for the statistics of arrays that are about to go."""
+        """Wait for the statistics of the arrays so far."""
         waiting, self._waiting = self._waiting, []
-        for record in waiting:
+        for record, _ in waiting:
             record.wait()
 
     def _is_kept(self, value: int, content: Any, index: tuple[int, ...]) -> bool:
@@ -832,19 +850,18 @@ class Store:
         """Value → (feed, iterations…) → what `put` gave."""
         self.held = 0
         self._limit = memory_limit // 2
-        self._given = folder
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = folder
+        self._removal: weakref.finalize[..., Store] | None = None
         self._prefix = prefix
         self._count = 0
 
     @property
     def folder(self) -> str:
         """Where the files are."""
-        if self._given is not None:
-            return self._given
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="onnx_nb-capture-")
-        return self._folder.name
+            self._folder = tempfile.mkdtemp(prefix="onnx_nb-capture-")
+            self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
 
     def put(self, content: NDArray[Any] | list[Any] | Spilled) -> Any:
         """Take an array, or the arrays of a sequence; give what stands for it."""
@@ -875,8 +892,8 @@ class Store:
 
     def close(self) -> None:
         """Remove the files; arrays that somebody still has stay usable."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        if self._removal is not None:
+            self._removal()
 
     def __getstate__(self) -> dict[str, Any]:
         # another process gets the values: the files may be gone by then, or be on another machine
@@ -884,7 +901,7 @@ class Store:
             value: {place: unspilled(content) for place, content in found.items()}
             for value, found in self.places.items()
         }
-        return {**self.__dict__, "places": places, "_folder": None, "_given": None}
+        return {**self.__dict__, "places": places, "_folder": None, "_removal": None}
 
 
 def unspilled(found: Any) -> Any:
@@ -931,7 +948,7 @@ def _merged(graph: Graph, partials: Iterator[Partial], store: Store) -> _Merged:
                 merged.records[value] = record
         for value, found in partial.kept.items():
             places = store.places.setdefault(value, {})
-            places.update(((merged.feeds, *index), store.put(content)) for index, content in found.items())
+            places.update(((merged.feeds, *index), stored) for index, stored in found.items())
         if merged.feeds:
             merged.costs.seconds += partial.seconds
             merged.costs.nbytes = np.maximum(merged.costs.nbytes, partial.nbytes)
