@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -23,7 +24,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 import onnx_nb
 from onnx_nb import external_data
 from onnx_nb.analysis import tensors, wire, writing
-from onnx_nb.analysis.errors import ExternalDataError, ModelFileError
+from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from tests import models
 
 if TYPE_CHECKING:
@@ -312,6 +313,7 @@ def test_a_file_of_a_tensor_has_its_name(name: str, tmp_path: Path) -> None:
         ({"location": "a\0b"}, "cannot hold the weights"),
         ({"location": "folder"}, "cannot hold the weights"),
         ({"location": "model.onnx"}, "cannot hold the weights"),
+        ({"location": "\udcff"}, "cannot hold the weights"),
         ({"alignment": 0}, "alignment 0"),
         ({"alignment": 1 << 40}, "alignment"),
         ({"threshold": -1}, "threshold -1 is negative"),
@@ -571,7 +573,7 @@ def test_offsets_and_lengths(
     if audited.ok and "length" not in entry.problems:
         assert can_onnx(path)
     if entry.inside is not None and entry.offset is not None:
-        assert entry.inside == (entry.offset + (400 if length is None else length) <= size)
+        assert entry.inside == (entry.offset + (400 if length is None or length < 0 else length) <= size)
     for file in audited.files:
         assert file.used + file.padding + file.orphan == size
 
@@ -713,6 +715,66 @@ def test_many_tensors_in_a_missing_file_are_one_problem(tmp_path: Path) -> None:
     weights = [outside(f"w{i}", 100, location="gone", offset=400 * i, length=400) for i in range(1000)]
     (problem,) = external_data.audit(written(model_of(*weights), tmp_path)).problems
     assert problem.tensors == 1000
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from(["location", "offset", "length", "checksum", "basepath", "color", ""]),
+        st.one_of(
+            st.sampled_from(["data", "./data", "../data", "gone", "", "0", "40", "400", "-1", "1e3", "9" * 30, "a\0b"]),
+            st.text(max_size=9),
+        ),
+    ),
+    max_size=5,
+)
+TENSOR = st.builds(
+    TensorProto,
+    name=st.text(max_size=5),
+    data_type=st.sampled_from([0, 1, 2, 7, 8, 16, 21, 22, 23, 99, -1]),
+    dims=st.lists(st.one_of(st.integers(-2, 40), st.sampled_from([100, 2**62, -(2**63)])), max_size=3),
+    data_location=st.sampled_from([0, 1]),
+    raw_data=st.one_of(st.none(), st.binary(max_size=9)),
+    float_data=st.lists(st.floats(width=32), max_size=3),
+    string_data=st.lists(st.binary(max_size=3), max_size=2),
+    external_data=ENTRIES.map(lambda entries: [onnx.StringStringEntryProto(key=k, value=v) for k, v in entries]),
+)
+
+
+@given(made=st.lists(TENSOR, max_size=3), place=st.sampled_from(["main", "attribute", "sparse", "body"]))
+def test_whatever_a_model_says_there_is_an_audit_or_our_error(
+    made: list[TensorProto], place: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    proto = model_of()
+    if place == "main":
+        proto.graph.initializer.extend(made)
+    elif place == "attribute":
+        proto.graph.node.add(op_type="Constant", output=["c"]).attribute.add(name="value", type=4).tensors.extend(made)
+    elif place == "sparse":
+        for tensor in made:
+            proto.graph.sparse_initializer.add(values=tensor, indices=tensor, dims=[9])
+    else:
+        body = proto.graph.node.add(op_type="If", output=["c"]).attribute.add(name="then_branch", type=5)
+        body.g.initializer.extend(made)
+    folder = tmp_path_factory.getbasetemp() / "whatever"
+    path = written(proto, folder, data=bytes(400))
+    audited = external_data.audit(path, checksums=True)
+    assert len(audited.tensors) == len(made) * (2 if place == "sparse" else 1)
+    assert repr(audited)
+    assert all(str(problem) and problem.advice for problem in audited.problems)
+    assert audited.ok or any(entry.problems for entry in audited.tensors)
+    with contextlib.suppress(OnnxNbError):
+        external_data.check(path)
+        assert audited.ok or "checksum" in {problem.kind for problem in audited.problems}
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    try:
+        copied = external_data.convert(path, out / "model.onnx", threshold=0, attributes=True, per_tensor=True)
+    except OnnxNbError:
+        assert list(out.iterdir()) == []
+    else:
+        assert not [problem for problem in external_data.audit(copied).problems if problem.location is not None]
+    assert sorted(entry.name for entry in folder.iterdir()) == ["data", "model.onnx", "out"]
 
 
 def test_names_of_any_kind_are_audited(tmp_path: Path) -> None:

@@ -38,13 +38,12 @@ from onnx_nb.analysis.tensors import declared_bytes, dtype_name, held_bytes, pla
 from onnx_nb.analysis.writing import PAGE, Layout, write_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
     from onnx_nb.analysis.tensors import Place
-
-    Progress = Callable[[float, str], None]
+    from onnx_nb.analysis.writing import Progress
 
 __all__ = ["Audit", "DataFile", "Problem", "TensorEntry", "audit", "check", "convert", "inline", "load_from"]
 

@@ -194,7 +194,8 @@ class UnsafeLocationError(ExternalDataError):
 def _missing(folder: Path, location: str, what: str, error: Exception) -> ExternalDataError:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         reason = error.strerror or type(error).__name__
-        return ExternalDataError(f"{what} is external data in {shown(location)}, which cannot be used: {reason}.")
+        message = f"{what} is external data in {shown(location)}, which cannot be used: {reason}."
+        return ExternalDataError(message, advice="See that the file is there and that you may read it.")
     near = closest(location, file_names(folder))
     hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
     return MissingFileError(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_FAULTY: Final = "The file is damaged, or was written by a faulty tool."
+
 DENSE_LIMIT: Final = 1 << 30
 """A sparse weight is given as a dense array up to so many bytes."""
 
@@ -67,7 +69,7 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
     if len(data) != expected:
         raise ModelFileError(
             f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {expected}.",
-            advice="The file is damaged, or was written by a faulty tool.",
+            advice=_FAULTY,
         )
     bits = _PACKED.get(tensor.data_type)
     dtype = _dtype(tensor, what)
@@ -143,7 +145,8 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
     count = _count(tensor, what)
     bits = _BITS.get(tensor.data_type)
     if bits is None:
-        raise ModelFileError(f"{what} has element type {tensor.data_type}, which has no bytes of a known layout.")
+        message = f"{what} has element type {tensor.data_type}, which has no bytes of a known layout."
+        raise ModelFileError(message, advice=_FAULTY)
     return (count * bits + 7) // 8
 
 
@@ -295,7 +298,7 @@ def _dtype(tensor: TensorProto, what: str) -> np.dtype[Any]:
 
 def _count(tensor: TensorProto, what: str) -> int:
     if any(dim < 0 for dim in tensor.dims):
-        raise ModelFileError(f"{what} has a negative dimension: shape {_shape(tensor.dims)}.")
+        raise ModelFileError(f"{what} has a negative dimension: shape {_shape(tensor.dims)}.", advice=_FAULTY)
     return math.prod(tensor.dims)
 
 

@@ -122,6 +122,8 @@ def write_model(
     for target, extent in embedded:
         embed(target, extent)
     contents = {} if layout is None else _arranged(list(outside.values()), layout)
+    if path.name.lower() in map(str.lower, contents):
+        raise _unusable(path.name, path)
     for written in (path, *map(path.with_name, contents)):
         if storage.reads(written):
             raise ModelFileError(
@@ -232,11 +234,10 @@ def _check_layout(path: Path, layout: Layout) -> None:
     location = layout.location
     windows = PureWindowsPath(location)
     plain = len(windows.parts) == 1 and not windows.drive and location not in ("..", path.name) and "\0" not in location
-    if not plain or os.path.isdir(path.with_name(location)):  # noqa: PTH112
-        raise ModelFileError(
-            f"{shown(location)} cannot hold the weights of {path.name}.",
-            advice="Give the name of another file, which is then written beside the model.",
-        )
+    # Names of files need not be text, but what a model says of them has to be.
+    encodable = location.encode(errors="replace").decode() == location
+    if not plain or not encodable or os.path.isdir(path.with_name(location)):  # noqa: PTH112
+        raise _unusable(location, path)
     wrong = None
     if not 0 < layout.alignment <= LARGEST_ALIGNMENT:
         wrong = f"alignment {layout.alignment} is not between 1 and {LARGEST_ALIGNMENT}"
@@ -248,6 +249,13 @@ def _check_layout(path: Path, layout: Layout) -> None:
         wrong = "shard_size and per_tensor exclude each other"
     if wrong:
         raise ValueError(f"{wrong}.")
+
+
+def _unusable(location: str, path: Path) -> ModelFileError:
+    return ModelFileError(
+        f"{shown(location)} cannot hold the weights of {shown(path.name)}.",
+        advice="Give the name of another file, which is then written beside the model.",
+    )
 
 
 @contextmanager
