@@ -261,7 +261,10 @@ class _Types:
             lacking = [value for value in wanted if not _is_complete(self._known.get(value))]
             if not lacking:
                 break
-            source(lacking)
+            try:
+                source(lacking)
+            except ExtractionError as error:  # a circle of nodes before the tensor
+                self._reasons.append(error.message)
         for value in wanted:
             if value not in self._known:
                 self._give_up(value)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from onnx_nb.analysis.errors import ExtractionError
-from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph, Ints, topological
+from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph, Ints, strongly_connected, topological
 
 NODES_PER_TENSOR: Final = 64
 """So many further nodes weigh as much as one more tensor when a cut is chosen."""
@@ -148,12 +148,16 @@ class Flow:
         # the order of the graph puts all that lies on and behind circles last, in any order
         order = topological(0, len(members), edges)
         place = {node: i for i, node in enumerate(order)}
-        stuck = [target for source, target in edges if place[source] >= place[target]]
-        if stuck:
-            labels = [self.graph.node_label(members[i]) for i in stuck[:3]]
-            message = f"nodes depend on each other in a circle, at or before {', '.join(labels)}."
-            raise ExtractionError(message, advice="Choose inputs behind the circle: graph.faults describes it.")
-        return [members[i] for i in order]
+        if all(place[source] < place[target] for source, target in edges):
+            return [members[i] for i in order]
+        after: dict[int, list[int]] = {}
+        for source, target in edges:
+            after.setdefault(source, []).append(target)
+        found = strongly_connected(order, after)
+        circle = next(c for c in found if len(c) > 1 or c[0] in after.get(c[0], ()))
+        labels = " → ".join(self.graph.node_label(members[i]) for i in circle[:4][::-1])
+        message = f"nodes depend on each other in a circle: {labels}{' …' if len(circle) > 4 else ''}."
+        raise ExtractionError(message, advice="Choose inputs behind the circle, or mend the model.")
 
     def ancestors(self, values: Iterable[int], stop: Collection[int] = ()) -> set[int]:
         """Give the nodes that values depend on, without those that only values in ``stop`` depend on."""
