@@ -19,7 +19,7 @@ import threading
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,6 +31,7 @@ from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError, closest, readable, shown
 from onnx_nb.analysis.feeds import read_feeds
 from onnx_nb.analysis.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT, Graph
+from onnx_nb.analysis.lowering import lowered, original_nodes, originals
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.statistics import Histogram, Statistics
 from onnx_nb.analysis.tensors import dtype_name
@@ -142,6 +143,7 @@ def capture(
     kept = keep if keep is None or callable(keep) else frozenset(_named(graph, keep, wanted, "keep"))
     job = Job(loaded, tuple(wanted), kept, stop_at, limit, None if providers is None else tuple(providers), times)
     _check(graph, job)
+    job, translation = _lowered(graph, job)
     if isolate and executor is not None:
         raise CaptureError("isolate and executor are both given.", advice="Leave out one of them.")
     total = len(feeds) if isinstance(feeds, list | tuple) and feeds and isinstance(feeds[0], Mapping) else 1
@@ -156,7 +158,8 @@ def capture(
             results = _spread(job, given, store, executor, progress=progress, total=total)
         else:
             results = _in_turn(job, given, store, progress, total)
-        merged = _merged(graph, results, store)
+        merged = _merged(graph, results if translation is None else map(translation, results), store)
+        results.close()
     except BaseException:
         store.close()
         raise
@@ -489,6 +492,52 @@ def _check(graph: Graph, job: Job) -> None:
             raise CaptureError(fault.message, advice=advice, node=graph.names[node] if node >= 0 else None)
 
 
+def _lowered(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial] | None]:
+    """Let the model run with the casts that onnxruntime would put in; give also what translates the results back."""
+    model = lowered(job.model)
+    if model is job.model:
+        return job, None
+    low = Graph.of(model)
+    values = originals(graph, low)
+    numbers = {original: value for value, original in values.items()}
+    if any(value not in numbers for value in job.wanted):  # functions with bodies: their nodes round one by one
+        return job, None
+    keep = frozenset(numbers[v] for v in job.keep) if isinstance(job.keep, frozenset) else job.keep
+    nodes = original_nodes(graph, low)
+    wanted = tuple(numbers[value] for value in job.wanted)
+    order = job.windows(reuse=False).runs
+    translation = functools.partial(_translated, graph, order, values, nodes)
+    return job._replace(model=model, wanted=wanted, keep=keep), translation
+
+
+def _translated(
+    graph: Graph, order: list[int], values: Mapping[int, int], nodes: Mapping[int, int], partial: Partial
+) -> Partial:
+    """Say of the original model what is known of the lowered one, in which Constant nodes have become weights."""
+    seconds, nbytes = Counter[int](), Counter[int]()
+    for node, took, size in zip(partial.order, partial.seconds.tolist(), partial.nbytes.tolist(), strict=True):
+        seconds[nodes.get(node, -1)] += took
+        nbytes[nodes.get(node, -1)] += size
+    place = {node: at for at, node in enumerate(order)}
+
+    def at(value: int) -> int:
+        node, frame = int(graph.producer[value]), int(graph.value_frame[value])
+        while frame:  # of what is inside of a body, its owner in the main graph
+            node, frame = graph.frames[frame].owner_node, graph.frames[frame].parent
+        return place.get(node, -1)
+
+    original = {values[value]: record for value, record in partial.records.items()}
+    return Partial(
+        {value: original[value] for value in sorted(original, key=at)},
+        {values[value]: found for value, found in partial.kept.items()},
+        order,
+        np.asarray([seconds[node] for node in order], np.float64),
+        np.asarray([nbytes[node] for node in order], np.int64),
+        partial.windows,
+        partial.stopped if partial.stopped < 0 else values[partial.stopped],
+    )
+
+
 def _available() -> int:
     """Give the bytes of memory that this process could still take."""
     found = []
@@ -558,7 +607,7 @@ def statistics_pool() -> concurrent.futures.ThreadPoolExecutor:
 
 def _in_turn(
     job: Job, feeds: Iterator[dict[str, Any]], store: Store, progress: Progress | None, total: int
-) -> Iterator[Partial]:
+) -> Generator[Partial]:
     """Run feeds one after the other in this process."""
     graph = Graph.of(job.model)
     feed = next(feeds, None)
@@ -595,7 +644,7 @@ def _spread(
     *,
     progress: Progress | None,
     total: int,
-) -> Iterator[Partial]:
+) -> Generator[Partial]:
     """Give feeds to an executor, and their results in the order of the feeds."""
     payload = pickled(job)
     token = uuid.uuid4().hex
@@ -960,7 +1009,6 @@ def _merged(graph: Graph, partials: Iterator[Partial], store: Store) -> _Merged:
             maker = int(graph.producer[partial.stopped])
             label = graph.node_label(maker) if maker >= 0 else ""
             merged.stopped = Stop(graph.value_names[partial.stopped], label, merged.feeds - 1)
-            partials.close()  # type: ignore[attr-defined]  # every one of them is a generator
             break
     if not merged.feeds:
         raise CaptureError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Self
 
 from onnx_nb.analysis.capture import Job, Partial, Progress, Store, described, pickled, run_feed, statistics_pool
@@ -45,7 +45,7 @@ class _Raised(NamedTuple):
 
 def isolated(
     job: Job, feeds: Iterator[dict[str, Any]], store: Store, progress: Progress | None, total: int
-) -> Iterator[Partial]:
+) -> Generator[Partial]:
     """Run feeds one after the other in a process of its own.
 
     Parameters

@@ -23,6 +23,7 @@ from onnx_nb.analysis.tensors import decoded, numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import onnxruntime
 
@@ -86,6 +87,7 @@ def create(
     outputs: Iterable[str] | None = None,
     threads: int | None = None,
     transient: bool = False,
+    written_to: Path | None = None,
 ) -> onnxruntime.InferenceSession:
     """Make an onnxruntime session; models over 2 GB too, and without reading weights twice.
 
@@ -104,6 +106,8 @@ def create(
     transient
         For a session of a few nodes that runs once or twice: its threads do not spin between runs, and the memory of a
         value goes back to the system when the value is dropped. What it computes is the same.
+    written_to
+        Where to write the model as onnxruntime runs it.
 
     Raises
     ------
@@ -135,6 +139,8 @@ def create(
     if transient:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if written_to is not None:
+        options.optimized_model_filepath = str(written_to)
     if buffers:
         sizes = [buffer.nbytes for buffer in buffers.values()]
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
