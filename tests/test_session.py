@@ -254,7 +254,10 @@ def test_values_smaller_than_a_byte_pass_through() -> None:
         ({}, r"branches also needs 'x' \(float32 \[500\]\), 'condition' \(bool \[\]\)"),
         ({**FEEDS, "y": FEEDS["x"]}, "branches has no input 'y'"),
         ({"xx": FEEDS["x"]}, r"branches has no input 'xx'\. Its inputs: 'x'"),
-        ({**FEEDS, "x": FEEDS["x"].astype(np.float64)}, r"takes float32 \[500\], and is given float64 \[500\]\. Use array.astype"),
+        (
+            {**FEEDS, "x": FEEDS["x"].astype(np.float64)},
+            r"takes float32 \[500\], and is given float64 \[500\]\. Use array.astype",
+        ),
         ({**FEEDS, "x": [1.0] * 500}, "is given a list, not an array"),
         ({**FEEDS, "x": FEEDS["x"][:5]}, r"input 'x' takes float32 \[500\], and is given float32 \[5\]"),
         ({**FEEDS, "x": FEEDS["x"][None]}, r"given float32 \[1, 500\]. The first axis is too much"),
@@ -346,3 +349,129 @@ def test_onnxruntime_is_imported_only_for_a_session() -> None:
     script = "import sys, onnx_nb.analysis.session; print('onnxruntime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, cwd=models.ROOT)
     assert done.stdout == b"False\n"
+
+
+VALUES: dict[str, Any] = {
+    **{
+        name: np.array([[1, 0, 3], [1, 1, 0]]).astype(name)
+        for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+    },
+    **{name: np.array([1.5, -2, np.inf]).astype(name) for name in ("float16", "float32", "float64")},
+    **{
+        name: np.array([1.5, -2, 0.5]).astype(getattr(ml_dtypes, name))
+        for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
+    },
+    **{name: np.array([1, 0, 1, 1, 0]).astype(getattr(ml_dtypes, name)) for name in ("int2", "uint2", "int4", "uint4")},
+    "strings": np.array([["a", "é🙂"], ["", "b"]], object),
+    "scalar": np.array(3.0),
+    "empty": np.zeros((0, 3), np.float32),
+    "no strings": np.zeros(0, object),
+    "another order": np.arange(6.0).reshape(2, 3).T,
+    "another byte order": np.arange(3, dtype=">f4"),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_go_to_onnxruntime_and_back(name: str) -> None:
+    array = VALUES[name]
+    found = session.to_array(session.to_value(array))
+    assert found.dtype == array.dtype.newbyteorder("=")
+    assert found.shape == array.shape
+    assert found.tolist() == array.tolist()
+
+
+def test_sequences_go_to_onnxruntime_and_back() -> None:
+    arrays = [np.arange(3.0), np.zeros((2, 0))]
+    found = session.to_array(session.to_value(arrays))
+    assert [array.tolist() for array in found] == [array.tolist() for array in arrays]
+    assert session.to_array(session.to_value([np.array(["a"], object)]))[0].tolist() == ["a"]
+    empty = session.to_value([], data_type=TensorProto.INT64)
+    assert empty.data_type() == "seq(tensor(int64))"
+    assert session.to_array(empty) == []
+
+
+def test_an_array_outlives_the_value_whose_memory_it_is() -> None:
+    made = session.create(identity(TensorProto.FLOAT, ["n"]), threads=1)
+    arrays = []
+    for number in range(20):
+        value = session.to_value(np.full(100_000, number, np.float32))
+        found = session.run_values(made, {"x": value})["y"]
+        array = session.to_array(found)
+        assert array.__array_interface__["data"][0] == found.data_ptr()
+        assert not array.flags.writeable
+        arrays.append(array)
+        del value, found
+    assert all((array == number).all() for number, array in enumerate(arrays))
+
+
+def test_what_run_gives_may_be_written_to() -> None:
+    for data_type, dtype in ((TensorProto.FLOAT, np.float32), (TensorProto.BFLOAT16, ml_dtypes.bfloat16)):
+        found = session.run(identity(data_type, [2]), [np.ones(2, dtype)])["y"]
+        found[0] = 3
+        assert found.tolist() == [3, 1]
+
+
+def test_a_map_has_no_array() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 2]> g (float[n, 2] x) => (seq(map(int64, float)) y)'
+        "{ y = ai.onnx.ml.ZipMap<classlabels_int64s=[3, 4]>(x) }"
+    )
+    made = session.create(onnx.parser.parse_model(text))
+    x = np.array([[1, 2]], np.float32)
+    assert session.run_session(made, {"x": x})["y"] == [{3: 1.0, 4: 2.0}]
+    value = session.run_values(made, {"x": session.to_value(x)})["y"]
+    with pytest.raises(OnnxNbError, match=r"no array of a value of type seq\(map\(int64,tensor\(float\)\)\)"):
+        session.to_array(value)
+
+
+def test_an_optional_that_is_not_there_is_none() -> None:
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    node = helper.make_node("Optional", [], ["y"], type=kind.optional_type.elem_type)
+    graph = helper.make_graph([node], "g", [], [helper.make_value_info("y", kind)])
+    made = session.create(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+    assert session.run_session(made, {}) == {"y": None}
+    assert session.to_array(session.run_values(made, {})["y"]) is None
+
+
+def test_a_failure_on_values_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    made = session.create(identity(TensorProto.FLOAT, [2]))
+    for values in ({}, {"x": session.to_value(np.ones(3, np.float32))}, {"x": session.to_value(np.ones(2))}):
+        with pytest.raises(OnnxNbError, match="onnxruntime could not run pair: "):
+            session.run_values(made, values, name="pair")
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("ir_version", [3, 8, 10])
+def test_marks_run_as_if_they_were_not_there(ir_version: int) -> None:
+    text = (
+        f'<ir_version: {ir_version}, opset_import: ["": 17, "onnx_nb": 1]> g (float[2] x, bool c) => (float[2] y)'
+        '{ a = Neg(x)  b = onnx_nb.Mark<name="cut">(a)'
+        '  y = If<then_branch=t() => (d) { d = onnx_nb.Mark<name="inner">(b) },'
+        "       else_branch=e() => (f) { f = Abs(b) }>(c) }"
+    )
+    proto = onnx.parser.parse_model(text)
+    before = proto.SerializeToString()
+    feeds = {"x": np.array([1, -2], np.float32), "c": np.array(True)}
+    assert session.run(proto, feeds)["y"].tolist() == [-1, 2]
+    assert session.run(proto, feeds, outputs=["b"])["b"].tolist() == [-1, 2]
+    assert proto.SerializeToString() == before
+
+
+def test_marks_inside_functions_run() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "own": 1]>
+    g (float[2] x) => (float[2] y) { y = own.F(x) }
+    <domain: "own", opset_import: ["": 20]> F (a) => (b) { c = onnx_nb.Mark<name="cut">(a)  b = Neg(c) }""")
+    assert session.run(proto, [np.array([1, 2], np.float32)])["y"].tolist() == [-1, -2]
+
+
+def test_a_model_with_its_own_function_for_marks_keeps_it() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "onnx_nb": 1]>
+    g (float[2] x) => (float[2] y) { y = onnx_nb.Mark(x) }
+    <domain: "onnx_nb", opset_import: ["": 20]> Mark (a) => (b) { b = Neg(a) }""")
+    assert session.run(proto, [np.array([1, 2], np.float32)])["y"].tolist() == [-1, -2]
+
+
+def test_run_takes_providers() -> None:
+    assert session.run(PROTO, FEEDS, providers=["CPUExecutionProvider"])["y"].shape == (500,)
+    with pytest.raises(OnnxNbError):
+        session.run(PROTO, FEEDS, providers=["NoSuchProvider"])

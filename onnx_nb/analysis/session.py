@@ -255,7 +255,8 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
         constant = onnx.numpy_helper.from_array(array.astype(object))
         return run_values(_tiny([helper.make_node("Constant", [], ["y"], value=constant)], {}), {})["y"]
     if not _is_foreign(array.dtype):
-        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+        native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+        return ort.OrtValue.ortvalue_from_numpy(native)
     tensor = onnx.numpy_helper.from_array(array)
     data = np.frombuffer(tensor.raw_data, np.uint8)
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), tensor.data_type)
