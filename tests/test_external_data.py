@@ -279,7 +279,23 @@ def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
     assert {stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir()} == {0o640}
 
 
-NAMES = ["a/b", "../../escape", "A", "a", "a\0b", "🙂", "", "con", "n" * 10_000, "n" * 10_000 + "m", "a:b", "-rf", "."]
+NAMES = [
+    "a/b",
+    "../../escape",
+    "A",
+    "a",
+    "b",
+    "B",
+    "a\0b",
+    "🙂",
+    "",
+    "con",
+    "n" * 10_000,
+    "n" * 10_000 + "m",
+    "a:b",
+    "-rf",
+    ".",
+]
 
 
 def test_any_name_of_a_tensor_gives_a_file_name(tmp_path: Path) -> None:
@@ -384,7 +400,9 @@ def test_if_a_file_cannot_appear_all_are_as_before(
         folder.mkdir()
         path = external_data.convert(everything(), folder / "model.onnx", per_tensor=True)
         next(folder.glob("*brain*")).unlink()  # of these one is new
-        before = {entry: entry.read_bytes() for entry in folder.iterdir()}
+        (folder / "model.onnx-main.data").rename(folder / "elsewhere")
+        (folder / "model.onnx-main.data").symlink_to("elsewhere")
+        before = {entry: (entry.is_symlink(), entry.read_bytes()) for entry in folder.iterdir()}
         count = 0
         real = Path.replace
 
@@ -402,7 +420,7 @@ def test_if_a_file_cannot_appear_all_are_as_before(
                 patch.setattr(os, "link", unsupported)
             with pytest.raises(ModelFileError, match="cannot be written: Permission denied"):
                 external_data.convert(model_of(weight("main", 900), weight("brain", 900)), path, per_tensor=True)
-        assert {entry: entry.read_bytes() for entry in folder.iterdir()} == before
+        assert {entry: (entry.is_symlink(), entry.read_bytes()) for entry in folder.iterdir()} == before
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -634,7 +652,7 @@ def test_all_problems_are_told_not_only_the_first(tmp_path: Path) -> None:
     assert sorted(kinds(audited)) == sorted(["error size"] * 6 + ["error bounds", "error missing file", "error key"])
     (missing,) = [problem for problem in audited.problems if problem.kind == "missing file"]
     assert missing.tensors == 2
-    assert "weight 'gone' and 1 more tensors of model.onnx" in missing.message
+    assert "weight 'gone' and 1 more tensor of model.onnx" in missing.message
     assert [entry.name for entry in audited.tensors if not entry.problems] == ["fine"]
     assert len(repr(audited)) < 120
 
@@ -694,6 +712,27 @@ def test_a_checksum_of_the_tensors_own_bytes_counts_with_a_warning(tmp_path: Pat
     assert audited.tensors[0].checksum == "verified"
     copied = external_data.convert(path, tmp_path / "copy.onnx")
     assert external_data.audit(copied).tensors[0].checksum == ""  # it would no longer be true
+
+
+def test_sparse_weights_stay_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    inside = external_data.convert(everything(), tmp_path / "model.onnx")
+    assert {e.location for e in external_data.audit(inside).tensors if "sparse" in e.place} == {None}
+    proto = onnx.load(inside)
+    (sparse,) = proto.graph.sparse_initializer
+    data = sparse.values.raw_data + sparse.indices.raw_data
+    for tensor, offset in ((sparse.values, 0), (sparse.indices, 2000)):
+        onnx.external_data_helper.set_external_data(tensor, "data", offset, len(tensor.raw_data))
+        tensor.ClearField("raw_data")
+    path = written(proto, tmp_path / "in", data=data)
+    assert kinds(external_data.audit(path)) == ["warning sparse", "warning sparse"]
+    assert onnx.load(path).graph.sparse_initializer[0].values.data_location == TensorProto.EXTERNAL  # left unread
+    with pytest.raises(Exception, match="Cannot parse data from external tensors"):
+        onnx.checker.check_model(path)
+    assert external_data.check(path).ok
+    expected = by_onnxruntime(inside, **FEEDS)
+    assert by_onnxruntime(external_data.convert(path, tmp_path / "moved.onnx"), **FEEDS) == expected
+    assert by_onnxruntime(external_data.inline(path, tmp_path / "one.onnx"), **FEEDS) == expected
 
 
 def test_a_key_given_twice(tmp_path: Path) -> None:
@@ -773,7 +812,8 @@ def test_whatever_a_model_says_there_is_an_audit_or_our_error(
     except OnnxNbError:
         assert list(out.iterdir()) == []
     else:
-        assert not [problem for problem in external_data.audit(copied).problems if problem.location is not None]
+        left = {problem.kind for problem in external_data.audit(copied).problems if problem.location is not None}
+        assert left <= {"sparse"}  # they stay where they are
     assert sorted(entry.name for entry in folder.iterdir()) == ["data", "model.onnx", "out"]
 
 

@@ -276,29 +276,27 @@ class _Auditor:
             message = f"{what} is one segment of a tensor, which no version of ONNX defines how to join."
             self._say("size", "error", (message, "Export the model again."), [found])
         held: int
+        unit = "bytes"
         if tensor.data_type == TensorProto.STRING:
-            found.nbytes = None
+            unit = "strings"
             held, needed = len(tensor.string_data), math.prod(tensor.dims)
             found.agrees = held == needed
         else:
             needed = declared_bytes(tensor)
             known = dtype_name(tensor.data_type) and not dtype_name(tensor.data_type).startswith("dtype ")
             if not known or needed < 0:
-                found.nbytes = None
                 message = f"{what} has element type {tensor.data_type} and shape {list(tensor.dims)[:12]}."
                 self._say("size", "error", (message, "Nothing tells how many bytes that is. Export it again."), [found])
                 return
             held = held_bytes(tensor)
             found.nbytes, found.length, found.agrees = needed, held, held == needed
         if not found.agrees:
-            message = f"{what} holds {held} bytes, but {type_and_shape(tensor)} takes {needed}."
+            message = f"{what} holds {held} {unit}, but {type_and_shape(tensor)} takes {needed}."
             self._say("size", "error", (message, "The file is damaged, or was written by a faulty tool."), [found])
 
     def _check_location(self, location: str, users: list[_Found]) -> None:
         """Check all tensors whose bytes lie at one location."""
-        first = users[0]
-        more = f" and {len(users) - 1} more tensors" if len(users) > 1 else ""
-        what = f"{first.place.label}{more} of {self.model.called}"
+        what = f"{_named(users)} of {self.model.called}"
         source: Source | None = None
         failed: OnnxNbError | None = None
         try:
@@ -321,9 +319,8 @@ class _Auditor:
         claim = found.claim
         assert claim is not None  # noqa: S101  # only tensors with external data come here
         found.take(claim, inner=inner)
-        for error in claim.problems:
-            wrong_number = "not a number" in error.message
-            self._say("number" if wrong_number else "size", "error", error, [found])
+        for kind, error in claim.problems:
+            self._say(kind, "error", error, [found])
         if source is not None:
             beyond = list(claim.beyond(source))
             if claim.offset is not None and (claim.length is not None or claim.nbytes is not None):
@@ -384,11 +381,7 @@ class _Auditor:
         other.overlaps.append(found.place.label)
 
     def _check_file(self, file: _File) -> None:
-        name = shown(file.location)
-        users, label = (
-            file.users,
-            f"{len(file.users)} tensor{'' if len(file.users) == 1 else 's'} of {self.model.called}",
-        )
+        name, users = shown(file.location), file.users
         if file.source.is_linked:
             symbolic = file.source.path.is_symlink()
             form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
@@ -398,7 +391,7 @@ class _Auditor:
                     f"{name} {form}, and onnxruntime refuses that for {inner[0].place.label} of {self.model.called}."
                 )
                 self._say("link", "error", (message, _REWRITE), inner)
-            message = f"{name}, with {label}, {form}: onnxruntime reads it, onnx.load refuses."
+            message = f"{name}, with {_named(users)} of {self.model.called}, {form}: onnx.load refuses to read it."
             self._say("link", "warning", (message, _REWRITE), users)
         if file.orphan:
             message = (
@@ -426,27 +419,29 @@ class _Auditor:
     def _compare(self, file: _File, users: list[_Found], meter: _Meter) -> None:
         wrong: dict[str, list[_Found]] = {}
         own: list[_Found] = []
+        spans: dict[str, set[tuple[int | None, int | None]]] = {}
+        for found in users:
+            spans.setdefault(found.given_checksum, set()).add((found.start, found.stop))
         for found in users:
             if found.given_checksum.strip().lower() == file.sha1:
                 found.checksum = "verified"
-            elif self._is_own(found, file, meter):
+            elif len(spans[found.given_checksum]) == 1 and self._is_own(found, file, meter):
+                # Different bytes do not have the same checksum: one given to many is meant for the file.
                 found.checksum = "verified"
                 own.append(found)
             else:
                 found.checksum = "wrong"
                 wrong.setdefault(found.given_checksum, []).append(found)
         for given, those in wrong.items():
-            more = f" and {len(those) - 1} more tensors" if len(those) > 1 else ""
             message = (
-                f"the SHA1 of {shown(file.location)} is {file.sha1}, but {those[0].place.label}{more} of "
-                f"{self.model.called} says {shown(given)}."
+                f"the SHA1 of {shown(file.location)} is {file.sha1}, but by {_named(those)} of {self.model.called} it "
+                f"should be {shown(given)}."
             )
             advice = "The file was changed or damaged after the model was written: get it again."
             self._say("checksum", "error", (message, advice), those)
         if own:
-            more = f" and {len(own) - 1} more tensors" if len(own) > 1 else ""
             message = (
-                f"{own[0].place.label}{more} of {self.model.called} gives the SHA1 of its own bytes; the "
+                f"the checksum in {_named(own)} of {self.model.called} is that of the tensor's own bytes; the "
                 f"specification means that of the whole file {shown(file.location)}."
             )
             self._say("checksum", "warning", (message, _REWRITE), own)
@@ -460,6 +455,12 @@ class _Auditor:
 
 
 _REWRITE: Final = "external_data.convert(model, path) writes a copy without this."
+
+
+def _named(users: Sequence[_Found]) -> str:
+    """Name the first tensor, and count the others."""
+    more = len(users) - 1
+    return users[0].place.label + (f" and {more} more tensor{'' if more == 1 else 's'}" if more else "")
 
 
 class _Found:

@@ -274,7 +274,8 @@ class Model:
         path
             Where to. A file that is there is replaced, but never one that this model is read from.
         external_data
-            ``True``, or the name of a file in the same folder: put the weights there. ``False``: keep all in one file.
+            ``True``, or the name of a file in the same folder: put the weights there, except those below 1 kB (see
+            `external_data.convert` for other choices). ``False``: keep all in one file.
             By default one file is written; above 2 GB, which one file cannot hold, the weights go to ``<path>.data``.
 
         Returns

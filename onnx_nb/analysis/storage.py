@@ -61,7 +61,7 @@ class Storage:
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Check where external data lies: nothing of it is trusted."""
         claim = Claim.of(tensor, what)
-        for problem in claim.problems:
+        for _, problem in claim.problems:
             raise problem
         source = self.source(claim.location, what)
         for problem in claim.beyond(source):
@@ -141,35 +141,37 @@ class Claim:
     nbytes: int | None
     """What type and shape take; ``None`` if that cannot be told."""
     entries: Mapping[str, str]
-    problems: tuple[OnnxNbError, ...]
+    problems: tuple[tuple[str, OnnxNbError], ...]
+    """With a kind, "number" or "size"."""
     what: str
 
     @classmethod
     def of(cls, tensor: TensorProto, what: str) -> Claim:
         """Read the entries of a tensor."""
         entries = references(tensor)
-        problems: list[OnnxNbError] = []
+        problems: list[tuple[str, OnnxNbError]] = []
         nbytes = None
         if tensor.data_type == TensorProto.STRING:
             message = f"{what} has strings as external data, which ONNX does not define."
-            problems.append(ExternalDataError(message, advice="Export the model again: strings stay in the model."))
+            advice = "Export the model again: strings stay in the model."
+            problems.append(("size", ExternalDataError(message, advice=advice)))
         else:
             try:
                 nbytes = stored_bytes(tensor, what)
             except OnnxNbError as error:
-                problems.append(error)
+                problems.append(("size", error))
         numbers = {}
         for key, value in (("offset", entries.get("offset") or "0"), ("length", entries.get("length"))):
             numbers[key] = int(value) if value and is_number(value) else None
             if value and numbers[key] is None:
                 message = f"{what} has external data with {key} {shown(value)}, which is not a number of bytes."
-                problems.append(
-                    ExternalDataError(message, advice="Export the model again: nothing tells what was meant.")
-                )
+                advice = "Export the model again: nothing tells what was meant."
+                problems.append(("number", ExternalDataError(message, advice=advice)))
         length = numbers["length"]
         if None not in (length, nbytes) and length != nbytes:
             message = f"{what} has {length} bytes of external data, but {type_and_shape(tensor)} takes {nbytes}."
-            problems.append(ExternalDataError(message, advice="Export the model again: model and data do not fit."))
+            advice = "Export the model again: model and data do not fit."
+            problems.append(("size", ExternalDataError(message, advice=advice)))
         return cls(entries.get("location", ""), numbers["offset"], length, nbytes, entries, tuple(problems), what)
 
     def beyond(self, source: Source) -> Iterator[ExternalDataError]:
