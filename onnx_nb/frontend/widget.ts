@@ -10,6 +10,7 @@ import { createGraphView, type GraphOptions, type GraphView } from "./panels/gra
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
 import { failure, type GraphHost, type InspectReply, type Patch } from "./scene/host.ts";
+import type { OverlayData } from "./scene/overlay.ts";
 import type { Plan } from "./scene/state.ts";
 import css from "./style.css";
 
@@ -151,8 +152,13 @@ class GraphWidget {
           const { selection } = patch;
           model.set("selection", selection === null ? [] : [{ ...selection, kind: WORDS[selection.kind] }]);
         }
+        if (patch.overlay === null) model.set("_overlay", null);
         if (patch.open !== undefined) model.set("view", { open: patch.open.map((id) => pathOf(columns, id)) });
         model.save_changes();
+      },
+      async overlay(name, signal) {
+        const { value, buffers } = await channel.request("overlay", { name }, { signal });
+        return overlayOf(value as Record<string, unknown>, buffers[0], buffers[1]);
       },
       picture(svg) {
         if (isLive()) channel.request("picture", { svg }).catch(() => undefined); // the live graph is there all the same
@@ -183,9 +189,35 @@ class GraphWidget {
       const given = openPaths(model);
       return given === null ? {} : { open: groupsAt(columns, given) };
     });
-    view.apply({ ...cut(), selection: selectionIn(model, columns) });
+    const overlay = (): Patch => ({ overlay: overlayIn(model) });
+    follow("_overlay", overlay);
+    view.apply({ ...cut(), ...overlay(), selection: selectionIn(model, columns) });
     this.#watchKernel(view, signal);
   }
+}
+
+function overlayIn(model: WidgetModel): OverlayData | null {
+  const given = model.get("_overlay") as Record<string, unknown> | null | undefined;
+  if (given == null) return null;
+  return overlayOf(given, given.nodes as DataView, given.groups as DataView);
+}
+
+function overlayOf(
+  given: Record<string, unknown>,
+  nodes: DataView | undefined,
+  groups: DataView | undefined,
+): OverlayData {
+  if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
+  // copied: the buffer of a message need not be aligned
+  const numbers = (view: DataView): Float64Array => new Float64Array(bytesOf(view).slice().buffer);
+  return {
+    label: String(given.label),
+    scale: given.scale === "log" ? "log" : "linear",
+    reduce: given.reduce === "sum" ? "sum" : "max",
+    unmatched: Number(given.unmatched),
+    nodes: numbers(nodes),
+    groups: numbers(groups),
+  };
 }
 
 function namesIn(model: WidgetModel, trait: string): string[] {

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.columns import columns
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.inspection import inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.overlays import OWN, Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.html import write_page
 from onnx_nb.widgets._base import OnnxWidget
@@ -25,6 +27,8 @@ from onnx_nb.widgets._picture import Picture
 
 if TYPE_CHECKING:
     import os
+
+    from onnx_nb.analysis.overlays import Source
 
 # so much may be saved with the notebook, which then reopens without its kernel; larger columns are asked for
 COLUMNS_IN_STATE = 1_000_000
@@ -65,6 +69,7 @@ class ModelGraph(OnnxWidget):
 
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     _picture_id = traitlets.Unicode().tag(sync=True)
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
@@ -100,6 +105,7 @@ class ModelGraph(OnnxWidget):
                 "inspect": self._answer_inspect,
                 "plan": self._answer_plan,
                 "extract": self._answer_extract,
+                "overlay": self._answer_overlay,
                 "picture": self._answer_picture,
             },
         )
@@ -130,6 +136,37 @@ class ModelGraph(OnnxWidget):
         with self._lock:
             self.submodel = extract(self.model, self.inputs, self.outputs)
             return self.submodel
+
+    def overlay(
+        self,
+        values: Source | None,
+        *,
+        label: str | None = None,
+        scale: Scale | None = None,
+        reduce: Reduction | None = None,
+    ) -> Overlay | None:
+        """Colour the boxes by numbers; scopes by what their nodes add up to, or by the largest.
+
+        Parameters
+        ----------
+        values, label, scale, reduce
+            As `onnx_nb.analysis.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, the path of a profile of
+            onnxruntime, ``"parameters"`` or ``"weight bytes"``. ``None`` colours by the category of the op again.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
+        >>> ModelGraph(onnx.parser.parse_model(text)).overlay({"y": 1e-7, "z": 2e-3}, label="error", scale="log")
+        Overlay('error', 2 of 2 nodes)
+        """
+        if values is None:
+            self.set_trait("_overlay", None)
+            return None
+        made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
+        about, (nodes, groups) = _packed(made)
+        self._overlay = {**about, "nodes": nodes, "groups": groups}
+        return made
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the live graph and the summary as one file that needs neither kernel nor network.
@@ -174,12 +211,23 @@ class ModelGraph(OnnxWidget):
             self.submodel = submodel
         return Reply({"message": repr(submodel)}, [packed])
 
+    def _answer_overlay(self, call: Call) -> Reply:
+        name = str(call.args.get("name"))
+        if name not in OWN:
+            raise OnnxNbError(f"there are no numbers called {name!r}.", advice=f"There are {', '.join(OWN)}.")
+        return Reply(*_packed(overlay(self.model, name)))
+
     def _answer_picture(self, call: Call) -> Reply:
         self._picture.draw(str(call.args.get("svg")))
         return Reply()
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
         return _names(call.args.get("inputs")), _names(call.args.get("outputs"))
+
+
+def _packed(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
+    about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
+    return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.groups)]
 
 
 def _names(given: object) -> list[str]:

@@ -171,6 +171,27 @@ describe("a graph view", () => {
     expect(root.querySelector<HTMLElement>("[role=menu]")?.hidden).toBe(true);
   });
 
+  it("colours boxes by numbers, filters them, and goes back to categories", () => {
+    const view = show();
+    const nodes = Float64Array.from({ length: MODEL.nodeCount }, (_, node) => node + 1);
+    const groups = new Float64Array(MODEL.groupCount).fill(7);
+    view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 2, nodes, groups } });
+    expect(text(".onnx-nb-legend")).toContain("error");
+    expect(text(".onnx-nb-legend")).toContain("2 names not in the model");
+    view.dispatch({ type: "select", target: target("node", "enc/mm") });
+    expect(text(".onnx-nb-inspector")).toContain(`error${nodes[target("node", "enc/mm").id]}`);
+    const [from] = root.querySelectorAll<HTMLInputElement>(".onnx-nb-slider");
+    if (from === undefined) throw new Error("no filter");
+    from.value = "100";
+    from.dispatchEvent(new Event("input"));
+    expect(view.state.overlay?.range.from).toBe(0.5);
+    expect(host.patches.some((patch) => "overlay" in patch)).toBe(false);
+    root.querySelector<HTMLElement>("[aria-label='Close overlay']")?.click();
+    expect(view.state.overlay).toBeNull();
+    expect(host.patches.at(-1)).toEqual({ overlay: null });
+    expect(text(".onnx-nb-legend")).toContain("linear");
+  });
+
   it("announces what is selected", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("value", "p") });

@@ -14,6 +14,7 @@ import { createMeasure, readTheme, type Theme, watchTheme } from "../render/them
 import { type Step, walk } from "../render/walk.ts";
 import { failure, type GraphHost, type Patch } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
+import { Overlay } from "../scene/overlay.ts";
 import { BOX, buildScene, createCache, type Direction, defaultOpen, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Action, type Command, initialState, reduce, type Saving, type State, same } from "../scene/state.ts";
 import { button, bytes, counted, el, elide } from "./dom.ts";
@@ -150,6 +151,9 @@ export function createGraphView(
       case "save":
         save(action.what);
         return;
+      case "colour":
+        void colour(action.by);
+        return;
     }
     const before = state;
     state = reduce(state, action, columns);
@@ -160,6 +164,7 @@ export function createGraphView(
       rebuild("group" in action ? action.group : null);
       if (!quiet) host.changed({ open: [...state.open] });
     }
+    if (state.overlay !== null && scene !== null) state = { ...state, overlay: state.overlay.over(scene.boxes) };
     if (!same(state.selection, before.selection)) {
       announce(state.selection);
       root.classList.toggle("onnx-nb-selected", state.selection !== null);
@@ -173,6 +178,7 @@ export function createGraphView(
       if (!quiet) host.changed({ inputs, outputs });
       plan();
     }
+    if (state.overlay?.data !== before.overlay?.data && !quiet) host.changed({ overlay: state.overlay?.data ?? null });
     if (state.plan !== before.plan && state.plan !== null) say(state.plan.message);
     refresh();
   };
@@ -188,6 +194,7 @@ export function createGraphView(
     inspector.update(state);
     tree.update(state);
     bottom?.update(state);
+    key.update(state, theme.dark);
     root.setAttribute("aria-busy", String(state.busy !== null));
     redraw();
   };
@@ -258,6 +265,21 @@ export function createGraphView(
       }
     }
   };
+  let colouring: AbortController | null = null;
+  const colour = async (by: string): Promise<void> => {
+    colouring?.abort();
+    const round = new AbortController();
+    colouring = round;
+    try {
+      const found = await host.overlay?.(by, round.signal);
+      if (found !== undefined && !round.signal.aborted && !signal.aborted) {
+        dispatch({ type: "overlay", overlay: new Overlay(found) });
+      }
+    } catch (error) {
+      if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
+    }
+  };
+
   const cancel = (): void => {
     // the answer may take its time to stop; whoever cancels need not wait for it
     extracting?.abort();
@@ -270,6 +292,7 @@ export function createGraphView(
     () => {
       planning?.abort();
       extracting?.abort();
+      colouring?.abort();
     },
     { once: true },
   );
@@ -449,7 +472,7 @@ export function createGraphView(
 
   const pictureOf = (scene: Scene): Picture => {
     marks ??= marksOf(scene, columns, state, faults);
-    return { scene, columns, index, marks, theme, measure };
+    return { scene, columns, index, marks, theme, measure, overlay: state.overlay };
   };
 
   const paint = (): void => {
@@ -603,6 +626,11 @@ export function createGraphView(
       sub === "" ? "" : el("span", {}, ` ${elide(sub, 90)}`),
     );
     if (more !== "") tip.append(el("div", { class: "onnx-nb-dim" }, elide(more, 90)));
+    const { overlay } = state;
+    if (overlay !== null && target.kind !== "value") {
+      const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.GROUP, target.id);
+      tip.append(el("div", {}, elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
+    }
     tip.hidden = false;
     const { offsetWidth: w, offsetHeight: h } = tip;
     tip.style.left = `${Math.max(4, Math.min(at.x + 14, view.w - w - 4))}px`;
@@ -697,6 +725,7 @@ export function createGraphView(
   const toolbar = createToolbar(
     bar,
     columns,
+    host.overlay !== undefined,
     dispatch,
     {
       help: help.toggle,
@@ -718,7 +747,7 @@ export function createGraphView(
     (x, y) => look({ ...camera, x: x - view.w / camera.k / 2, y: y - view.h / camera.k / 2 }),
     signal,
   );
-  createLegend(legend, columns);
+  const key = createLegend(legend, columns, dispatch, signal);
   followLinks(root, dispatch, signal);
   const empty = emptyState(columns);
   if (empty !== null) stage.append(empty);
@@ -750,6 +779,9 @@ export function createGraphView(
         if (patch.selection !== undefined) {
           const { selection } = patch;
           dispatch({ type: "select", target: selection === null ? null : { kind: selection.kind, id: selection.id } });
+        }
+        if (patch.overlay !== undefined) {
+          dispatch({ type: "overlay", overlay: patch.overlay === null ? null : new Overlay(patch.overlay) });
         }
         if (patch.open !== undefined) {
           const wanted = new Set(patch.open);
@@ -804,7 +836,7 @@ export function createGraphView(
     root,
     () => {
       dress();
-      redraw();
+      refresh();
     },
     signal,
   );

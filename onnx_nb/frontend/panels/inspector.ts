@@ -1,8 +1,10 @@
 /** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
 
-import { type Columns, GROUP, NODE_FOLDED, VALUE } from "../model/columns.ts";
+import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../model/columns.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { failure, type GraphHost, type InspectReply } from "../scene/host.ts";
+import type { Overlay, OverlayData } from "../scene/overlay.ts";
+import { BOX } from "../scene/scene.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
@@ -28,6 +30,7 @@ export function createInspector(
   let selection: State["selection"] | undefined;
   let cut: State["cut"] | undefined;
   let open: State["open"] | undefined;
+  let numbers: OverlayData | undefined;
   let marks: ((state: State) => void) | null = null;
 
   const fill = (state: State): void => {
@@ -54,6 +57,7 @@ export function createInspector(
         if (target.id > 0) marks = openButton(root, target.id, dispatch, round);
         break;
     }
+    if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
     root.append(extra);
     marks?.(state);
     if (!host.live) {
@@ -76,11 +80,26 @@ export function createInspector(
 
   return {
     update(state) {
-      if (selection === undefined || !same(selection, state.selection)) fill(state);
+      if (selection === undefined || !same(selection, state.selection) || state.overlay?.data !== numbers) fill(state);
       else if (state.cut !== cut || state.open !== open) marks?.(state);
       ({ selection, cut, open } = state);
+      numbers = state.overlay?.data;
     },
   };
+}
+
+/** What the overlay says of the target; of a tensor what it says of the node that makes it. */
+function numberOf(columns: Columns, target: Target, overlay: Overlay): Node[] {
+  const node = target.kind === "node" ? target.id : target.kind === "value" ? columns.producer[target.id] : -1;
+  const x =
+    target.kind === "group"
+      ? overlay.number(BOX.GROUP, target.id)
+      : node >= 0
+        ? overlay.number(BOX.NODE, node)
+        : Number.NaN;
+  const { label, reduce } = overlay.data;
+  const how = target.kind === "group" ? ` (${reduce})` : "";
+  return [table([[elide(`${label || "value"}${how}`, 40), overlay.say(x)]])];
 }
 
 function overview(columns: Columns): Node[] {

@@ -31,7 +31,13 @@ beforeEach(() => {
 function connect(update: () => (state: State) => void, columns: Columns = MODEL): (action: Action | Command) => void {
   return (action) => {
     sent.push(action);
-    if (action.type !== "fit" && action.type !== "extract" && action.type !== "reveal" && action.type !== "save") {
+    if (
+      action.type !== "fit" &&
+      action.type !== "extract" &&
+      action.type !== "reveal" &&
+      action.type !== "save" &&
+      action.type !== "colour"
+    ) {
       state = reduce(state, action, columns);
       update()(state);
     }
@@ -222,6 +228,7 @@ describe("the search", () => {
     ({ update } = createToolbar(
       root,
       MODEL,
+      false,
       connect(() => update),
       actions,
       signal,
@@ -250,7 +257,7 @@ describe("the search", () => {
 
 describe("the legend", () => {
   it("explains the colours that this model has, and no others", () => {
-    createLegend(root, MODEL);
+    createLegend(root, MODEL, () => undefined, new AbortController().signal).update(state, false);
     expect([...root.children].map((each) => each.textContent)).toEqual(["linear", "activation", "arithmetic", "shape"]);
   });
 });

@@ -3,6 +3,7 @@
 import type { Columns, Target } from "../model/columns.ts";
 import { MOST_HITS, search } from "../scene/search.ts";
 import type { Dispatch, State } from "../scene/state.ts";
+import { createColours } from "./colours.ts";
 import { button, el, elide, focused, plain } from "./dom.ts";
 import { describe, link } from "./link.ts";
 import { createSaveMenu } from "./save.ts";
@@ -26,6 +27,7 @@ const LISTED = 100;
 export function createToolbar(
   root: HTMLElement,
   columns: Columns,
+  colours: boolean,
   dispatch: Dispatch,
   actions: ToolbarActions,
   signal: AbortSignal,
@@ -60,8 +62,10 @@ export function createToolbar(
     { title: "List of all scopes, nodes and tensors", attrs: { "aria-pressed": "false" } },
   );
   const help = button("?", actions.help, signal, { title: "Keys (?)", attrs: { "aria-label": "Help" } });
+  const colour = createColours(dispatch, signal);
+  colour.element.hidden = !colours;
   const save = createSaveMenu(dispatch, signal);
-  root.append(tree, name, crumbs, box, fit, save.element, help);
+  root.append(tree, name, crumbs, box, fit, colour.element, save.element, help);
 
   let timer = 0;
   const seek = (): void => {
@@ -175,6 +179,7 @@ export function createToolbar(
         if (!focused(input) && input.value !== state.search) input.value = state.search;
         show(state);
       }
+      colour.update(state);
       if (state.selection !== before.selection) breadcrumbs(crumbs, columns, state.selection);
     },
   };

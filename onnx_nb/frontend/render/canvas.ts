@@ -5,6 +5,7 @@
 
 import type { Columns } from "../model/columns.ts";
 import { type Label, type Measure, TEXT } from "../scene/labels.ts";
+import type { Overlay } from "../scene/overlay.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import type { Camera, Size } from "./camera.ts";
 import { visible } from "./camera.ts";
@@ -20,6 +21,17 @@ export interface Picture {
   readonly marks: Marks;
   readonly theme: Theme;
   readonly measure: Measure;
+  /** numbers that colour the boxes; null for the categories of their ops */
+  readonly overlay: Overlay | null;
+}
+
+/** The fill of a box by its number, and the ink on it; null where the overlay says nothing of it. */
+function painted({ overlay, scene, theme }: Picture, box: number): { fill: string; ink: string } | null {
+  if (overlay === null) return null;
+  const x = overlay.number(scene.boxes.kind[box], scene.boxes.id[box]);
+  if (overlay.leavesOut(x)) return null;
+  const t = overlay.place(x);
+  return { fill: theme.ramp.colour(t), ink: theme.ramp.ink(t) };
 }
 
 /** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */
@@ -216,16 +228,19 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 
 /** Boxes too small for words: one path a colour. */
 function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
-  const { scene, columns, theme, marks } = picture;
+  const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const byColour = new Map<string, number[]>();
   for (const box of boxes) {
+    const plain = kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT;
     const colour =
-      kind[box] === BOX.NODE
-        ? (theme.categories[columns.categoryOf(id[box])] ?? theme.dim)
-        : kind[box] === BOX.GROUP
-          ? theme.edge
-          : theme.text;
+      overlay !== null && !plain
+        ? (painted(picture, box)?.fill ?? theme.line)
+        : kind[box] === BOX.NODE
+          ? (theme.categories[columns.categoryOf(id[box])] ?? theme.dim)
+          : kind[box] === BOX.GROUP
+            ? theme.edge
+            : theme.text;
     const same = byColour.get(colour);
     if (same === undefined) byColour.set(colour, [box]);
     else same.push(box);
@@ -256,7 +271,7 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
 }
 
 function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
-  const { scene, columns, theme, marks } = picture;
+  const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const outline = (box: number, inset = 0): void => {
     const radius = kind[box] === BOX.NODE ? 5 : kind[box] === BOX.GROUP ? 7 : h[box] / 2;
@@ -286,6 +301,17 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   fill(theme.card, (box) => kind[box] === BOX.NODE);
   fill(theme.scopes[0], (box) => kind[box] === BOX.GROUP);
   fill(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+  if (overlay !== null) {
+    const byColour = new Map<string, Set<number>>();
+    for (const box of boxes) {
+      const colour = painted(picture, box)?.fill;
+      if (colour === undefined) continue;
+      const same = byColour.get(colour);
+      if (same === undefined) byColour.set(colour, new Set([box]));
+      else same.add(box);
+    }
+    for (const [colour, same] of byColour) fill(colour, (box) => same.has(box));
+  }
 
   ctx.beginPath();
   for (const box of boxes) if (kind[box] === BOX.NODE || kind[box] === BOX.GROUP) outline(box);
@@ -296,7 +322,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   // colour stripes, one path a category
   const stripes = new Map<number, number[]>();
   for (const box of boxes) {
-    if (kind[box] !== BOX.NODE) continue;
+    if (kind[box] !== BOX.NODE || overlay !== null) continue;
     const category = columns.categoryOf(id[box]);
     const same = stripes.get(category);
     if (same === undefined) stripes.set(category, [box]);
@@ -327,7 +353,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 }
 
 function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
-  const { scene, columns, theme, measure } = picture;
+  const { scene, columns, theme, measure, overlay } = picture;
   const { kind, id, x, y, w } = scene.boxes;
   const labels = new Map<number, Label>();
   for (const box of boxes) labels.set(box, scene.label(box));
@@ -336,12 +362,14 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.fillStyle = theme.text;
   for (const box of boxes) {
     const title = labels.get(box)?.title ?? "";
+    if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.dim;
     if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
     else if (kind[box] === BOX.GROUP) ctx.fillText(title, x[box] + TEXT.group.titleX, y[box] + TEXT.group.titleY);
   }
   ctx.font = `700 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.accent;
   for (const box of boxes) {
+    if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
     if (kind[box] === BOX.GROUP) ctx.fillText("+", x[box] + TEXT.group.x, y[box] + TEXT.group.titleY);
   }
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
@@ -361,7 +389,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
 
   if (TEXT.line * k < LEGIBLE) return;
   ctx.font = `${TEXT.line}px ${theme.font}`;
-  const pairs: [key: string, x: number, y: number][] = [];
+  const pairs: [key: string, x: number, y: number, ink: string][] = [];
   for (const box of boxes) {
     if (kind[box] !== BOX.NODE && kind[box] !== BOX.GROUP) continue;
     const { title, sub, lines } = labels.get(box) as Label;
@@ -369,15 +397,16 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const { lineX, lineY, lineStep, titleX, titleY } = group
       ? TEXT.group
       : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
-    ctx.fillStyle = theme.dim;
+    const ink = painted(picture, box)?.ink;
+    ctx.fillStyle = ink ?? theme.dim;
     if (sub !== "") ctx.fillText(sub, x[box] + titleX + measure(title, TEXT.title, true) + TEXT.gap, y[box] + titleY);
-    if (!group) ctx.fillStyle = theme.text;
+    if (!group) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
     for (let row = 0; row < lines.length; row++) {
       let left = x[box] + lineX;
       const base = y[box] + lineY + row * lineStep;
       for (const [key, value] of lines[row]) {
         if (key !== "") {
-          pairs.push([key, left, base]);
+          pairs.push([key, left, base, ink ?? theme.dim]);
           left += measure(key, TEXT.line, false) + TEXT.keyGap;
         }
         ctx.fillText(value, left, base);
@@ -386,8 +415,10 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     }
   }
   ctx.font = `italic ${TEXT.line}px ${theme.font}`;
-  ctx.fillStyle = theme.dim;
-  for (const [key, left, base] of pairs) ctx.fillText(key, left, base);
+  for (const [key, left, base, ink] of pairs) {
+    ctx.fillStyle = ink;
+    ctx.fillText(key, left, base);
+  }
 
   // how much of a closed group an extraction takes, over the end of its own words; of one taken whole the glow says it
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
@@ -400,9 +431,9 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const right = x[box] + w[box] - 9;
     const base = y[box] + TEXT.group.lineY;
     const width = ctx.measureText(text).width + 5;
-    ctx.fillStyle = theme.scopes[0];
+    ctx.fillStyle = painted(picture, box)?.fill ?? theme.scopes[0];
     ctx.fillRect(right - width, base - TEXT.edge, width, TEXT.edge + 3);
-    ctx.fillStyle = theme.accent;
+    ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
     ctx.fillText(text, right, base);
   }
   ctx.textAlign = "left";

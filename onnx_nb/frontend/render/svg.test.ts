@@ -7,6 +7,7 @@ import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
 import { HitIndex } from "./hit.ts";
 import { marksOf } from "./marks.ts";
+import { createRamp } from "./ramp.ts";
 import { toSvg } from "./svg.ts";
 import type { Theme } from "./theme.ts";
 
@@ -26,13 +27,22 @@ const THEME: Theme = {
   warn: "#ee9900",
   font: '"Segoe UI", sans-serif',
   categories: ["#0072b2", "#d55e00"],
+  ramp: createRamp(false),
 };
 
 function pictureOf(columns: Columns): Picture {
   const state = initialState(Array.from({ length: columns.groupCount }, (_, group) => group));
   const scene = buildScene(columns, state.open, measure, createCache());
   const index = new HitIndex(scene, measure);
-  return { scene, columns, index, marks: marksOf(scene, columns, state, new Map()), theme: THEME, measure };
+  return {
+    scene,
+    columns,
+    index,
+    marks: marksOf(scene, columns, state, new Map()),
+    theme: THEME,
+    measure,
+    overlay: null,
+  };
 }
 
 function parsed(text: string): Document {

@@ -4,6 +4,7 @@
  */
 
 import type { Measure } from "../scene/labels.ts";
+import { createRamp, type Ramp } from "./ramp.ts";
 
 export interface Theme {
   readonly dark: boolean;
@@ -23,6 +24,8 @@ export interface Theme {
   readonly font: string;
   /** by category index */
   readonly categories: readonly string[];
+  /** of numbers */
+  readonly ramp: Ramp;
 }
 
 /** Name of the custom property that holds a category's colour: "pool/reduce" → "--nb-cat-pool". */
@@ -69,6 +72,7 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
     warn: colour("--nb-warn"),
     font: getComputedStyle(root).fontFamily || "sans-serif",
     categories: categories.map((category) => colour(categoryVariable(category))),
+    ramp: createRamp(root.classList.contains(DARK)),
   };
   probe.remove();
   return theme;

@@ -4,6 +4,7 @@
  */
 
 import type { Target } from "../model/columns.ts";
+import type { OverlayData } from "./overlay.ts";
 import type { Plan } from "./state.ts";
 
 export interface ExtractReply {
@@ -30,6 +31,7 @@ export interface Patch {
   readonly outputs?: readonly string[];
   /** ids of open groups */
   readonly open?: readonly number[];
+  readonly overlay?: OverlayData | null;
 }
 
 /** An error with a way out, as `OnnxNbError` has it. */
@@ -49,6 +51,8 @@ export interface GraphHost {
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
   changed(patch: Patch): void;
+  /** numbers that the kernel can give of any model, by name */
+  overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
   /** takes the picture that stands in the notebook where the live graph cannot; asked for again after changes */
   picture?(svg: string): void;
 }

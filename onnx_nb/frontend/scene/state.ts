@@ -1,6 +1,7 @@
 /** What a person has done to one graph view, and the one function that changes it. */
 
 import type { Columns, Target } from "../model/columns.ts";
+import type { Overlay, Range } from "./overlay.ts";
 
 /** An input that an extraction lacks, as `analysis.plan_extraction` reports it. */
 export interface Missing {
@@ -39,6 +40,8 @@ export interface State {
   readonly hits: readonly Target[];
   /** one of `hits`, −1 for none */
   readonly hit: number;
+  /** numbers that colour the boxes, in place of the categories of their ops */
+  readonly overlay: Overlay | null;
   /** a request to the kernel is under way: what it does, in words */
   readonly busy: string | null;
   readonly error: { readonly message: string; readonly advice: string } | null;
@@ -55,17 +58,20 @@ export type Action =
   | { readonly type: "plan"; readonly plan: Plan | null }
   | { readonly type: "search"; readonly text: string; readonly hits: readonly Target[] }
   | { readonly type: "hit"; readonly hit: number }
+  | { readonly type: "overlay"; readonly overlay: Overlay | null }
+  | { readonly type: "range"; readonly range: Range }
   | { readonly type: "busy"; readonly busy: string | null }
   | { readonly type: "error"; readonly error: State["error"] }
   | { readonly type: "live"; readonly live: boolean };
 
-/** Asks the view for something that is not state: it moves the camera or talks to the kernel. */
 /** What a picture shows, and in which format. */
 export type Saving = "svg" | "svg-view" | "png";
 
+/** Asks the view for something that is not state: it moves the camera or talks to the kernel. */
 export type Command =
   | { readonly type: "extract" }
   | { readonly type: "save"; readonly what: Saving }
+  | { readonly type: "colour"; readonly by: string }
   | { readonly type: "fit" }
   | { readonly type: "reveal"; readonly target: Target };
 
@@ -83,6 +89,7 @@ export function initialState(open: Iterable<number>): State {
     search: "",
     hits: [],
     hit: -1,
+    overlay: null,
     busy: null,
     error: null,
     live: true,
@@ -125,6 +132,10 @@ export function reduce(state: State, action: Action, columns: Columns): State {
       return { ...state, search: action.text, hits: action.hits, hit: action.hits.length > 0 ? 0 : -1 };
     case "hit":
       return { ...state, hit: action.hit };
+    case "overlay":
+      return { ...state, overlay: action.overlay };
+    case "range":
+      return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
     case "busy":
       return { ...state, busy: action.busy };
     case "error":

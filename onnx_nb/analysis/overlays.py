@@ -1,0 +1,217 @@
+"""A number for each node, from wherever it comes, and for each scope what its nodes add up to: colours for a graph."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from onnx_nb.analysis.columns import columns
+from onnx_nb.analysis.errors import OnnxNbError, closest, shown
+from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.scopes import scopes, upward
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.capture import Capture
+
+    Source = Mapping[str, float] | Capture | str | os.PathLike[str]
+
+Scale = Literal["linear", "log"]
+Reduction = Literal["sum", "max"]
+
+OWN: Final = ("parameters", "weight bytes")
+"""Numbers that every model has."""
+STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
+"""What a capture knows of each tensor; of a node it is that of its outputs, the largest."""
+COSTS: Final = ("seconds", "bytes")
+"""What a capture knows of each node."""
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """A number for each node and each scope; NaN where there is none."""
+
+    label: str
+    scale: Scale
+    reduce: Reduction
+    nodes: NDArray[np.float64]
+    """By flat node, as `Graph` numbers them."""
+    groups: NDArray[np.float64]
+    """By group, as `scopes` numbers them."""
+    unmatched: tuple[str, ...]
+    """Names that the model does not have."""
+
+    def __repr__(self) -> str:
+        known = int(np.isfinite(self.nodes).sum())
+        lost = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""
+        return f"Overlay({self.label!r}, {known} of {len(self.nodes)} nodes{lost})"
+
+
+def overlay(
+    model: ModelLike,
+    values: Source,
+    *,
+    label: str | None = None,
+    scale: Scale | None = None,
+    reduce: Reduction | None = None,
+) -> Overlay:
+    """Give numbers to the nodes of a model, and to its scopes.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    values
+        One of: a number by name of node or tensor (a tensor's number is its producer's, the largest if it makes
+        several); a `Capture`; the path of a profile that onnxruntime wrote; or ``"parameters"``, ``"weight bytes"``.
+    label
+        What the numbers are, for the legend. Of a capture it says which: ``"seconds"`` (if ``None``), ``"bytes"``,
+        ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``.
+    scale
+        ``"linear"`` or ``"log"``; chosen by the numbers if ``None``.
+    reduce
+        What a scope's number is of those of its nodes: ``"sum"`` or ``"max"``. If ``None``, the sum for times, bytes
+        and parameters, else the largest. Weights that nodes share count once.
+
+    Raises
+    ------
+    OnnxNbError
+        If none of the names is in the model, or there is no such number.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { y = Relu(x)  z = Neg(y) }''')
+    >>> overlay(model, {"y": 3.0, "w": 1.0}, label="error")
+    Overlay('error', 1 of 2 nodes, 1 names not in the model)
+    """
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    unmatched: tuple[str, ...] = ()
+    groups = None
+    if isinstance(values, str) and values in OWN:
+        label, reduce = label or values, reduce or "sum"
+        numbers = _weights(loaded, graph, values)
+        if reduce == "sum":
+            name = "group_params" if values == "parameters" else "group_bytes"
+            groups = columns(loaded).arrays[name].astype(np.float64)
+    elif isinstance(values, Mapping):
+        label, reduce = label or "", reduce or "max"
+        numbers, unmatched = _named(graph, values)
+    elif hasattr(values, "statistics"):
+        label = label or COSTS[0]
+        reduce = reduce or ("sum" if label in COSTS else "max")
+        numbers = _captured(graph, values, label)
+    else:
+        label, reduce = label or "seconds", reduce or "sum"
+        numbers, unmatched = _named(graph, _profiled(Path(values)))
+    if groups is None:
+        groups = _by_group(graph, numbers, reduce)
+    return Overlay(label, scale or _scale(numbers), reduce, numbers, groups, unmatched)
+
+
+def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    nodes: dict[str, list[int]] = {}
+    for node, name in enumerate(graph.names):
+        if name:
+            nodes.setdefault(name, []).append(node)
+    makers: dict[str, list[int]] = {}
+    for value, name in enumerate(graph.value_names):
+        makers.setdefault(name, []).append(int(graph.producer[value]))
+    numbers = np.full(graph.node_count, np.nan)
+    unmatched = []
+    for name, number in values.items():
+        found = nodes.get(name) or makers.get(name)
+        if found is None:
+            unmatched.append(str(name))
+            continue
+        for node in found:
+            if node >= 0 and not numbers[node] > float(number):
+                numbers[node] = float(number)
+    if values and len(unmatched) == len(values):
+        near = ", ".join(map(shown, closest(unmatched[0], [*nodes, *makers])))
+        message = f"no node and no tensor of the model is called {shown(unmatched[0])}, nor as any other name given."
+        raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
+    return numbers, tuple(unmatched)
+
+
+def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
+    if label in COSTS:
+        numbers = np.full(graph.node_count, np.nan)
+        for cost in capture.nodes:
+            numbers[cost.index] = cost.seconds if label == "seconds" else cost.nbytes
+        return numbers
+    if label not in STATISTICS:
+        listed = ", ".join(map(repr, (*COSTS, *STATISTICS)))
+        raise OnnxNbError(f"a capture has no number called {shown(label)}.", advice=f"It has {listed}.")
+    rows = {row["name"]: row for row in capture.rows() if row["count"]}
+    found = {
+        name: row["nan"] + row["posinf"] + row["neginf"] if label == "nonfinite" else row[label]
+        for name, row in rows.items()
+    }
+    return _named(graph, {name: number for name, number in found.items() if number is not None})[0]
+
+
+def _weights(model: Model, graph: Graph, which: str) -> NDArray[np.float64]:
+    """Sum up the weights that each node reads."""
+    infos = model.initializers
+    size = np.zeros(graph.value_count)
+    for value in np.flatnonzero((graph.value_kind == INITIALIZER) & (graph.value_frame == 0)).tolist():
+        info = infos.get(graph.value_names[value])
+        if info is not None:
+            size[value] = math.prod(info.shape) if which == "parameters" else info.nbytes
+    read = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
+    return np.bincount(graph.consumer_node, size[read], minlength=graph.node_count).astype(np.float64)
+
+
+def _profiled(path: Path) -> Mapping[str, float]:
+    """Read the seconds of each node from a profile as onnxruntime writes it (a Chrome trace)."""
+    try:
+        events = json.loads(path.read_bytes())
+        spans = [(str(event["name"]), float(event["dur"])) for event in _of_nodes(events)]
+    except OSError as error:
+        raise OnnxNbError(f"{shown(str(path))} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        advice = "Give the file that InferenceSession.end_profiling() names."
+        raise OnnxNbError(f"{shown(str(path))} is not a profile of onnxruntime.", advice=advice) from error
+    if not spans:
+        raise OnnxNbError(f"{shown(str(path))} holds no times of nodes.", advice="Run the session before it is ended.")
+    seconds: Counter[str] = Counter()
+    for name, microseconds in spans:
+        seconds[name.removesuffix("_kernel_time")] += microseconds / 1e6  # type: ignore[assignment]  # counts floats
+    return seconds
+
+
+def _of_nodes(events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    return (event for event in events if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time"))
+
+
+def _by_group(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
+    tree = scopes(graph)
+    known = np.isfinite(numbers) | np.isinf(numbers)
+    count = len(tree.group_parent)
+    there = upward(np.add, np.bincount(tree.node_group[known], minlength=count), tree.group_parent) > 0
+    own = np.full(count, 0.0 if reduce == "sum" else -np.inf)
+    combine = np.add if reduce == "sum" else np.maximum
+    combine.at(own, tree.node_group[known], numbers[known])
+    return np.where(there, upward(combine, own, tree.group_parent), np.nan)
+
+
+def _scale(numbers: NDArray[np.float64]) -> Scale:
+    """Choose log where the numbers are positive and span more than two orders of magnitude."""
+    found = numbers[np.isfinite(numbers) & (numbers > 0)]
+    if len(found) < 2 or np.any(numbers < 0):
+        return "linear"
+    return "log" if np.quantile(found, 0.95) > 100 * np.quantile(found, 0.05) else "linear"

@@ -1,0 +1,47 @@
+/** What the boxes are coloured by: the category of their op, or numbers that the kernel has. */
+
+import type { Dispatch, State } from "../scene/state.ts";
+import { el, elide } from "./dom.ts";
+
+const CATEGORY = "category";
+/** Numbers that the kernel can give of every model; `analysis/overlays.py` has them by these names. */
+const OWN = ["parameters", "weight bytes"];
+
+export interface Colours {
+  readonly element: HTMLElement;
+  update(state: State): void;
+}
+
+export function createColours(dispatch: Dispatch, signal: AbortSignal): Colours {
+  const given = el("option", { attrs: { value: "" } });
+  const select = el(
+    "select",
+    {
+      class: "onnx-nb-field onnx-nb-colours",
+      title: "What the boxes are coloured by",
+      attrs: { "aria-label": "Colour" },
+    },
+    ...[CATEGORY, ...OWN].map((name) => el("option", { attrs: { value: name } }, name)),
+    given,
+  );
+  given.hidden = true;
+  select.addEventListener(
+    "change",
+    () => {
+      if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
+      else if (select.value !== "") dispatch({ type: "colour", by: select.value });
+    },
+    { signal },
+  );
+  return {
+    element: el("label", { class: "onnx-nb-colour" }, "Colour ", select),
+    update({ overlay }) {
+      const label = overlay?.data.label;
+      const own = label === undefined ? CATEGORY : OWN.find((name) => name === label);
+      given.hidden = own !== undefined;
+      if (own === undefined) given.textContent = elide(label || "value", 24);
+      const wanted = own ?? "";
+      if (select.value !== wanted) select.value = wanted;
+    },
+  };
+}

@@ -1,0 +1,132 @@
+/** Numbers of nodes and scopes as colours: where a number lies between the least and the largest, and how it is said. */
+
+import { BOX, type Boxes } from "./scene.ts";
+
+export interface OverlayData {
+  readonly label: string;
+  readonly scale: "linear" | "log";
+  /** what a scope's number is of those of its nodes */
+  readonly reduce: "sum" | "max";
+  /** names that the model does not have */
+  readonly unmatched: number;
+  /** by node and by group; NaN where there is none */
+  readonly nodes: Float64Array;
+  readonly groups: Float64Array;
+}
+
+/** The part of the scale that is shown, 0 … 1 from the least to the largest. */
+export interface Range {
+  readonly from: number;
+  readonly to: number;
+}
+
+export const EVERYTHING: Range = { from: 0, to: 1 };
+
+export class Overlay {
+  readonly data: OverlayData;
+  readonly range: Range;
+  /** ends of the scale; of a logarithmic one the least positive number, as zero has no logarithm */
+  readonly least: number;
+  readonly most: number;
+
+  constructor(
+    data: OverlayData,
+    range: Range = EVERYTHING,
+    ends: readonly [number, number] = endsOf(data, data.nodes),
+  ) {
+    this.data = data;
+    this.range = range;
+    [this.least, this.most] = ends;
+  }
+
+  within(range: Range): Overlay {
+    return new Overlay(this.data, range, [this.least, this.most]);
+  }
+
+  /** The same with a scale over the boxes that are drawn: sums of scopes outweigh all that is in them. */
+  over(boxes: Boxes): Overlay {
+    const numbers: number[] = [];
+    for (let box = 0; box < boxes.count; box++) {
+      if (boxes.kind[box] !== BOX.OPEN) numbers.push(this.number(boxes.kind[box], boxes.id[box]));
+    }
+    const ends = endsOf(this.data, numbers);
+    return ends[0] === this.least && ends[1] === this.most ? this : new Overlay(this.data, this.range, ends);
+  }
+
+  /** The number of what a box shows, NaN for none. */
+  number(kind: number, id: number): number {
+    if (kind === BOX.NODE) return this.data.nodes[id] ?? Number.NaN;
+    return kind === BOX.GROUP || kind === BOX.OPEN ? (this.data.groups[id] ?? Number.NaN) : Number.NaN;
+  }
+
+  /** Where a number lies on the scale, 0 … 1; NaN stays NaN. */
+  place(x: number): number {
+    if (Number.isNaN(x)) return x;
+    if (this.most === this.least) return x > this.most ? 1 : 0.5;
+    const { least, most } = this;
+    const t =
+      this.data.scale === "log"
+        ? (Math.log(Math.max(x, least)) - Math.log(least)) / (Math.log(most) - Math.log(least))
+        : (x - least) / (most - least);
+    return Math.min(1, Math.max(0, t));
+  }
+
+  /** The number at a place on the scale. */
+  at(t: number): number {
+    const { least, most } = this;
+    return this.data.scale === "log" && least > 0 ? least * (most / least) ** t : least + (most - least) * t;
+  }
+
+  /** Whether the range that is shown leaves a number out; one that is not there is left out by any. */
+  leavesOut(x: number): boolean {
+    const t = this.place(x);
+    return Number.isNaN(t) || t < this.range.from || t > this.range.to;
+  }
+
+  /** "1.2 ms", "3.4 MB", "0.000312". */
+  say(x: number): string {
+    if (Number.isNaN(x)) return "none";
+    if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+    const { label } = this.data;
+    if (label === "seconds") return seconds(x);
+    if (/\bbytes$/.test(label)) return scaled(x, [" B", " kB", " MB", " GB", " TB"]);
+    if (/^(parameters|macs|flops)$/i.test(label)) return scaled(x, ["", " k", " M", " G", " T"]);
+    return short(x);
+  }
+}
+
+function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, number] {
+  let least = Number.POSITIVE_INFINITY;
+  let most = Number.NEGATIVE_INFINITY;
+  for (let at = 0; at < numbers.length; at++) {
+    const x = numbers[at];
+    if (!Number.isFinite(x) || (scale === "log" && x <= 0)) continue;
+    if (x < least) least = x;
+    if (x > most) most = x;
+  }
+  return least <= most ? [least, most] : [0, 0];
+}
+
+function seconds(x: number): string {
+  if (x === 0) return "0 s";
+  const [factor, unit] = x < 1e-3 ? [1e6, "µs"] : x < 1 ? [1e3, "ms"] : [1, "s"];
+  return `${short(x * factor)} ${unit}`;
+}
+
+function scaled(x: number, units: readonly string[]): string {
+  let value = x;
+  let unit = 0;
+  while (Math.abs(value) >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  return `${short(value)}${units[unit]}`;
+}
+
+/** Three digits, as a person writes them. */
+function short(x: number): string {
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  if (size >= 1e6 || size < 1e-4) return x.toExponential(2).replace("e+", "e").replace("-", "−");
+  return String(Number(x.toPrecision(3))).replace("-", "−");
+}

@@ -1,0 +1,53 @@
+"""Boxes coloured by numbers: from the kernel, from the bar, filtered, in pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests import models
+from tests.browser.graph import COLOURS, GraphWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+
+def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.exported('resnet50', dynamo=True))!r})\ng"
+    lab.open(lab.server.write("overlay.ipynb", source)).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    plain = set(graph.root.evaluate(COLOURS))
+
+    lab.kernel.run("cap = onnx_nb.capture(g.model)\nmade = g.overlay(cap, label='seconds')")
+    legend = graph.root.get_by_role("group", name="Colours: seconds")
+    expect(legend).to_be_visible()
+    lab.page.wait_for_timeout(300)
+    coloured = set(graph.root.evaluate(COLOURS))
+    assert len(coloured - plain) > 5
+    lab.screenshot(f"overlay-seconds-{lab.theme}", graph.root)
+
+    # only the upper half of the scale
+    slider = graph.root.get_by_label("Show from")
+    slider.focus()
+    for _ in range(120):
+        slider.press("ArrowRight")
+    assert graph.call("return view.state.overlay.range.from;") > 0.5
+    lab.screenshot(f"overlay-filtered-{lab.theme}", graph.root)
+
+    graph.root.get_by_label("Colour", exact=True).select_option("parameters")
+    expect(graph.root.get_by_role("group", name="Colours: parameters")).to_be_visible()
+    node = graph.call(
+        """const {nodes} = view.state.overlay.data;
+           const node = nodes.indexOf(Math.max(...nodes.filter(x => !Number.isNaN(x))));
+           return view.columns.nameOf({kind: 'node', id: node});"""
+    )
+    graph.click(node, "node")
+    expect(graph.root.locator(".onnx-nb-inspector")).to_contain_text("parameters")
+    lab.screenshot(f"overlay-parameters-{lab.theme}", graph.root)
+
+    graph.root.get_by_role("button", name="Close overlay").click()
+    expect(graph.root.get_by_label("Colour", exact=True)).to_have_value("category")
+    assert lab.kernel.evaluate("g._overlay") is None
+    assert lab.errors == []
