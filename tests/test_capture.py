@@ -484,6 +484,22 @@ def test_branches_loops_and_scans_of_the_model_with_control_flow() -> None:
     assert found.statistics("m").count == 18
 
 
+def test_values_inside_a_sequence_map() -> None:
+    body = parsed(
+        "g (float[n] item, float[n] more) => (float[n] out) { inner = Add(item, more)  out = Neg(inner) }"
+    ).graph
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["both"]),
+        helper.make_node("SequenceMap", ["both", "x"], ["mapped"], body=body),
+    ]
+    info = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
+    graph = helper.make_graph(nodes, "map", info, [onnx.ValueInfoProto(name="mapped")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    cap = capture(model, {"x": np.ones(2, np.float32)}, bodies=True, keep="*")
+    assert [array.tolist() for array in cap["mapped"]] == [cap["out", i].tolist() for i in range(2)]
+    assert cap["inner", 1].tolist() == [2, 2]
+
+
 def test_names_that_two_bodies_share() -> None:
     def branch(op: str) -> onnx.GraphProto:
         return parsed(f"g () => (float[2] y) {{ inner = {op}(x)  y = Identity(inner) }}").graph

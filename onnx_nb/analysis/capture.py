@@ -35,7 +35,7 @@ from onnx_nb.analysis.lowering import lowered, original_nodes, originals
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.statistics import Histogram, Statistics
 from onnx_nb.analysis.tensors import dtype_name
-from onnx_nb.analysis.windows import WINDOW_BYTES, Value, Windows
+from onnx_nb.analysis.windows import WINDOW_BYTES, Value, Windows, can_look_inside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,8 +89,8 @@ def capture(
     stop_at
         A function of name and array: where it is true first, in order of execution, the capture ends.
     bodies
-        See values inside of If, Loop and Scan bodies too, by iteration. Bodies are run once more for this, node by
-        node: where they draw random numbers these differ from the ones that the node itself drew.
+        See values inside of If, Loop, Scan and SequenceMap bodies too, by iteration. Bodies are run once more for this,
+        in windows of their own: where they draw random numbers these differ from the ones that the node itself drew.
     times
         Run each node by itself, so that `Capture.nodes` has its own time rather than a share of its window's.
     memory_limit
@@ -450,14 +450,22 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
     """Give the values to record."""
     kinds = graph.value_kind
     there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_frame == 0) & (kinds != DANGLING)
-    if not bodies:
-        there &= graph.value_frame == 0
+    closed = _closed(graph)
+    there &= ~closed[graph.value_frame] if bodies else graph.value_frame == 0
     if tensors is None:
         there &= kinds != INITIALIZER
         there[graph.overridable] = True
         found: list[int] = np.flatnonzero(there).tolist()
         return found
     return _named(graph, tensors, np.flatnonzero(there).tolist(), "tensors")
+
+
+def _closed(graph: Graph) -> NDArray[np.bool_]:
+    """Give the bodies that can be run only by their owner."""
+    closed = np.zeros(len(graph.frames), bool)
+    for number, frame in enumerate(graph.frames[1:], 1):  # outer ones come first
+        closed[number] = closed[frame.parent] or not can_look_inside(graph, frame.owner_node)
+    return closed
 
 
 def _named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:

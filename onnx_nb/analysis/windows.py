@@ -61,6 +61,13 @@ class Sink(Protocol):
         """Tell how many bytes are kept in memory of what was recorded. Values are dropped after this."""
 
 
+def can_look_inside(graph: Graph, node: int) -> bool:
+    """Say whether the bodies of a node can be run by themselves."""
+    op, domain = graph.operators[int(graph.op_index[node])]
+    known = op in ("If", "Loop", "SequenceMap") or (op == "Scan" and graph.opsets.get("", 0) >= 9)
+    return known and domain in ("", "ai.onnx")
+
+
 class Windows:
     """Runs one model, once or again and again with other feeds.
 
@@ -200,7 +207,12 @@ class Windows:
             last[value] = len(order)
         if len(order) < total:
             reads = {node: reads[node] for node in order}
-        return _Section(frame, order, reads, makes, last, kept)
+        optional = {
+            value: _type_text(info.type)
+            for value, info in zip(place.inputs.tolist(), place.graph.input, strict=False)
+            if frame and info.type.HasField("optional_type")
+        }
+        return _Section(frame, order, reads, makes, last, kept, optional)
 
     def _outputs_of(self, start: int, stop: int) -> dict[int, list[int]]:
         graph = self.graph
@@ -510,11 +522,11 @@ class Windows:
     ) -> None:
         """Run the bodies of a node once more, node by node, to see the values inside."""
         graph = self.graph
-        op, domain = graph.operators[int(graph.op_index[node])]
+        op, _ = graph.operators[int(graph.op_index[node])]
         proto = graph.nodes[node]
         read = [self._at(v, outer) if v >= 0 else None for v in graph.node_inputs(node).tolist()]
         bodies = {graph.frames[frame].attribute: frame for frame in self._interpreted[node]}
-        if op == "If" and domain in ("", "ai.onnx"):
+        if op == "If":
             assert read[0] is not None  # noqa: S101
             taken = "then_branch" if bool(sessions.to_array(read[0])) else "else_branch"
             if taken in bodies:
@@ -525,13 +537,12 @@ class Windows:
         def iterate(number: int, given: Sequence[Value | None]) -> list[Value | None]:
             return self._run_body(frame, given, outer, passing, (*index, number))
 
-        if op == "Loop" and domain in ("", "ai.onnx"):
+        if op == "Loop":
             _loop(read, iterate)
-        elif op == "Scan" and domain in ("", "ai.onnx") and graph.opsets.get("", 0) >= 9:
+        elif op == "Scan":
             _scan(read, {text(attribute.name): attribute for attribute in proto.attribute}, iterate)
         else:
-            message = f"values inside {graph.node_label(node)} cannot be captured: only those of If, Loop and Scan can."
-            raise CaptureError(message, advice="Leave out bodies=True, or name tensors=.", node=graph.names[node])
+            _sequence_map(read, iterate)
 
     def _run_body(
         self,
@@ -548,6 +559,7 @@ class Windows:
             if value in self.wanted and self._kinds[value] == BODY_INPUT:
                 passing.sink.record(value, found, index)
         section = self.section(frame)
+        self._optional.update(section.optional)
         alive = self._run_section(section, inputs, outer, passing, index)
         return [self._at(value, alive) for value in place.outputs.tolist()]
 
@@ -568,6 +580,8 @@ class _Section:
     """Position of the last reader of each value."""
     kept: frozenset[int]
     """Values that are needed when all has run."""
+    optional: Mapping[int, str]
+    """Types of a body's inputs that are optional."""
     windows: dict[tuple[int, int], _Window] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
 
@@ -716,6 +730,14 @@ def _scan(read: Sequence[Value | None], attributes: Mapping[str, onnx.AttributeP
     for i in range(len(arrays[0])):
         rows = [sessions.to_value(np.ascontiguousarray(array[i])) for array in arrays]
         states = iterate(i, [*states, *rows])[: len(states)]
+
+
+def _sequence_map(read: Sequence[Value | None], iterate: _Iterate) -> None:
+    """Do the iterations of a SequenceMap."""
+    given = [value if value is None or value.is_tensor() else sessions.to_array(value) for value in read]
+    assert isinstance(given[0], list)  # noqa: S101
+    for i in range(len(given[0])):
+        iterate(i, [sessions.to_value(item[i]) if isinstance(item, list) else item for item in given])
 
 
 def _numbers(attribute: onnx.AttributeProto | None, count: int) -> list[int]:
