@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 from collections import Counter
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis import feeds, session
-from onnx_nb.analysis.errors import FeedError
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
 from onnx_nb.analysis.tensors import numpy_dtype
 from tests import models
@@ -193,6 +194,15 @@ def test_a_loader_of_torch_batches() -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.from_numpy(X)), batch_size=1)
     assert [found["x"].tolist() for found in read_feeds(one, loader)] == [[row] for row in X.tolist()]
 
+    class Rows:  # as a torch Dataset: it has no __iter__
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            return {"x": torch.from_numpy(X[index : index + 1])}
+
+    assert [found["x"].tolist() for found in read_feeds(one, Rows())] == [[row] for row in X.tolist()]
+
 
 @pytest.mark.parametrize(
     "name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int64", "bool"]
@@ -359,6 +369,21 @@ def test_what_a_file_is_packed_of_is_bounded(tmp_path: Path, monkeypatch: pytest
         next(read_feeds(parsed("g (float[n] x) => (float[n] y) { y = Neg(x) }"), tmp_path / "x.npz"))
 
 
+def test_paths_that_hold_nothing_to_read(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"")
+    with pytest.raises(FeedError, match=r"picture.png' is no file of feeds that is known\. Give a .npz"):
+        next(read_feeds(MODEL, tmp_path / "picture.png"))
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(FeedError, match="is not an ordinary file"):
+        next(read_feeds(MODEL, tmp_path / "pipe.npz"))
+    (tmp_path / "feeds.npz").write_bytes(b"")
+    with pytest.raises(FeedError, match=r"there is no file '.*feed.npz'\. Closest names: 'feeds.npz'"):
+        next(read_feeds(MODEL, str(tmp_path / "feed.npz")))
+    for name in ("x" * 5000, "a\0b"):
+        with pytest.raises(FeedError, match="cannot be read as a file"):
+            next(read_feeds(MODEL, name))
+
+
 def test_folders_that_hold_no_feed(tmp_path: Path) -> None:
     with pytest.raises(FeedError, match="holds no feed"):
         next(read_feeds(MODEL, tmp_path))
@@ -462,6 +487,24 @@ def test_indices_are_within_what_they_index(body: str) -> None:
         session.run(proto, found)
         seen.update(found["ids"].reshape(-1).tolist())
     assert set(seen) == set(range(3 if "two" in body else 5))
+
+
+def test_indices_of_operators_of_other_domains() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "ai.onnx.ml": 3, "onnx_nb": 1]>
+    g (int64[n] at, float[1, 5] data) => (float[1, n] y)
+    { i = onnx_nb.Mark<name="here">(at)  y = ai.onnx.ml.ArrayFeatureExtractor(data, i) }""")
+    found = random_feeds(proto, shapes={"n": 50})
+    assert set(found["at"].tolist()) == set(range(5))
+    session.run(proto, found)
+
+
+def test_recursive_functions_are_left_to_onnxruntime() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "own": 1]>
+    g (int64[2] x) => (int64[2] y) { y = own.F(x) }
+    <domain: "own", opset_import: ["": 20, "own": 1]> F (a) => (b) { c = own.F(a)  b = Neg(c) }""")
+    assert random_feeds(proto)["x"].shape == (2,)
+    with pytest.raises(OnnxNbError, match="onnxruntime cannot use g"):
+        session.run(proto, None)
 
 
 def test_indices_inside_functions_and_loops() -> None:

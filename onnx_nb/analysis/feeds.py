@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
             after the inputs or ``input_0``, ``input_1``, …; of a folder of ``.npz`` files or of folders
             ``test_data_set_0``, ``test_data_set_1``, …, a feed each.
         any other iterable
-            of feeds in these forms: a dataset, a generator, a ``DataLoader``. It is read as it is needed.
+            of feeds in these forms: a generator, a ``Dataset``, a ``DataLoader``. It is read as it is needed.
 
     Yields
     ------
@@ -97,6 +98,9 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     elif isinstance(feeds, Iterable):
         for feed in feeds:
             yield from read_feeds(loaded, feed)
+    elif hasattr(feeds, "__getitem__") and hasattr(feeds, "__len__"):  # a torch Dataset
+        for index in range(len(feeds)):
+            yield from read_feeds(loaded, feeds[index])
     else:
         message = f"feeds are arrays, files or feeds one after another, and {_described(feeds)} is given."
         raise FeedError(message, advice="Give a dict of an array for each input.")
@@ -333,12 +337,19 @@ def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
 
 def _feed_paths(path: Path) -> list[Path]:
     """Give the files and folders that hold one feed each."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
         return [path]
-    inside = sorted(path.iterdir(), key=_natural)
+    inside = _inside(path)
     sets = [entry for entry in inside if entry.name.startswith("test_data_set_") and entry.is_dir()]
     packed = [entry for entry in inside if entry.suffix == ".npz"]
     return sets or packed or [path]
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir(), key=_natural)
+    except OSError as error:
+        raise _unreadable(folder, "a folder", error) from error
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -348,14 +359,16 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
     kinds = {name: kind for name, kind in inputs(model).items() if name not in model.initializers}
+    if not os.path.isdir(path):  # noqa: PTH112  # as above
+        _check_file(path)
     if path.suffix == ".npz":
         arrays = _npz(path)
         if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(inputs(model)):
             return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
         return {name: _viewed(array, inputs(model).get(name)) for name, array in arrays.items()}
-    if not path.is_dir():
+    if path.suffix in (".npy", ".pb"):
         return _from_files(model, [path], kinds)
-    files = [entry for entry in sorted(path.iterdir(), key=_natural) if entry.suffix in (".npy", ".pb")]
+    files = [entry for entry in _inside(path) if entry.suffix in (".npy", ".pb")]
     files = [entry for entry in files if not re.fullmatch(r"output_\d+", entry.stem)]
     if not files and kinds:
         message = f"{_quoted(path)} holds no feed."
@@ -382,6 +395,18 @@ def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypePro
             raise FeedError(message, advice=f"Name it after one of {', '.join(map(shown, known)) or 'none'}.")
         found[name] = _viewed(value, known.get(name))
     return found
+
+
+def _check_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, "a file", error) from error
+    if not stat.S_ISREG(mode):
+        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy what it gives into one.")
+    if path.suffix not in (".npz", ".npy", ".pb"):
+        message = f"{_quoted(path)} is no file of feeds that is known."
+        raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
 
 
 def _quoted(path: Path) -> str:
@@ -662,7 +687,11 @@ def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> 
                 onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes.of(text(value.name), kind)
             )
     if proto.functions:
-        proto = inliner.inline_local_functions(proto)
+        try:
+            proto = inliner.inline_local_functions(proto)
+        except (onnx.checker.ValidationError, RuntimeError):
+            # of recursive functions, say: less is known then, and onnxruntime says what is wrong
+            return model.with_proto(proto)
     return model.with_proto(proto)
 
 

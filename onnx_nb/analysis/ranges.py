@@ -42,7 +42,7 @@ class Use:
 
     @property
     def op(self) -> str:
-        """The operator's name; those of all domains are one namespace here."""
+        """The operator's name, behind the domain if that is not the default one."""
         return _op(self.graph, self.node)
 
     def shape(self, index: int) -> Shape | None:
@@ -138,7 +138,8 @@ _FIRST_HANDED_ON: Final = frozenset(
             "GatherElements",
             "GatherND",
         ),
-        *("Identity", "Mark", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        *("Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        "onnx_nb.Mark",
     )
 )
 _ALL_HANDED_ON: Final = frozenset(("Concat", "Max", "Min"))
@@ -194,7 +195,10 @@ def _shape(graph: Graph, node: int, index: int) -> Shape | None:
 
 
 def _op(graph: Graph, node: int) -> str:
-    return graph.operators[int(graph.op_index[node])][0] if node >= 0 else ""
+    if node < 0:
+        return ""
+    op, domain = graph.operators[int(graph.op_index[node])]
+    return op if domain in ("", "ai.onnx") else f"{domain}.{op}"
 
 
 def _below(limit: int) -> Range | None:
@@ -288,7 +292,6 @@ _WINDOW: Final = {0: _each(8)}
 # operator → which input → what values it takes
 _RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
     "AffineGrid": {1: _grid},
-    "ArrayFeatureExtractor": {1: _into(0, -1)},
     "Attention": {6: _upto(1, -2)},
     "BatchNormalization": {4: _POSITIVE},
     "Bernoulli": {0: _PROBABILITY},
@@ -301,11 +304,9 @@ _RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
     "DFT": {1: _each(8), 2: _each(1)},
     "DequantizeLinear": {1: _POSITIVE},
     "Dropout": {1: _PROBABILITY},
-    "EmbedLayerNormalization": {0: _into(2, 0), 1: _into(4, 0)},
     "Expand": {1: _each(1)},
     "GRU": _RECURRENT,
     "Gather": {1: _into_axis},
-    "GatherBlockQuantized": {1: _into_axis},
     "GatherElements": {1: _into_axis},
     "GatherND": {1: _into_leading},
     "HammingWindow": _WINDOW,
@@ -343,6 +344,12 @@ _RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
     "TopK": {1: _each(1)},
     "Unsqueeze": {1: _axes},
     "Upsample": {1: _each(1)},
+    "ai.onnx.ml.ArrayFeatureExtractor": {1: _into(0, -1)},
+    "com.microsoft.DequantizeLinear": {1: _POSITIVE},
+    "com.microsoft.EmbedLayerNormalization": {0: _into(2, 0), 1: _into(4, 0)},
+    "com.microsoft.GatherBlockQuantized": {1: _into_axis},
+    "com.microsoft.QuantizeLinear": {1: _POSITIVE},
+    "com.microsoft.RotaryEmbedding": {1: _into(2, 0)},
     **{
         f"Reduce{name}": {1: _axes}
         for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
