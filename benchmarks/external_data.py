@@ -2,7 +2,7 @@
 
 The 2.5 GB are a file of zeros that takes no disk; the 1 GB is random and written. Every measurement is a process of its
 own; memory is how much its peak grows. Run ``python -m benchmarks.external_data``; it fails if opening and auditing
-2.5 GB takes more than 100 ms or 10 MiB, or converting more than half the time or a tenth of the memory of onnx.
+2.5 GB takes more than 100 ms or 10 MiB, or converting more than half the CPU time or a tenth of the memory of onnx.
 """
 
 from __future__ import annotations
@@ -98,8 +98,10 @@ def table(statements: dict[str, str], source: Path, repeats: int) -> dict[str, l
                 runs[name].append(measured(statement, source, Path(folder) / "out.onnx"))
     found = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in runs.items()}
     for name, (seconds, cpu, growth) in found.items():
-        ratio = seconds / found["onnx"][0]
-        print(f"  {name:<20}{seconds:>9.4f} s{cpu:>9.4f} CPU s{growth:>9.1f} MiB{ratio:>8.3f} × onnx", flush=True)
+        ratio = cpu / found["onnx"][1]
+        print(
+            f"  {name:<20}{seconds:>9.4f} s{cpu:>9.4f} CPU s{growth:>9.1f} MiB{ratio:>8.3f} of onnx's CPU s", flush=True
+        )
     return found
 
 
@@ -120,8 +122,8 @@ def main() -> int:
         source = make(Path(folder), 1_000_000_000, random=True)
         print(f"convert 1 GB in {TENSORS} tensors")
         found = table(CONVERT, source, min(repeats, 3))
-        if found["convert"][0] > found["onnx"][0] / 2 or found["convert"][2] > found["onnx"][2] / 10:
-            failed.append("converting must take half the time of onnx.save_model and a tenth of its memory")
+        if found["convert"][1] > found["onnx"][1] / 2 or found["convert"][2] > found["onnx"][2] / 10:
+            failed.append("converting must take half the CPU time of onnx.save_model and a tenth of its memory")
     print("\n".join(f"FAILS: {reason}" for reason in failed) or "holds")
     return 1 if failed else 0
 
