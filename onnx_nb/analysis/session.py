@@ -36,6 +36,7 @@ def run(
     *,
     outputs: Iterable[str] | None = None,
     providers: Sequence[str] | None = None,
+    optimize: bool = True,
 ) -> dict[str, Any]:
     """Run a model once.
 
@@ -50,6 +51,8 @@ def run(
         Names of tensors of the main graph, intermediate ones too; the model's outputs if ``None``.
     providers
         Execution providers, best first; the CPU if ``None``.
+    optimize
+        ``False`` switches off graph optimisation, which fuses nodes: intermediate values then differ in the last bits.
 
     Returns
     -------
@@ -76,7 +79,8 @@ def run(
     if first is None or next(several, None) is not None:
         message = f"{'no feed' if first is None else 'more than one feed'} is given, and a model runs on one."
         raise FeedError(message, advice="Loop over onnx_nb.read_feeds(model, feeds).")
-    return run_session(create(loaded, outputs=outputs, providers=providers), first, name=loaded.name)
+    session = create(loaded, optimize=optimize, outputs=outputs, providers=providers)
+    return run_session(session, first, name=loaded.name)
 
 
 def create(
