@@ -6,11 +6,14 @@ Files are not trusted: none is unpickled, and none is believed to hold more than
 from __future__ import annotations
 
 import ast
+import lzma
 import os
 import re
 import stat
 import sys
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -466,7 +469,11 @@ _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-_UNREADABLE: Final = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, RuntimeError, NotImplementedError)
+# what numpy, zipfile and its decompressors raise on damaged files
+_UNREADABLE: Final = (
+    *(OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, KeyError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+)
 
 
 def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
