@@ -19,7 +19,7 @@ from onnx import TensorProto, TypeProto
 from onnx_nb.analysis import tensors, wire
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, cut, shown, text
 from onnx_nb.analysis.flow import Flow
-from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
 from onnx_nb.analysis.session import MARK
 from onnx_nb.analysis.storage import references
 
@@ -308,17 +308,19 @@ class _Types:
         made_in = piece[self._graph.producer[value]]
         across = value[(piece[reader] >= 0) & (made_in != piece[reader]) & (self._graph.producer[value] >= 0)]
         crossing = set(lacking).union(across.tolist())
+        entering = crossing | self._open
         named = {self._graph.value_names[value]: value for value in crossing}
         for start in range(0, len(nodes), _PIECE):
             part = nodes[start : start + _PIECE]
             try:
-                inferred = onnx.shape_inference.infer_shapes(self._piece(part, crossing))
+                inferred = onnx.shape_inference.infer_shapes(self._piece(part, entering))
             except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
                 self._reasons.append(f"onnx cannot infer it ({_reason(error)})")
                 continue
             for info in inferred.graph.value_info:
-                made = named.get(text(info.name), -1)
-                if made >= 0:
+                name = info.name
+                made = named.get(name if isinstance(name, str) else text(name))
+                if made is not None:
                     self._learn(made, _without_made_up_names(info.type))
 
     def _before(self, values: Iterable[int]) -> list[int]:
@@ -326,34 +328,42 @@ class _Types:
         complete = {value for value, kind in self._declared.items() if _is_complete(kind)}
         return self._flow.sorted(self._flow.ancestors(values, complete))
 
-    def _piece(self, nodes: Sequence[int], crossing: Collection[int]) -> onnx.ModelProto:
+    def _piece(self, nodes: Sequence[int], entering: set[int]) -> onnx.ModelProto:
         """Give a few nodes as a model in which all that is known is declared."""
         graph, flow, origin = self._graph, self._flow, self._model.proto
         proto = onnx.ModelProto(ir_version=max(origin.ir_version, 4))
         proto.opset_import.extend(origin.opset_import)
         proto.functions.extend(graph.functions[key] for key in functions_of(graph, nodes))
         inside = set(nodes)
-        read = dict.fromkeys(value for node in nodes for value in flow.reads(node))
+        read = set(itertools.chain.from_iterable(map(flow.reads, nodes)))
+        outer = sorted(value for value in read & entering if flow.producer[value] not in inside)
         # shapes that are Constant nodes serve inference by their values
-        far = [flow.producer[value] for value in read if value in crossing and flow.producer[value] not in inside]
-        constant = [node for node in dict.fromkeys(far) if graph.operators[graph.op_index[node]][0] == "Constant"]
-        proto.graph.node.extend(origin.graph.node[node] for node in (*constant, *nodes))
-        for node in proto.graph.node:
-            if (text(node.domain), text(node.op_type)) == MARK:
-                node.domain, node.op_type = "", "Identity"
-                del node.attribute[:]
+        makers = dict.fromkeys(flow.producer[value] for value in outer)
+        constant = [node for node in makers if node >= 0 and graph.operators[graph.op_index[node]][0] == "Constant"]
         inside.update(constant)
+        run = nodes[-1] - nodes[0] == len(nodes) - 1  # a slice is faster than as many look-ups
+        own = origin.graph.node[nodes[0] : nodes[-1] + 1] if run else [origin.graph.node[node] for node in nodes]
+        proto.graph.node.extend([*(origin.graph.node[node] for node in constant), *own])
+        if (MARK[1], MARK[0]) in graph.operators:
+            for node in proto.graph.node:
+                if (text(node.domain), text(node.op_type)) == MARK:
+                    node.domain, node.op_type = "", "Identity"
+                    del node.attribute[:]
         proto.graph.name = "piece"
-        weights = [value for value in read if flow.kinds[value] == INITIALIZER]
-        for tensor in weight_tensors(graph, weights):
+        for tensor in weight_tensors(graph, (value for value in read if flow.kinds[value] == INITIALIZER)):
             if isinstance(tensor, onnx.SparseTensorProto):
                 proto.graph.input.append(_info(text(tensor.values.name), tensor_type(tensor)))
             else:
                 proto.graph.initializer.append(tensor)
-        outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
         self._declare(value for value in outer if value not in self._known)
-        proto.graph.input.extend(_port(graph, value, self._known) for value in outer if value in self._known)
+        known = [value for value in outer if value in self._known and flow.producer[value] not in inside]
+        proto.graph.input.extend(_port(graph, value, self._known) for value in known)
         return proto
+
+    @functools.cached_property
+    def _open(self) -> set[int]:
+        kinds = self._graph.value_kind
+        return set(np.flatnonzero((kinds == GRAPH_INPUT) | (kinds == DANGLING)).tolist())
 
     def _ask(self, lacking: Sequence[int]) -> None:
         """Let onnxruntime tell the types of the outputs of a session, which knows more operators than onnx."""
