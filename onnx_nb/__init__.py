@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch import mark
     from onnx_nb.analysis.session import run
     from onnx_nb.analysis.summary import Summary, summarize
+    from onnx_nb.drawing.graphviz import to_graphviz
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.summary import ModelSummary
     from onnx_nb.widgets.view import ModelView
@@ -65,6 +66,7 @@ _HOME = {
     "read_feeds": "analysis.feeds",
     "run": "analysis.session",
     "summarize": "analysis.summary",
+    "to_graphviz": "drawing.graphviz",
 }
 _MODULES = {"external_data": "analysis.external_data"}
 
@@ -98,6 +100,7 @@ __all__ = [
     "read_feeds",
     "run",
     "summarize",
+    "to_graphviz",
 ]
 
 

@@ -20,6 +20,7 @@ from onnx_nb.analysis.inspection import inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.overlays import OWN, Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.summary import summarize
+from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
@@ -27,6 +28,8 @@ from onnx_nb.widgets._picture import Picture
 
 if TYPE_CHECKING:
     import os
+
+    import graphviz
 
     from onnx_nb.analysis.overlays import Source
 
@@ -177,6 +180,32 @@ class ModelGraph(OnnxWidget):
             Where to write; the folder is made if it is not there.
         """
         return write_page(path, summary=summarize(self.model), columns=self._packed)
+
+    def to_graphviz(self, *, direction: Direction = "down", theme: Theme | None = None) -> graphviz.Digraph:
+        """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
+
+        Parameters
+        ----------
+        direction
+            Where the data flows to: ``"down"`` or ``"right"``.
+        theme
+            ``"light"`` or ``"dark"``; by default this widget's, light where that is ``"auto"``.
+
+        Returns
+        -------
+        graphviz.Digraph
+            As of `to_graphviz`: ``source`` is the text; drawing it needs the program ``dot``.
+        """
+        return view_to_graphviz(
+            self.model,
+            self.view,
+            selection=self.selection,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            plan=self.plan() if self.outputs else None,
+            direction=direction,
+            theme=theme or ("dark" if self.theme == "dark" else "light"),
+        )
 
     def close(self) -> None:
         """Remove the view and end its worker."""
