@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import pickle
 import warnings
 from typing import Any
 
@@ -247,6 +248,13 @@ def test_no_warning_and_no_copy_of_a_large_array() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20
+
+
+def test_results_travel_between_processes() -> None:
+    found = Statistics.of(np.array([1.0, 2.0, np.nan]))
+    assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301  # our own bytes
+    with pytest.raises(ValueError, match="read-only"):
+        found.histogram.counts[0] = 5
 
 
 def test_a_result_says_what_it_is() -> None:

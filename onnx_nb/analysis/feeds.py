@@ -27,7 +27,7 @@ from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
 
 from onnx_nb.analysis import ranges
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, readable, shown, text
-from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.graph import INFERENCE_LIMIT, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.tensors import dtype_name, numpy_dtype, values
 from onnx_nb.analysis.wire import PROTO_LIMIT
@@ -573,7 +573,9 @@ def random_feeds(
     loaded = load(model)
     kinds = {name: kind for name, kind in inputs(loaded).items() if name not in loaded.initializers}
     sizes = _Sizes(loaded, kinds, shapes or {})
-    graph = Graph.of(_with_sizes(loaded, kinds, sizes))
+    # types of a larger graph are not inferred, and nothing is gained by telling the sizes
+    large = len(loaded.proto.graph.node) > INFERENCE_LIMIT and not loaded.proto.functions
+    graph = Graph.of(loaded if large else _with_sizes(loaded, kinds, sizes))
     found: dict[str, Any] = {}
     for index, (name, kind) in enumerate(kinds.items()):
         random = np.random.default_rng([seed, index])

@@ -49,7 +49,10 @@ class Histogram:
     first: int
     """The first bin starts at this multiple of the width."""
     counts: NDArray[np.int64]
-    """Values in each bin; neither the first nor the last is 0. Shape (n,); (0,) if there is no value."""
+    """Values in each bin, read-only; neither the first nor the last is 0. Shape (n,); (0,) if there is no value."""
+
+    def __post_init__(self) -> None:
+        self.counts.flags.writeable = False
 
     @classmethod
     def of(cls, array: Any) -> Histogram:
