@@ -1,0 +1,68 @@
+"""Pages and pictures of arrays of any type and rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.preview import COLUMNS, PICTURE, ROWS, page, picture
+
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=20)
+TYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.complex64, np.float16])
+
+
+@given(
+    arrays.arrays(TYPES, SHAPES), st.lists(st.integers(-3, 30), max_size=4), st.integers(-5, 50), st.integers(-5, 50)
+)
+def test_a_page_shows_what_lies_there(array: NDArray[Any], index: list[int], row: int, column: int) -> None:
+    shown = page(array, index=index, row=row, column=column)
+    assert len(shown.cells) <= ROWS
+    assert all(len(line) <= COLUMNS for line in shown.cells)
+    part = array[shown.index] if array.ndim > 2 and array.size else array
+    for i, line in enumerate(shown.cells):
+        for j, text in enumerate(line):
+            at = {0: (), 1: (shown.row + i,)}.get(part.ndim, (shown.row + i, shown.column + j))
+            item = part[at].item()
+            assert text == (f"{item:.6g}" if isinstance(item, float | complex) else str(item))
+
+
+@given(arrays.arrays(TYPES, SHAPES))
+def test_a_picture_is_bright_where_the_array_is_large(array: NDArray[Any]) -> None:
+    drawn = picture(array)
+    if array.ndim < 2 or min(array.shape[-2:]) < 2 or 0 in array.shape:
+        assert drawn is None
+        return
+    assert drawn is not None
+    numbers = np.abs(array) if array.dtype.kind == "c" else array
+    flat = np.asarray(numbers.reshape(-1, *array.shape[-2:])[0], np.float64)
+    assert drawn.shape == flat.shape
+    finite = np.isfinite(flat)
+    assert np.array_equal(drawn == 0, ~finite)
+    order = np.argsort(flat[finite], kind="stable")
+    assert np.all(np.diff(drawn[finite][order].astype(int)) >= 0)
+
+
+def test_large_slices_are_thinned() -> None:
+    drawn = picture(np.arange(1_000_000.0).reshape(1000, 1000))
+    assert drawn is not None
+    assert drawn.shape == (PICTURE, PICTURE)
+    assert (drawn[0, 0], drawn[-1, -1]) == (1, 255)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4])
+def test_small_types_are_shown_too(dtype: Any) -> None:
+    array = np.asarray([[1, 2], [3, 4]]).astype(dtype)
+    assert page(array).cells == (("1", "2"), ("3", "4"))
+    assert picture(array) is not None
+
+
+def test_strings_are_shown_and_cut() -> None:
+    assert page(np.asarray(["a", "b" * 100], object)).cells[1][0].endswith("…")
+    assert picture(np.asarray([["a", "b"], ["c", "d"]], object)) is None
