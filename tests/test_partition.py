@@ -310,3 +310,4 @@ def test_a_chain_of_100_000_nodes_is_divided() -> None:
     parts = partition(model, 5)
     assert sum(len(part.proto.graph.node) for part in parts) == 100_000
     assert [len(ports(part)[0]) for part in parts] == [1] * 5
+    assert max(part.nbytes for part in parts) < 1.5 * min(part.nbytes for part in parts)

@@ -372,8 +372,8 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     ways = ", ".join(shown(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
     goals = ", ".join(shown(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
     message = (
-        f"{len(taken):,} nodes are taken, though only {len(between):,} lie between {ways} and {goals}: the others come "
-        f"in through {shown(names[through])} (made by {graph.node_label(producer[through])}); "
+        f"{len(taken):,} nodes are taken, though only {len(between):,} of them lie between {ways} and {goals}: the "
+        f"others come in through {shown(names[through])} (made by {graph.node_label(producer[through])}); "
         f"inputs={inputs!r} would leave them out"
     )
     return better, message

@@ -19,8 +19,8 @@ from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph, Ints, strongly_
 NODES_PER_TENSOR: Final = 64
 """So many further nodes weigh as much as one more tensor when a cut is chosen."""
 
-_STEPS_LIMIT: Final = 3_000_000
-"""A smaller cut is looked for no longer than this; about two seconds."""
+_STEPS_LIMIT: Final = 1_000_000
+"""A smaller cut is looked for no longer than this, about a second."""
 _ENDLESS: Final = 1 << 60
 
 

@@ -50,7 +50,8 @@ def partition(
         for part in onnx_nb.partition(model, 3):
             values |= onnx_nb.run(part, {port.name: values[port.name] for port in part.proto.graph.input})
 
-    (Before IR version 4 weights are listed among the inputs too, and need no value.)
+    (Before IR version 4 weights are listed among the inputs too, and need no value. Where onnxruntime has no kernel for
+    float16 it computes several nodes in float32 and rounds at the end: there each part rounds once more.)
 
     Parameters
     ----------
@@ -326,9 +327,11 @@ def _with_first_reader(flow: Flow) -> NDArray[np.int64]:
 
 
 def _constant_nodes(flow: Flow, order: Sequence[int]) -> Iterator[int]:
-    """Give the nodes that hang on no input, readers first; none if nothing hangs on one."""
-    if any(flow.runtime):
-        yield from (node for node in reversed(order) if not flow.runtime[node])
+    """Give the nodes that hang on no input, readers first; if no node hangs on one, those that are Constants."""
+    graph, everything = flow.graph, not any(flow.runtime)
+    for node in reversed(order):
+        if graph.operators[graph.op_index[node]][0] == "Constant" or not (everything or flow.runtime[node]):
+            yield node
 
 
 def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
@@ -364,20 +367,36 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
     if count * total > _TABLE_LIMIT:
         shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
         return np.unique(shares.clip(1, total - 1))
+    # no piece is to be much lighter than the average either, as far as heavy nodes allow it
+    for share in (0.75, 0.5, 0.25, 0.0):
+        ends = _cheapest(behind, count, crossing, behind[-1] / count * share, limit)
+        if ends is not None:
+            break
+    return np.asarray(ends, np.int64)
+
+
+def _cheapest(
+    behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64], least: float, most: float
+) -> list[int] | None:
+    """Choose ends at the least price so that every piece weighs at least and at most so much; None if none do."""
+    place = np.arange(len(behind))
+    earliest = np.searchsorted(behind, behind - most * (1 + 1e-12), side="left")
+    latest = np.minimum(np.searchsorted(behind, behind - least, side="right") - 1, place - 1)
     # price[i]: the least price of dividing the first i units into as many pieces as rounds were made
-    earliest = np.searchsorted(behind, behind - limit * (1 + 1e-12), side="left")
-    price = np.full(total + 1, np.inf)
-    price[0] = 0
+    price = np.where(place == 0, 0.0, np.inf)
     choices = []
     for _ in range(count):
-        best = _window_argmin(price, earliest)
+        best = _window_argmin(price, earliest, latest)
         choices.append(best)
-        price = np.where(np.arange(total + 1) > 0, price[best] + crossing, np.inf)
-    ends, at = [], total
+        price = np.where(earliest <= latest, price[best] + crossing, np.inf)
+    at = len(behind) - 1
+    if np.isinf(price[at]):
+        return None
+    ends = []
     for best in choices[:0:-1]:
         at = int(best[at])
         ends.append(at)
-    return np.asarray(ends[::-1], np.int64)
+    return ends[::-1]
 
 
 def _pieces(behind: NDArray[np.float64], limit: float) -> int:
@@ -389,20 +408,23 @@ def _pieces(behind: NDArray[np.float64], limit: float) -> int:
     return pieces
 
 
-def _window_argmin(price: NDArray[np.float64], earliest: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give for each ``i`` the place of the least price from ``earliest[i]`` to ``i - 1``."""
+def _window_argmin(
+    price: NDArray[np.float64], earliest: NDArray[np.int64], latest: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Give for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if there are any."""
     count = len(price)
+    # rows[k][i]: the place of the least price from i to i + 2 ** k
     rows = [np.arange(count)]
     while 2 ** len(rows) <= count:
         half, row = 2 ** (len(rows) - 1), rows[-1]
         left, right = row[: count - 2 * half + 1], row[half : count - half + 1]
         rows.append(np.where(price[right] < price[left], right, left))
-    start, stop = np.minimum(earliest, np.arange(count) - 1).clip(0), np.arange(count).clip(1)
-    level = np.frexp(stop - start)[1] - 1
+    start, length = earliest.clip(0, count - 1), (latest - earliest + 1).clip(1)
+    level = np.frexp(length)[1] - 1
     best = np.zeros(count, np.int64)
     for k, row in enumerate(rows):
         mine = np.flatnonzero(level == k)
-        left, right = row[start[mine]], row[stop[mine] - 2**k]
+        left, right = row[start[mine]], row[start[mine] + length[mine] - 2**k]
         best[mine] = np.where(price[right] < price[left], right, left)
     return best
 
