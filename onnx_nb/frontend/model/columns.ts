@@ -108,8 +108,9 @@ export class Columns {
   /** group → how many groups enclose it (the root has 0). */
   readonly groupDepth: Uint16Array;
 
-  readonly #stringBytes: Uint8Array;
-  readonly #stringPtr: Uint32Array;
+  /** the string table in UTF-8: string i lies in stringPtr[i] … stringPtr[i + 1] */
+  readonly stringBytes: Uint8Array;
+  readonly stringPtr: Uint32Array;
   readonly #strings: (string | undefined)[];
   readonly #decoder = new TextDecoder();
   #byName: Record<Target["kind"], Map<string, number>> | undefined;
@@ -122,9 +123,9 @@ export class Columns {
       return array;
     };
     this.meta = packed.meta;
-    this.#stringBytes = take("string_bytes", Uint8Array);
-    this.#stringPtr = take("string_ptr", Uint32Array);
-    this.#strings = new Array<string | undefined>(this.#stringPtr.length - 1);
+    this.stringBytes = take("string_bytes", Uint8Array);
+    this.stringPtr = take("string_ptr", Uint32Array);
+    this.#strings = new Array<string | undefined>(this.stringPtr.length - 1);
     this.opName = take("op_name", Uint32Array);
     this.opDomain = take("op_domain", Uint32Array);
     this.opCategory = take("op_category", Uint8Array);
@@ -215,7 +216,7 @@ export class Columns {
   str(index: number): string {
     let text = this.#strings[index];
     if (text === undefined) {
-      const bytes = this.#stringBytes.subarray(this.#at(this.#stringPtr, index), this.#at(this.#stringPtr, index + 1));
+      const bytes = this.stringBytes.subarray(this.#at(this.stringPtr, index), this.#at(this.stringPtr, index + 1));
       text = this.#decoder.decode(bytes);
       this.#strings[index] = text;
     }

@@ -71,7 +71,7 @@ export function createToolbar(
   const seek = (): void => {
     window.clearTimeout(timer);
     const text = input.value;
-    dispatch({ type: "search", text, hits: search(columns, text) });
+    dispatch({ type: "search", text, hits: search(columns, text).hits });
   };
   input.addEventListener(
     "input",

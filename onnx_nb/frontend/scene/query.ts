@@ -1,0 +1,255 @@
+/**
+ * The language of the search: text → what each node of a chain, or each thing, has to be.
+ *
+ *     attention matmul            both words, in any case
+ *     op:Conv|Gemm -shape:1x*     one of two ops, and not such a shape
+ *     name:"a b" scope:layer.1    quotes keep spaces; * stands for anything
+ *     /layer\.\d+/i               a regular expression, in any case
+ *     MatMul > * > Softmax        nodes in a row along the flow; ** for any number of them
+ */
+
+import { compile, type Matcher, PatternError } from "./regex.ts";
+
+export const FIELDS = ["name", "op", "dtype", "shape", "attr", "scope", "kind"] as const;
+export type Field = (typeof FIELDS)[number];
+
+export const KINDS = ["node", "tensor", "weight", "input", "output", "scope"] as const;
+export type Kind = (typeof KINDS)[number];
+
+export interface Text {
+  readonly type: "text";
+  /** in lower case (of A–Z) */
+  readonly text: string;
+  /** was in quotes: nothing in it has a meaning of its own */
+  readonly literal: boolean;
+}
+export type Pattern = Text | { readonly type: "regex"; readonly matches: Matcher };
+
+export interface Term {
+  /** null: wherever it may stand */
+  readonly field: Field | null;
+  readonly negative: boolean;
+  /** any of them is enough */
+  readonly patterns: readonly Pattern[];
+}
+
+export interface Step {
+  readonly terms: readonly Term[];
+  /** any number of nodes may lie between the step before and this one */
+  readonly gap: boolean;
+}
+
+/** One step is an ordinary search, unless `chain` says that it begins one. */
+export interface Query {
+  readonly steps: readonly Step[];
+  readonly chain: boolean;
+}
+
+export class QueryError extends Error {}
+
+const ALIASES: Readonly<Record<string, Field>> = {
+  type: "dtype",
+  attrs: "attr",
+  attribute: "attr",
+  attributes: "attr",
+  class: "scope",
+  module: "scope",
+  is: "kind",
+};
+const LONGEST = 1000;
+const MOST_STEPS = 12;
+const MOST_TERMS = 32;
+const GAPS: readonly string[] = ["**", "...", "…"];
+const ARROW = /\s*(?:->|=>|>|→)/y;
+const REGEX = /\/((?:\\.|[^\\])+?)\/(i?)(?=[\s|>→]|$)/y;
+const NAMED = /([a-z]+):(?!:)/iy;
+
+/** @throws QueryError that says what is wrong, for a person */
+export function parse(text: string): Query {
+  if (text.length > LONGEST) throw new QueryError(`A search has at most ${LONGEST} characters.`);
+  return new Reader(text).read();
+}
+
+class Reader {
+  readonly #text: string;
+  #at = 0;
+  #terms = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  read(): Query {
+    const steps: Step[] = [];
+    let chain = false;
+    let gap = false;
+    for (;;) {
+      const from = this.#at;
+      const terms = this.#step();
+      const arrow = this.#match(ARROW) !== null;
+      const end = !arrow && this.#at >= this.#text.length;
+      chain ||= arrow;
+      const plain = this.#text
+        .slice(from, this.#at)
+        .replace(/(?:->|=>|>|→)$/, "")
+        .trim();
+      if (chain && GAPS.includes(plain)) {
+        if (steps.length === 0 || end) throw new QueryError(`A chain begins and ends with a node, not with ${plain}.`);
+        gap = true;
+      } else if (plain !== "" || !end || !chain) {
+        if (chain && plain === "") throw new QueryError("A > stands between two nodes; * is any node.");
+        steps.push({ terms, gap });
+        gap = false;
+      }
+      if (steps.length > MOST_STEPS) throw new QueryError(`A chain has at most ${MOST_STEPS} nodes.`);
+      if (end) return { steps, chain };
+    }
+  }
+
+  #match(pattern: RegExp): RegExpExecArray | null {
+    pattern.lastIndex = this.#at;
+    const found = pattern.exec(this.#text);
+    if (found !== null) this.#at = pattern.lastIndex;
+    return found;
+  }
+
+  #starts(pattern: RegExp): boolean {
+    pattern.lastIndex = this.#at;
+    return pattern.test(this.#text);
+  }
+
+  /** Terms up to the next arrow or the end. */
+  #step(): Term[] {
+    const terms: Term[] = [];
+    for (;;) {
+      this.#match(/\s*/y);
+      if (this.#at >= this.#text.length || this.#starts(ARROW)) return terms;
+      const term = this.#term();
+      if (term.patterns.length > 0) terms.push(term); // "op:" is on its way to be one
+      if (++this.#terms > MOST_TERMS) throw new QueryError(`A search has at most ${MOST_TERMS} words.`);
+    }
+  }
+
+  #term(): Term {
+    const negative = this.#match(/-(?=\S)/y) !== null;
+    const field = this.#field();
+    const patterns: Pattern[] = [];
+    do {
+      const pattern = this.#pattern(field);
+      if (pattern !== null) patterns.push(pattern);
+    } while (this.#match(/\|/y) !== null);
+    return { field, negative, patterns };
+  }
+
+  #field(): Field | null {
+    const start = this.#at;
+    const found = this.#match(NAMED);
+    if (found === null) return null;
+    const name = found[1].toLowerCase();
+    if ((FIELDS as readonly string[]).includes(name)) return name as Field;
+    if (Object.hasOwn(ALIASES, name)) return ALIASES[name];
+    if (!this.#starts(/\d*(?:\s|$)/y)) {
+      throw new QueryError(
+        `There is no field '${found[1]}'. There are ${FIELDS.join(", ")}. Quotes make it a text: "${found[0]}…"`,
+      );
+    }
+    this.#at = start; // as TensorFlow names a tensor, "dense:0"
+    return null;
+  }
+
+  #pattern(field: Field | null): Pattern | null {
+    const regex = this.#match(REGEX);
+    if (regex !== null) {
+      if (field === "kind") throw new QueryError(`kind: is one of ${KINDS.join(", ")}.`);
+      try {
+        return { type: "regex", matches: compile(regex[1], regex[2] === "i") };
+      } catch (error) {
+        if (!(error instanceof PatternError)) throw error;
+        throw new QueryError(`The regular expression ${regex[0]} cannot be used: ${error.message}.`);
+      }
+    }
+    let text = "";
+    let literal = false;
+    // dimensions and lists are written with spaces too
+    const brackets = field === "shape" || field === "attr" ? /\[[^\]"]*\]|\([^)"]*\)/y : null;
+    while (this.#at < this.#text.length && !this.#starts(/[\s>→|]|[-=]>/y)) {
+      const quoted = this.#match(/"((?:\\.|[^"\\])*)"/y);
+      const list = quoted === null && brackets !== null ? this.#match(brackets) : null;
+      if (quoted !== null) {
+        literal = true;
+        text += quoted[1].replace(/\\(.)/gs, "$1");
+      } else if (this.#text[this.#at] === '"') {
+        throw new QueryError(`The quote at ${this.#text.slice(this.#at, this.#at + 24)} is not closed.`);
+      } else text += list?.[0] ?? this.#text[this.#at++];
+    }
+    if (text === "") return null;
+    if (field === "kind" && kindsOf(text).length === 0) throw new QueryError(`kind: is one of ${KINDS.join(", ")}.`);
+    return { type: "text", text: lower(text), literal };
+  }
+}
+
+/** Kinds that a word of a `kind:` means; it may be the beginning of one. */
+export function kindsOf(word: string): Kind[] {
+  const known = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
+  const wanted = word.toLowerCase();
+  if (Object.hasOwn(known, wanted)) return [known[wanted as keyof typeof known]];
+  return KINDS.filter((kind) => kind.startsWith(wanted));
+}
+
+/** As columns are searched: A–Z only, so that the length of a text stays. */
+export function lower(text: string): string {
+  return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+}
+
+const verbatim = (text: string): string => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
+
+/** A text in which * stands for anything, matched as a whole, in any case. */
+export function globOf(text: string): Matcher {
+  return compilePart(`^${text.split("*").map(verbatim).join("[^]*")}$`);
+}
+
+/**
+ * A shape in which * or ? is any dimension and ... or ** any number of them, however it is written: 1x*x768, 1×?×768,
+ * [1, 64, 768], 1,64,768. An x may be part of a dimension's name as well.
+ */
+export function shapeOf(text: string): Matcher {
+  const bare = lower(text).trim();
+  const inner = (/^\[(.*)\]$/.exec(bare)?.[1] ?? /^\(([^()]*)\)$/.exec(bare)?.[1])?.trim() ?? bare;
+  if (inner === "") return compilePart("^scalar$");
+  let source = "";
+  const piece = /([x×,]\s*)?(?:\*\*|\.\.\.|…)([x×,]\s*)?|\s*,\s*|[*?]|x|\s+|./gsy;
+  for (const found of inner.matchAll(piece)) {
+    const [token, before, after] = found;
+    if (/\*\*|\.\.\.|…/.test(token)) {
+      const [begins, ends] = [found.index === 0, found.index + token.length === inner.length];
+      if (begins && ends) source += "[^]*";
+      else if (ends) source += before === undefined ? "[^]*" : "(?:×[^×]+)*";
+      else if (begins) source += after === undefined ? "[^]*" : "(?:[^×]+×)*";
+      else source += before !== undefined && after !== undefined ? "×(?:[^×]+×)*" : "[^]*";
+    } else if (token === "*" || token === "?") source += "[^×]+";
+    else if (token === "x") source += "[x×]";
+    else if (token.includes(",")) source += "(?:×|, ?)";
+    else if (token.trim() !== "") source += verbatim(token);
+  }
+  return compilePart(`^${source}$`);
+}
+
+function compilePart(source: string): Matcher {
+  try {
+    return compile(source, true);
+  } catch (error) {
+    if (!(error instanceof PatternError)) throw error;
+    throw new QueryError(`The pattern is too long: ${error.message}.`);
+  }
+}
+
+/** The value of an attribute in one way of writing: [1, 1], 1×1, 1x1 and 1,1 are the same. */
+export function plainValue(text: string): string {
+  return lower(text)
+    .replace(/^[[(]|[\])]$/g, "")
+    .replace(/\s*[,;]\s*/g, ",")
+    .replace(/(?<=[\d*])[x×](?=[\d*…-])/g, ",")
+    .split(",")
+    .map((item) => (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/.test(item) ? String(Number(item)) : item.trim()))
+    .join(",");
+}
