@@ -282,6 +282,8 @@ _LOOKS = {
 _FONT = "Helvetica,Arial,sans-serif"
 _PLAIN = 'BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
 _SPACE = "&#160;"
+_BACKSLASH = "\\\u2060"
+"""With a word joiner, which is invisible: dot puts a node's own name for a backslash and N, however it is escaped."""
 
 
 class _Drawing:
@@ -289,9 +291,9 @@ class _Drawing:
 
     def __init__(self, sheet: Sheet, opened: set[int], marks: _Marks, direction: str, theme: str) -> None:
         if direction not in ("down", "right"):
-            raise ValueError(f"direction is 'down' or 'right', not {direction!r}")
+            raise OnnxNbError(f"there is no direction {direction!r}.", advice="It is 'down' or 'right'.")
         if theme not in _LOOKS:
-            raise ValueError(f"theme is 'light' or 'dark', not {theme!r}")
+            raise OnnxNbError(f"there is no theme {theme!r}.", advice="It is 'light' or 'dark'.")
         self._sheet, self._marks, self._look, self._down = sheet, marks, _LOOKS[theme], direction == "down"
         self._boxes = Boxes(sheet, opened)
         count = self._boxes.count()
@@ -308,7 +310,10 @@ class _Drawing:
         }
         self._faulty = {self._boxes.of_node(node) for node in sheet.faulty()}
         self.made = graphviz.Digraph("model", graph_attr=self._graph(), node_attr=self._node(), edge_attr=self._edge())
-        self._fill(self.made, 0, 0)
+        if count:
+            self._fill(self.made, 0, 0)
+        else:
+            self.made.node("empty", label="This model has no nodes.", fontcolor=self._look.dim)
         self._draw_edges()
 
     def _graph(self) -> dict[str, str]:
@@ -573,11 +578,17 @@ def _words(heading: str, lines: Iterable[Iterable[Pair]], look: _Look, *, dim: b
 
 
 def _text(words: str) -> str:
-    return html.escape(words)
+    r"""Escape text for a label in HTML.
+
+    >>> _text('<b>"&\\N')
+    '&lt;b&gt;&quot;&amp;\\\u2060N'
+    """
+    return html.escape(words).replace("\\", _BACKSLASH)
 
 
 def _tooltip(words: str) -> str:
-    """Give text for an attribute of DOT, which reads entities and backslashes in it."""
-    lines = [elide(line, 1500, 10, middle=True) for line in words.split("\n")[:12]]
-    escaped: str = graphviz.escape("\n".join(lines).replace("&", "&amp;"))
-    return escaped
+    """Escape text for any other attribute; dot reads entities in it."""
+    lines = [elide(line, 1500, 10, middle=True) for line in words.strip().split("\n")[:12]]
+    text = "\n".join(lines).replace("&", "&amp;").replace("\\", _BACKSLASH)
+    plain: str = graphviz.escape(text)
+    return plain
