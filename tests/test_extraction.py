@@ -183,6 +183,21 @@ def test_bad_choices_are_explained(inputs: list[str], outputs: list[str], messag
     assert caught.value.advice
 
 
+def test_what_is_no_name_is_refused() -> None:
+    with pytest.raises(TypeError, match="inputs are names of tensors, and one is of type int"):
+        extract(branches(), [3], ["z"])  # type: ignore[list-item]
+
+
+def test_a_sequence_can_be_the_border() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[K] z) <int64 one = {1}> {
+        s = SplitToSequence(x, one)  t = SequenceInsert(s, x)  z = SequenceAt(t, one)
+    }"""
+    sub = extract(onnx.parser.parse_model(text), ["s", "x"], ["z"])
+    onnx.checker.check_model(sub.to_proto(), full_check=True)
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(onnx_nb.run(sub, {"s": [x[:1], x[1:2]], "x": x})["z"], [1])
+
+
 def test_the_given_model_is_not_changed() -> None:
     proto = onnx.parser.parse_model(BRANCHES)
     before = proto.SerializeToString(deterministic=True)

@@ -77,6 +77,19 @@ def test_a_mark_at_the_input_and_the_output_keeps_both_names() -> None:
     np.testing.assert_array_equal(found["y"], -x)
 
 
+def test_marks_of_one_name_are_cut_one_after_another_or_side_by_side() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
+    g (float[2] x, float[2] y) => (float[2] z) {
+        start = onnx_nb.Mark <name = "step"> (x)
+        a = Neg(start)  m = onnx_nb.Mark <name = "step"> (a)
+        b = Abs(y)      n = onnx_nb.Mark <name = "step"> (b)
+        c = Add(m, n)   o = onnx_nb.Mark <name = "step"> (c)
+        z = Exp(o)
+    }"""
+    parts = partition(onnx.parser.parse_model(text), "marks")
+    assert [[node.op_type for node in part.proto.graph.node] for part in parts] == [["Neg", "Abs"], ["Add"], ["Exp"]]
+
+
 def test_a_marked_tensor_that_a_body_reads_is_found_there_too() -> None:
     text = """<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
     g (bool c, float[2] x) => (float[2] z) {
@@ -147,6 +160,18 @@ def test_both_exporters_write_marks(dynamo: bool, tmp_path: Path) -> None:
     outputs = parts[1].proto.graph.output[0].name, parts[0].proto.graph.output[0].name
     for output, expected in zip(outputs, want, strict=True):
         np.testing.assert_allclose(found[output], expected, rtol=1e-5, atol=1e-6)
+
+
+@needs_torch
+def test_a_program_of_torch_export_computes_what_it_computed() -> None:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(onnx_nb.mark(x * 2, "twice"))
+
+    program = torch.export.export(Net(), (torch.ones(2),))
+    assert program.module()(torch.ones(2)).tolist() == [2, 2]
 
 
 @needs_torch

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -542,7 +542,11 @@ def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
     if isinstance(names, str):
         advice = f"Write {what}s=[{shown(names)}]."
         raise ExtractionError(f"{what}s is a single name, {shown(names)}, not a list of names.", advice=advice)
-    return [_found(graph, name, what) for name in dict.fromkeys(names)]
+    listed: list[Any] = list(dict.fromkeys(names))
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"{what}s are names of tensors, and one is of type {type(name).__name__}.")
+    return [_found(graph, name, what) for name in listed]
 
 
 def _found(graph: Graph, name: str, what: str) -> int:

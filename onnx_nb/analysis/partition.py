@@ -62,8 +62,8 @@ def partition(
 
         - names of tensors or marks: a part ends where each is made, whatever the order of the names;
         - lists of such names, in order: a part ends where all tensors of a list are made;
-        - ``"marks"``: at every mark (see `mark`); marks of one name are cut together. Cutting at marks removes all
-          Mark nodes;
+        - ``"marks"``: at every mark (see `mark`); marks of one name that lie side by side are cut together. Cutting
+          at marks removes all Mark nodes;
         - a number: so many parts, balanced.
     scopes
         In place of ``cuts``: paths of scopes, each of which becomes a part (see `extract`), the other nodes forming
@@ -139,23 +139,48 @@ def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Mo
         model, named = _without_marks(model)
         if not named:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
-        return model, _in_flow_order(model, list(named.values()))
+        graph = Graph.of(model)
+        stages = [
+            stage
+            for tensors in named.values()
+            # nothing lies before an input
+            for stage in _one_after_another(graph, [t for t in tensors if graph.producer[main_value(graph, t)] >= 0])
+        ]
+        return model, _in_flow_order(graph, stages)
     listed = [cut if isinstance(cut, str) else list(cut) for cut in cuts]
     wanted = {name for cut in listed for name in ([cut] if isinstance(cut, str) else cut)}
     named = {}
     if any(_is_mark(node) and mark_name(node) in wanted for node in model.proto.graph.node):
         model, named = _without_marks(model)
-    stages = [
-        [tensor for name in ([cut] if isinstance(cut, str) else cut) for tensor in named.get(name, [name])]
-        for cut in listed
-    ]
+    graph = Graph.of(model)
+    stages = []
+    for cut in listed:
+        if isinstance(cut, str):
+            stages += _one_after_another(graph, named[cut]) if cut in named else [[cut]]
+        else:
+            stages.append([tensor for name in cut for tensor in named.get(name, [name])])
     if not all(stages):
         raise ExtractionError("one of the cuts names no tensor.", advice="Leave it out.")
-    return model, _in_flow_order(model, stages) if all(isinstance(cut, str) for cut in listed) else stages
+    return model, _in_flow_order(graph, stages) if all(isinstance(cut, str) for cut in listed) else stages
 
 
-def _in_flow_order(model: Model, stages: list[list[str]]) -> list[list[str]]:
-    graph = Graph.of(model)
+def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
+    """Divide the tensors of one mark into those that are made side by side and those that follow from others."""
+    makers = {name: _maker(graph, name) for name in tensors}
+    if len(tensors) < 2:
+        return [[name] for name in tensors]
+    flow, marked = Flow.of(graph), set(makers.values())
+    # how many marked tensors lie before a node, in the longest row
+    before = [0] * (graph.main_count + 1)  # the last for −1, values that no node makes
+    for node in flow.sorted(range(graph.main_count)):
+        before[node] = max((before[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
+    rows: dict[int, list[str]] = {}
+    for name, maker in makers.items():
+        rows.setdefault(before[maker], []).append(name)
+    return [rows[row] for row in sorted(rows)]
+
+
+def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
     return sorted(stages, key=lambda names: max(int(graph.rank[_maker(graph, name)]) for name in names))
 
 

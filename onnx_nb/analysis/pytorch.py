@@ -27,8 +27,8 @@ def mark(x: torch.Tensor, name: str) -> torch.Tensor:
     x
         Any tensor.
     name
-        What to call the place. A mark that is reached several times marks several tensors of one name, which are cut
-        together.
+        What to call the place. A mark that is reached several times marks several tensors: in a loop over layers each
+        ends a part, side by side they are cut together.
 
     Returns
     -------
@@ -51,13 +51,16 @@ def mark(x: torch.Tensor, name: str) -> torch.Tensor:
         raise TypeError(f"the name of a mark is a text, not {type(name).__name__}.")
     import torch
 
+    # torch.export alone is none of our business: its programs are run in torch, where the op below would give zeros
+    if not torch.onnx.is_in_onnx_export():
+        return x
     if torch.compiler.is_exporting():
         domain, operator = MARK
         marked: torch.Tensor = torch.onnx.ops.symbolic(
             f"{domain}::{operator}", (x,), attrs={"name": name}, dtype=x.dtype, shape=x.shape, version=1
         )
         return marked
-    traced: torch.Tensor = _function().apply(x, name) if torch.onnx.is_in_onnx_export() else x
+    traced: torch.Tensor = _function().apply(x, name)
     return traced
 
 
