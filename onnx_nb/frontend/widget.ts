@@ -3,13 +3,20 @@
  * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
  */
 
-import { Channel, type Comm } from "./model/channel.ts";
+import { Channel, type Comm, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Target } from "./model/columns.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
-import { failure, type GraphHost, type InspectReply, type Patch } from "./scene/host.ts";
+import {
+  failure,
+  type GraphHost,
+  type InspectReply,
+  type PageReply,
+  type Patch,
+  type StatisticsReply,
+} from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Plan } from "./scene/state.ts";
 import css from "./style.css";
@@ -155,6 +162,28 @@ class GraphWidget {
         if (patch.overlay === null) model.set("_overlay", null);
         if (patch.open !== undefined) model.set("view", { open: patch.open.map((id) => pathOf(columns, id)) });
         model.save_changes();
+      },
+      values: {
+        async capture(value, progress, signal) {
+          const told = ({ fraction, message }: Progress): void => progress(fraction, message);
+          const reply = await channel.request("capture", { value }, { signal, progress: told });
+          return String((reply.value as { message: string }).message);
+        },
+        async statistics(value, signal) {
+          const reply = await channel.request("statistics", { value }, { signal });
+          return reply.value as StatisticsReply | null;
+        },
+        async page(value, place, signal) {
+          const reply = await channel.request("values", { value, ...place }, { signal });
+          const [pixels] = reply.buffers;
+          const page = reply.value as PageReply;
+          return pixels === undefined ? page : { ...page, pixels: bytesOf(pixels) };
+        },
+        async npy(value, signal) {
+          const { buffers } = await channel.request("npy", { value }, { signal });
+          if (buffers[0] === undefined) throw new Error("the kernel sent no array");
+          return bytesOf(buffers[0]);
+        },
       },
       async overlay(name, signal) {
         const { value, buffers } = await channel.request("overlay", { name }, { signal });

@@ -25,12 +25,14 @@ from onnx_nb.drawing.html import write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets._values import Values
 
 if TYPE_CHECKING:
     import os
 
     import graphviz
 
+    from onnx_nb.analysis.capture import Capture
     from onnx_nb.analysis.overlays import Source
 
 # so much may be saved with the notebook, which then reopens without its kernel; larger columns are asked for
@@ -99,6 +101,7 @@ class ModelGraph(OnnxWidget):
         packed = columns(self.model).to_bytes()
         self._packed = packed
         small = packed if len(packed) <= COLUMNS_IN_STATE else None
+        self._values = Values(self.model)
         self._picture = Picture(f"Graph of {self.model.name}: {len(self.model.proto.graph.node)} nodes")
         super().__init__(_columns=small, _picture_id=self._picture.id, **traits)
         self._channel = Channel(
@@ -110,6 +113,10 @@ class ModelGraph(OnnxWidget):
                 "extract": self._answer_extract,
                 "overlay": self._answer_overlay,
                 "picture": self._answer_picture,
+                "capture": self._values.capture,
+                "statistics": self._values.statistics,
+                "values": self._values.page,
+                "npy": self._values.npy,
             },
         )
 
@@ -123,6 +130,21 @@ class ModelGraph(OnnxWidget):
 
     def __repr__(self) -> str:
         return f"ModelGraph({self.model!r})"
+
+    @property
+    def feeds(self) -> Any:
+        """What *Capture* runs the model on, as `read_feeds` takes it; random values if ``None``."""
+        return self._values.feeds
+
+    @feeds.setter
+    def feeds(self, feeds: Any) -> None:
+        self._values.feeds = feeds
+        self._values.forget()
+
+    @property
+    def captured(self) -> Capture | None:
+        """What *Capture* saw of the whole model last; ``None`` before."""
+        return self._values.captured
 
     def plan(self) -> ExtractionPlan:
         """Say what `extract` would take with the chosen `inputs` and `outputs`."""
@@ -153,8 +175,9 @@ class ModelGraph(OnnxWidget):
         Parameters
         ----------
         values, label, scale, reduce
-            As `onnx_nb.analysis.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, the path of a profile of
-            onnxruntime, ``"parameters"`` or ``"weight bytes"``. ``None`` colours by the category of the op again.
+            As `onnx_nb.analysis.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, the path
+            of a profile of onnxruntime, ``"parameters"`` or ``"weight bytes"``. ``None`` colours by the category of the
+            op again.
 
         Examples
         --------
@@ -242,9 +265,11 @@ class ModelGraph(OnnxWidget):
 
     def _answer_overlay(self, call: Call) -> Reply:
         name = str(call.args.get("name"))
-        if name not in OWN:
-            raise OnnxNbError(f"there are no numbers called {name!r}.", advice=f"There are {', '.join(OWN)}.")
-        return Reply(*_packed(overlay(self.model, name)))
+        if name in OWN:
+            return Reply(*_packed(overlay(self.model, name)))
+        if self.captured is None:
+            raise OnnxNbError(f"there are no numbers called {name!r} before a capture.", advice="Press Capture first.")
+        return Reply(*_packed(overlay(self.model, self.captured, label=name)))
 
     def _answer_picture(self, call: Call) -> Reply:
         self._picture.draw(str(call.args.get("svg")))

@@ -6,6 +6,12 @@ import { el, elide } from "./dom.ts";
 const CATEGORY = "category";
 /** Numbers that the kernel can give of every model; `analysis/overlays.py` has them by these names. */
 const OWN = ["parameters", "weight bytes"];
+/** Numbers that it has once the whole model was captured. */
+const CAPTURED = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
+
+function option(name: string): HTMLOptionElement {
+  return el("option", { attrs: { value: name } }, name);
+}
 
 export interface Colours {
   readonly element: HTMLElement;
@@ -21,10 +27,11 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal): Colours 
       title: "What the boxes are coloured by",
       attrs: { "aria-label": "Colour" },
     },
-    ...[CATEGORY, ...OWN].map((name) => el("option", { attrs: { value: name } }, name)),
+    ...[CATEGORY, ...OWN].map(option),
     given,
   );
   given.hidden = true;
+  let captured = false;
   select.addEventListener(
     "change",
     () => {
@@ -35,9 +42,14 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal): Colours 
   );
   return {
     element: el("label", { class: "onnx-nb-colour" }, "Colour ", select),
-    update({ overlay }) {
+    update({ overlay, capturedAll }) {
+      if (capturedAll && !captured) {
+        captured = true;
+        given.before(el("optgroup", { attrs: { label: "captured" } }, ...CAPTURED.map(option)));
+      }
+      const names = captured ? [...OWN, ...CAPTURED] : OWN;
       const label = overlay?.data.label;
-      const own = label === undefined ? CATEGORY : OWN.find((name) => name === label);
+      const own = label === undefined ? CATEGORY : names.find((name) => name === label);
       given.hidden = own !== undefined;
       if (own === undefined) given.textContent = elide(label || "value", 24);
       const wanted = own ?? "";

@@ -109,6 +109,10 @@ export function createExtractBar(
         message.title = text.slice(0, 4000);
       }
       progress.hidden = busy === null;
+      progress.classList.toggle("onnx-nb-known", state.done !== null);
+      progress.style.setProperty("--nb-done", String(state.done ?? 0));
+      if (state.done === null) progress.removeAttribute("aria-valuenow");
+      else progress.setAttribute("aria-valuenow", String(Math.round(100 * state.done)));
       stop.hidden = busy === null || host.cancellable !== true;
       const lacking = plan !== null && plan.missing.length > 0;
       add.hidden = !lacking;

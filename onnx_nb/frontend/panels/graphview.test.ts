@@ -219,6 +219,58 @@ describe("a graph view", () => {
   });
 });
 
+describe("capture", () => {
+  it("shows how far it is, then statistics, and the numbers page by page", async () => {
+    const view = show();
+    view.dispatch({ type: "select", target: target("value", "p") });
+    let finish: (message: string) => void = () => undefined;
+    host.values.running = () => new Promise((resolve) => (finish = resolve));
+    buttonIn(root, "Capture").click();
+    expect(text(".onnx-nb-extract")).toContain("MatMul and 3 more");
+    expect(root.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("50");
+    finish("captured p");
+    await settled();
+    expect(host.values.captured).toEqual([target("value", "p").id]);
+    const panel = text(".onnx-nb-values");
+    for (const said of ["captured, 1 run", "0.0021 ± –", "−50, 49.5", "1, 0, 25%"]) expect(panel).toContain(said);
+    const bars = root.querySelectorAll(".onnx-nb-bars > i");
+    expect(bars.length).toBe(50); // 100 bins, two a bar
+    buttonIn(root, "Values").click();
+    await settled();
+    expect(root.querySelectorAll(".onnx-nb-cells td").length).toBe(8);
+    root.querySelector<HTMLElement>("[aria-label='Rows after']")?.click();
+    await settled();
+    expect(host.values.places.at(-1)).toEqual({ index: [0], row: 2, column: 0 });
+    const field = root.querySelector<HTMLInputElement>(".onnx-nb-index input") as HTMLInputElement;
+    field.value = "1";
+    field.dispatchEvent(new Event("change"));
+    expect(host.values.places.at(-1)).toEqual({ index: [1], row: 0, column: 0 });
+  });
+
+  it("can be cancelled, and tells what went wrong", async () => {
+    const view = show();
+    host.values.running = () => new Promise(() => undefined);
+    buttonIn(root, "Capture").click();
+    expect(view.state.busy).not.toBeNull();
+    buttonIn(root, "Cancel").click();
+    expect(view.state.busy).toBeNull();
+    host.values.running = () => Promise.reject(new Error("Conv '/stem/Conv' failed"));
+    buttonIn(root, "Capture").click();
+    await settled();
+    expect(text("[role=alert]")).toContain("Conv '/stem/Conv' failed");
+  });
+
+  it("sees every value at once, and offers their numbers as colours", async () => {
+    show();
+    buttonIn(root, "Capture").click();
+    await settled();
+    expect(host.values.captured).toEqual([null]);
+    expect(text(".onnx-nb-inspector")).toContain("Capture again");
+    const options = [...root.querySelectorAll(".onnx-nb-colours option")].map((option) => option.textContent);
+    expect(options).toContain("std");
+  });
+});
+
 describe("extraction", () => {
   const choose = (view: GraphView): void => {
     view.dispatch({ type: "input", value: target("value", "p").id });

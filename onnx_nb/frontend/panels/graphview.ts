@@ -151,6 +151,9 @@ export function createGraphView(
       case "save":
         save(action.what);
         return;
+      case "capture":
+        void capture(action.value);
+        return;
       case "colour":
         void colour(action.by);
         return;
@@ -238,7 +241,7 @@ export function createGraphView(
     );
   };
 
-  let extracting: AbortController | null = null;
+  let working: AbortController | null = null;
   const extract = async (): Promise<void> => {
     if (!host.live) {
       dispatch({ type: "error", error: { message: host.reason ?? NO_KERNEL, advice: "" } });
@@ -246,7 +249,7 @@ export function createGraphView(
     }
     if (state.busy !== null || state.cut.outputs.length === 0) return;
     const round = new AbortController();
-    extracting = round;
+    working = round;
     dispatch({ type: "error", error: null });
     dispatch({ type: "busy", busy: "Extracting the submodel…" });
     const { inputs, outputs } = names();
@@ -259,12 +262,41 @@ export function createGraphView(
     } catch (error) {
       if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
     } finally {
-      if (extracting === round) {
-        extracting = null;
+      if (working === round) {
+        working = null;
         dispatch({ type: "busy", busy: null });
       }
     }
   };
+  const capture = async (value: number | null): Promise<void> => {
+    const { values } = host;
+    if (!host.live || values === undefined) {
+      dispatch({ type: "error", error: { message: host.reason ?? NO_KERNEL, advice: "" } });
+      return;
+    }
+    if (state.busy !== null) return;
+    const round = new AbortController();
+    working = round;
+    dispatch({ type: "error", error: null });
+    dispatch({ type: "busy", busy: "Running the model…", done: 0 });
+    try {
+      const told = (done: number, message: string): void => {
+        if (working === round) dispatch({ type: "busy", busy: message, done });
+      };
+      const message = await values.capture(value, told, round.signal);
+      if (round.signal.aborted || signal.aborted) return;
+      dispatch({ type: "captured", all: value === null });
+      say(message);
+    } catch (error) {
+      if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
+    } finally {
+      if (working === round) {
+        working = null;
+        dispatch({ type: "busy", busy: null });
+      }
+    }
+  };
+
   let colouring: AbortController | null = null;
   const colour = async (by: string): Promise<void> => {
     colouring?.abort();
@@ -282,8 +314,8 @@ export function createGraphView(
 
   const cancel = (): void => {
     // the answer may take its time to stop; whoever cancels need not wait for it
-    extracting?.abort();
-    extracting = null;
+    working?.abort();
+    working = null;
     dispatch({ type: "busy", busy: null });
     say("Cancelled");
   };
@@ -291,7 +323,7 @@ export function createGraphView(
     "abort",
     () => {
       planning?.abort();
-      extracting?.abort();
+      working?.abort();
       colouring?.abort();
     },
     { once: true },

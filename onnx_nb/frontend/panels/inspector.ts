@@ -8,6 +8,7 @@ import { BOX } from "../scene/scene.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
+import { createValues } from "./values.ts";
 
 export interface Inspector {
   update(state: State): void;
@@ -31,6 +32,7 @@ export function createInspector(
   let cut: State["cut"] | undefined;
   let open: State["open"] | undefined;
   let numbers: OverlayData | undefined;
+  let captures = 0;
   let marks: ((state: State) => void) | null = null;
 
   const fill = (state: State): void => {
@@ -41,6 +43,7 @@ export function createInspector(
     const target = state.selection;
     if (target === null) {
       root.append(...overview(columns));
+      if (host.values !== undefined && host.live) root.append(captureAll(state, dispatch, round));
       return;
     }
     const extra = el("div", { class: "onnx-nb-extra" });
@@ -56,6 +59,9 @@ export function createInspector(
         root.append(...group(columns, target.id, round));
         if (target.id > 0) marks = openButton(root, target.id, dispatch, round);
         break;
+    }
+    if (target.kind === "value" && host.values !== undefined && host.live) {
+      root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
     if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
     root.append(extra);
@@ -80,12 +86,29 @@ export function createInspector(
 
   return {
     update(state) {
-      if (selection === undefined || !same(selection, state.selection) || state.overlay?.data !== numbers) fill(state);
-      else if (state.cut !== cut || state.open !== open) marks?.(state);
-      ({ selection, cut, open } = state);
+      if (
+        selection === undefined ||
+        !same(selection, state.selection) ||
+        state.overlay?.data !== numbers ||
+        state.captures !== captures
+      ) {
+        fill(state);
+      } else if (state.cut !== cut || state.open !== open) marks?.(state);
+      ({ selection, cut, open, captures } = state);
       numbers = state.overlay?.data;
     },
   };
+}
+
+function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node {
+  const again = state.capturedAll;
+  const run = button(again ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
+    title: "Run the model and see every value in it",
+  });
+  const note = again
+    ? "Click a tensor for its statistics, or choose a colour."
+    : "Runs the model and sees every value.";
+  return el("div", { class: "onnx-nb-row" }, run, el("span", { class: "onnx-nb-dim" }, note));
 }
 
 /** What the overlay says of the target; of a tensor what it says of the node that makes it. */

@@ -36,7 +36,8 @@ function connect(update: () => (state: State) => void, columns: Columns = MODEL)
       action.type !== "extract" &&
       action.type !== "reveal" &&
       action.type !== "save" &&
-      action.type !== "colour"
+      action.type !== "colour" &&
+      action.type !== "capture"
     ) {
       state = reduce(state, action, columns);
       update()(state);

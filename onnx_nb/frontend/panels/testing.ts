@@ -3,7 +3,16 @@
 import { Blob } from "node:buffer";
 import type { Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
-import type { ExtractReply, GraphHost, InspectReply, Patch } from "../scene/host.ts";
+import type {
+  ExtractReply,
+  GraphHost,
+  InspectReply,
+  PageReply,
+  Patch,
+  Place,
+  StatisticsReply,
+  ValueHost,
+} from "../scene/host.ts";
 import type { Plan } from "../scene/state.ts";
 
 export interface Drawn {
@@ -21,6 +30,7 @@ export function furnish(width = 1000, height = 600): Drawn {
         if (key in target) return target[key];
         if (key === "measureText") return (text: string) => ({ width: 60 * text.length });
         if (key === "getLineDash") return () => [];
+        if (key === "createImageData") return (w: number, h: number) => ({ data: new Uint8ClampedArray(4 * w * h) });
         if (key === "fillText") return (text: string) => texts.push(text);
         return () => undefined;
       },
@@ -71,6 +81,7 @@ export const MODEL = columnsOf(
 export class FakeHost implements GraphHost {
   live = true;
   readonly cancellable = true;
+  readonly values = new FakeValues();
   readonly patches: Patch[] = [];
   readonly planned: [inputs: string[], outputs: string[]][] = [];
   readonly extracted: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
@@ -103,6 +114,60 @@ export class FakeHost implements GraphHost {
 
   changed(patch: Patch): void {
     this.patches.push(patch);
+  }
+}
+
+/** Knows the numbers 0 … 23 as a tensor of 2×3×4, once it was captured. */
+export class FakeValues implements ValueHost {
+  readonly captured: (number | null)[] = [];
+  readonly places: Place[] = [];
+  running: () => Promise<string> = () => Promise.resolve("captured");
+
+  async capture(value: number | null, progress: (fraction: number, message: string) => void): Promise<string> {
+    progress(0.5, "MatMul and 3 more");
+    const message = await this.running();
+    this.captured.push(value);
+    return message;
+  }
+
+  statistics(): Promise<StatisticsReply | null> {
+    if (this.captured.length === 0) return Promise.resolve(null);
+    const counts = Array.from({ length: 100 }, (_, at) => at);
+    const edges = Array.from({ length: 101 }, (_, at) => at - 50);
+    const numbers = {
+      count: 24,
+      nan: 1,
+      posinf: 0,
+      neginf: 0,
+      zeros: 6,
+      min: -50,
+      max: 49.5,
+      mean: 0.0021,
+      std: "nan",
+    };
+    return Promise.resolve({ ...numbers, counts, edges, source: "captured, 1 run" });
+  }
+
+  page(_value: number, place: Place): Promise<PageReply> {
+    this.places.push(place);
+    const cells = [
+      ["0", "1", "2", "3"],
+      ["4", "5", "6", "7"],
+    ];
+    const pixels = Uint8Array.of(0, 1, 128, 255, 1, 2);
+    return Promise.resolve({
+      dtype: "float32",
+      shape: [2, 3, 4],
+      ...place,
+      index: [0],
+      cells,
+      picture: [2, 3],
+      pixels,
+    });
+  }
+
+  npy(): Promise<Uint8Array> {
+    return Promise.resolve(Uint8Array.of(1, 2, 3));
   }
 }
 

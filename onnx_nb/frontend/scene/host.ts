@@ -40,6 +40,60 @@ export interface Failure {
   readonly advice: string;
 }
 
+/** The statistics of a tensor; numbers that JSON cannot hold are text. */
+export interface StatisticsReply {
+  readonly count: number;
+  readonly nan: number;
+  readonly posinf: number;
+  readonly neginf: number;
+  readonly zeros: number;
+  readonly min: number | string;
+  readonly max: number | string;
+  readonly mean: number | string;
+  readonly std: number | string;
+  /** a histogram of the finite values: counts of n bins and their n + 1 edges */
+  readonly counts: readonly number[];
+  readonly edges: readonly number[];
+  /** "captured, 1 run on random inputs", "weight" */
+  readonly source: string;
+}
+
+/** Some cells of a tensor, and a picture of the slice they are in. */
+export interface PageReply {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly index: readonly number[];
+  readonly row: number;
+  readonly column: number;
+  readonly cells: readonly (readonly string[])[];
+  /** height and width */
+  readonly picture?: readonly [number, number];
+  /** 0 for what is not finite, else 1 … 255 */
+  readonly pixels?: Uint8Array;
+}
+
+/** Which cells: a number for each dimension but the last two, and the first row and column. */
+export interface Place {
+  readonly index: readonly number[];
+  readonly row: number;
+  readonly column: number;
+}
+
+/** What a kernel can say of the numbers in tensors. */
+export interface ValueHost {
+  /** runs the model and looks at one tensor, or at all; gives a sentence */
+  capture(
+    value: number | null,
+    progress: (fraction: number, message: string) => void,
+    signal: AbortSignal,
+  ): Promise<string>;
+  /** null if nothing is known yet */
+  statistics(value: number, signal: AbortSignal): Promise<StatisticsReply | null>;
+  page(value: number, place: Place, signal: AbortSignal): Promise<PageReply>;
+  /** the content of a .npy file */
+  npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
+}
+
 export interface GraphHost {
   /** whether a kernel answers; without one the inspector works from columns alone and nothing is extracted */
   readonly live: boolean;
@@ -51,6 +105,7 @@ export interface GraphHost {
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
   changed(patch: Patch): void;
+  readonly values?: ValueHost;
   /** numbers that the kernel can give of any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
   /** takes the picture that stands in the notebook where the live graph cannot; asked for again after changes */

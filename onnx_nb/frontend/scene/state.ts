@@ -2,6 +2,7 @@
 
 import type { Columns, Target } from "../model/columns.ts";
 import type { Overlay, Range } from "./overlay.ts";
+import type { Hit } from "./search.ts";
 
 /** An input that an extraction lacks, as `analysis.plan_extraction` reports it. */
 export interface Missing {
@@ -37,13 +38,19 @@ export interface State {
   readonly redo: readonly Cut[];
   readonly plan: Plan | null;
   readonly search: string;
-  readonly hits: readonly Target[];
+  readonly hits: readonly Hit[];
   /** one of `hits`, −1 for none */
   readonly hit: number;
   /** numbers that colour the boxes, in place of the categories of their ops */
   readonly overlay: Overlay | null;
+  /** how often values were captured */
+  readonly captures: number;
+  /** all values have been captured, not only some */
+  readonly capturedAll: boolean;
   /** a request to the kernel is under way: what it does, in words */
   readonly busy: string | null;
+  /** the part of it that is done, null if that is not known */
+  readonly done: number | null;
   readonly error: { readonly message: string; readonly advice: string } | null;
   readonly live: boolean;
 }
@@ -56,11 +63,12 @@ export type Action =
   | { readonly type: "cut"; readonly cut: Cut }
   | { readonly type: "undo" | "redo" | "clear" }
   | { readonly type: "plan"; readonly plan: Plan | null }
-  | { readonly type: "search"; readonly text: string; readonly hits: readonly Target[] }
+  | { readonly type: "search"; readonly text: string; readonly hits: readonly Hit[] }
   | { readonly type: "hit"; readonly hit: number }
   | { readonly type: "overlay"; readonly overlay: Overlay | null }
   | { readonly type: "range"; readonly range: Range }
-  | { readonly type: "busy"; readonly busy: string | null }
+  | { readonly type: "captured"; readonly all: boolean }
+  | { readonly type: "busy"; readonly busy: string | null; readonly done?: number }
   | { readonly type: "error"; readonly error: State["error"] }
   | { readonly type: "live"; readonly live: boolean };
 
@@ -72,6 +80,8 @@ export type Command =
   | { readonly type: "extract" }
   | { readonly type: "save"; readonly what: Saving }
   | { readonly type: "colour"; readonly by: string }
+  /** a tensor, or null for all */
+  | { readonly type: "capture"; readonly value: number | null }
   | { readonly type: "fit" }
   | { readonly type: "reveal"; readonly target: Target };
 
@@ -90,7 +100,10 @@ export function initialState(open: Iterable<number>): State {
     hits: [],
     hit: -1,
     overlay: null,
+    captures: 0,
+    capturedAll: false,
     busy: null,
+    done: null,
     error: null,
     live: true,
   };
@@ -137,7 +150,9 @@ export function reduce(state: State, action: Action, columns: Columns): State {
     case "range":
       return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
     case "busy":
-      return { ...state, busy: action.busy };
+      return { ...state, busy: action.busy, done: action.done ?? null };
+    case "captured":
+      return { ...state, captures: state.captures + 1, capturedAll: state.capturedAll || action.all };
     case "error":
       return { ...state, error: action.error };
     case "live":

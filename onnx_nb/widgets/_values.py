@@ -1,0 +1,161 @@
+"""What the graph's inspector asks about the numbers in a tensor: statistics, pages, pictures, the array itself.
+
+Weights are looked at as they lie in the file. Other tensors have numbers once they were captured: all of them together,
+of which statistics are kept, or one by itself, whose array is kept too.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnx_nb.analysis.capture import Capture, capture
+from onnx_nb.analysis.errors import OnnxNbError, readable, shown
+from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.preview import page, picture
+from onnx_nb.analysis.statistics import Statistics
+from onnx_nb.widgets._channel import Reply
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.model import Model
+    from onnx_nb.widgets._channel import Call
+
+KEPT: Final = 8
+"""So many tensors captured by themselves are kept, the last looked at."""
+DOWNLOAD: Final = 1 << 28
+"""A larger array is saved by the kernel, not sent through the browser."""
+
+
+class Values:
+    """The numbers of one model's tensors, as far as they are known.
+
+    Parameters
+    ----------
+    model
+        The model.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.feeds: Any = None
+        """What captures run on; random values if ``None``."""
+        self.captured: Capture | None = None
+        """Of the whole model."""
+        self._single: OrderedDict[int, Capture] = OrderedDict()
+        self._weights: dict[int, Statistics] = {}
+
+    def forget(self) -> None:
+        """Let go of what was captured, for other feeds."""
+        self.captured = None
+        self._single.clear()
+
+    def capture(self, call: Call) -> Reply:
+        """Capture one value and keep its array, or all without; answer how many are known."""
+        given = call.args.get("value")
+        if given is None:
+            self.captured = capture(self.model, self.feeds, progress=call.progress)
+            return Reply({"message": repr(self.captured)})
+        self._captured_alone(int(given), call)
+        return Reply({"message": f"captured {self._name(int(given))}"})
+
+    def statistics(self, call: Call) -> Reply:
+        """Answer the statistics of a value; ``None`` if nothing is known of it."""
+        value = int(call.args.get("value") or 0)
+        found = self._statistics(value)
+        if found is None:
+            return Reply(None)
+        numbers = {
+            name: _plain(getattr(found, name))
+            for name in ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
+        }
+        counts = [int(count) for count in found.histogram.counts]
+        edges = [float(edge) for edge in found.histogram.edges] if counts else []
+        return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(value)})
+
+    def page(self, call: Call) -> Reply:
+        """Answer some cells of a value and a picture of the slice they are in; captures it if it was not yet."""
+        value, args = int(call.args.get("value") or 0), call.args
+        array = self._array(value, call)
+        index = [int(number) for number in args.get("index") or []]
+        shown_page = page(array, index=index, row=int(args.get("row") or 0), column=int(args.get("column") or 0))
+        drawn = picture(array, index=index)
+        if drawn is None:
+            return Reply(shown_page.to_json())
+        return Reply({**shown_page.to_json(), "picture": list(drawn.shape)}, [drawn.tobytes()])
+
+    def npy(self, call: Call) -> Reply:
+        """Answer a value as the content of a .npy file."""
+        value = int(call.args.get("value") or 0)
+        array = self._array(value, call)
+        name = self._name(value)
+        if array.nbytes > DOWNLOAD:
+            what = "g.model.tensor" if self._is_weight(value) else "onnx_nb.capture(g.model, g.feeds, keep=…)"
+            message = f"{shown(name)} has {readable(array.nbytes)}, too much to send through the browser."
+            raise OnnxNbError(message, advice=f"Save it in the kernel: numpy.save(path, …) with {what}.")
+        file = io.BytesIO()
+        # types of ml_dtypes have no .npy code of their own: their bytes are written, as numpy's tools do
+        plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+        np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
+        return Reply({"name": name}, [file.getvalue()])
+
+    def _captured_alone(self, value: int, call: Call) -> Capture:
+        graph = Graph.of(self.model)
+        name = self._name(value)
+        if graph.value_frame[value] != 0:
+            owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
+            message = f"{shown(name)} lies inside a body of {owner}, which may run many times, or not at all."
+            raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
+        made = capture(self.model, self.feeds, tensors=[name], keep=[name], progress=call.progress)
+        self._single[value] = made
+        while len(self._single) > KEPT:
+            self._single.popitem(last=False)
+        return made
+
+    def _statistics(self, value: int) -> Statistics | None:
+        name = self._name(value)
+        if self._is_weight(value):
+            if value not in self._weights:
+                self._weights[value] = Statistics.of(self.model.tensor(name))
+            return self._weights[value]
+        known = self._single.get(value) or self.captured
+        return known.statistics(name) if known is not None and name in known else None
+
+    def _array(self, value: int, call: Call) -> NDArray[Any]:
+        name = self._name(value)
+        if self._is_weight(value):
+            return self.model.tensor(name)
+        known = self._single.get(value) or self._captured_alone(value, call)
+        self._single.move_to_end(value)
+        found = known[name]
+        if isinstance(found, np.ndarray):
+            return found
+        raise OnnxNbError(f"{shown(name)} is a sequence or an optional value, not one array.")
+
+    def _source(self, value: int) -> str:
+        """Say where the numbers come from."""
+        if self._is_weight(value):
+            return "weight"
+        known = self._single.get(value) or self.captured
+        runs = 1 if known is None else known.feeds
+        inputs = "random inputs" if self.feeds is None else "your feeds"
+        return f"captured, {runs} run{'' if runs == 1 else 's'} on {inputs}"
+
+    def _is_weight(self, value: int) -> bool:
+        graph = Graph.of(self.model)
+        return bool(graph.value_kind[value] == INITIALIZER and graph.value_frame[value] == 0)
+
+    def _name(self, value: int) -> str:
+        graph = Graph.of(self.model)
+        if not 0 <= value < graph.value_count:
+            raise OnnxNbError(f"the model has no tensor number {value}.", advice="Show the model again.")
+        return graph.value_names[value]
+
+
+def _plain(number: float) -> float | str:
+    """Give a number as JSON can hold it."""
+    return number if isinstance(number, int) or np.isfinite(number) else str(number)
