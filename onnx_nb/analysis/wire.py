@@ -31,7 +31,7 @@ PROTO_LIMIT: Final = 2**31 - 1
 
 _FIRST_READ: Final = 4096
 _LARGEST_READ: Final = 1 << 20
-_COPY_CHUNK: Final = 1 << 22
+_COPY_CHUNK: Final = 1 << 20
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_WIRE_TYPES: Final = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
