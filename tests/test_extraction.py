@@ -417,6 +417,30 @@ def test_fewer_inputs_in_place_of_the_chosen_ones_are_offered() -> None:
         extract(residual(3), ["n2"], ["x2"])
 
 
+def test_the_nearest_inputs_are_named_where_the_fewest_lie_further_up() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) {
+        h = Relu(x)  a = Neg(h)  b = Exp(h)  c = Abs(h)  z = Sum(a, b, c)
+    }"""
+    plan = plan_extraction(onnx.parser.parse_model(text), ["a"], ["z"])
+    assert (plan.suggestion, [m.name for m in plan.missing]) == (("a", "h"), ["b", "c"])
+    with pytest.raises(ExtractionError) as caught:
+        extract(onnx.parser.parse_model(text), ["a"], ["z"])
+    assert caught.value.advice == (
+        "Use inputs=['a', 'h'], or the nearest ones, inputs=['a', 'b', 'c'], or in their place inputs=['h']."
+    )
+
+
+def test_a_message_names_no_thousands_of_inputs() -> None:
+    nodes = [onnx.helper.make_node("Neg", [f"x{i}"], [f"a{i}"]) for i in range(3000)]
+    nodes.append(onnx.helper.make_node("Sum", [f"a{i}" for i in range(3000)], ["z"]))
+    info = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in [*(f"x{i}" for i in range(3000)), "z"]]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", info[:-1], info[-1:]))
+    with pytest.raises(ExtractionError, match="3000 in all") as caught:
+        extract(model, [], ["z"])
+    assert len(caught.value.missing) == 3000
+    assert len(str(caught.value)) < 1000
+
+
 def test_no_whole_network_is_taken_to_save_an_input() -> None:
     # two streams that both come from one input, 100 nodes earlier
     streams = "  ".join(f"{s}{i} = Neg({s}{i - 1})" for i in range(1, 60) for s in "pq")

@@ -209,12 +209,14 @@ def extract(
         raise ExtractionError("no output is chosen.", advice=advice)
     plan = _planned(graph, starts, ends)
     if plan.missing:
-        instead = f", or in their place inputs={list(plan.alternative)!r}" if plan.alternative else ""
-        advice = f"Use inputs={list(plan.suggestion)!r}{instead}."
+        nearest = (*plan.inputs, *(m.name for m in plan.missing))
+        near = f", or the nearest ones, inputs={_listed(nearest)}" if len(nearest) > len(plan.suggestion) else ""
+        instead = f", or in their place inputs={_listed(plan.alternative)}" if plan.alternative else ""
+        advice = f"Use inputs={_listed(plan.suggestion)}{near}{instead}."
         raise ExtractionError(plan.message + ".", advice=advice, missing=[m.name for m in plan.missing])
     odd = [plan.warning] if plan.warning else []
     if plan.redundant and keep_redundant:
-        odd.append(f"no node of the submodel reads {', '.join(map(shown, plan.redundant))}; kept as an input")
+        odd.append(f"no node of the submodel reads {', '.join(map(shown, plan.redundant[:12]))}; kept as an input")
     elif plan.redundant:
         starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
     arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
@@ -374,7 +376,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     message = (
         f"{len(taken):,} nodes are taken, though only {len(between):,} of them lie between {ways} and {goals}: the "
         f"others come in through {shown(names[through])} (made by {graph.node_label(producer[through])}); "
-        f"inputs={inputs!r} would leave them out"
+        f"inputs={_listed(inputs)} would leave them out"
     )
     return better, message
 
@@ -607,6 +609,13 @@ def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Non
         what = {INITIALIZER: "a weight", DANGLING: "read, but never made"}.get(flow.kinds[value], "a graph input")
         message = f"{shown(graph.value_names[value])} is {what}: no node makes it."
         raise ExtractionError(message, advice="Choose an output that a node makes.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Write names as they are written in a call; of many the first."""
+    if len(names) <= 12:
+        return repr(list(names))
+    return f"[{', '.join(map(shown, names[:12]))}, …] ({len(names)} in all: see plan_extraction)"
 
 
 def _shortened(graph: Graph, values: Sequence[int]) -> str:
