@@ -230,6 +230,15 @@ def test_torch_tensors_of_every_type(name: str) -> None:
         assert session.run(proto, feed)["y"].tobytes() == values.tobytes()
 
 
+def test_torch_tensors_that_numpy_would_not_take_as_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    proto = parsed("g (complex64[n] x, float[n] r) => (complex64[n] y, float[n] s) { y = Identity(x)  s = Neg(r) }")
+    values = torch.tensor([1 + 2j, 3 - 4j])
+    found = check_feeds(proto, {"x": values.conj(), "r": values.conj().imag})
+    assert found["x"].tolist() == [1 - 2j, 3 + 4j]
+    assert found["r"].tolist() == [-2, 4]
+
+
 def test_torch_tensors_without_values_are_refused() -> None:
     torch = pytest.importorskip("torch")
     one = parsed("g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }")
@@ -398,6 +407,12 @@ def test_folders_that_hold_no_feed(tmp_path: Path) -> None:
         next(read_feeds(MODEL, tmp_path))
 
 
+def test_the_name_of_a_file_counts_before_that_in_it(tmp_path: Path) -> None:
+    for name, array in FEED.items():
+        (tmp_path / f"{name}.pb").write_bytes(numpy_helper.from_array(array, "x").SerializeToString())
+    assert same(next(read_feeds(MODEL, tmp_path)), FEED)
+
+
 def test_files_of_types_that_numpy_does_not_know(tmp_path: Path) -> None:
     small = parsed("g (bfloat16[n] x) => (bfloat16[n] y) { y = Identity(x) }")
     values = np.array([1.5, -2]).astype(ml_dtypes.bfloat16)
@@ -475,6 +490,13 @@ def test_dimensions_named_by_formulas() -> None:
         (
             "{ yes = Constant<value=bool[1] {1}>()  y = If<then_branch=t() => (z) { z = Gather(table, ids) },"
             " else_branch=e() => (w) { w = Gather(table, ids) }>(yes) }"
+        ),
+        "{ zero = Sub(ids, ids)  some = Equal(zero, ids)  a = Where(some, zero, ids)  y = Gather(table, a) }",
+        (
+            "{ n = Constant<value_int=3>()  yes = Constant<value=bool {1}>()  zero = Constant<value_ints=[0]>()"
+            "  a, r = Loop<body=b(int64 i, bool c, int64[n] j) => (bool d, int64[n] k, float[n, 2] z)"
+            "  { d = Identity(c)  k = Identity(j)  z = Gather(table, j) }>(n, yes, ids)"
+            "  y = ReduceSum<keepdims=0>(r, zero) }"
         ),
         "{ a = Identity(ids)  y = GatherElements(table, a) }",
     ],

@@ -454,6 +454,9 @@ def test_marks_run_as_if_they_were_not_there(ir_version: int) -> None:
     feeds = {"x": np.array([1, -2], np.float32), "c": np.array(True)}
     assert session.run(proto, feeds)["y"].tolist() == [-1, 2]
     assert session.run(proto, feeds, outputs=["b"])["b"].tolist() == [-1, 2]
+    made = session._with_marks(proto)
+    assert made.ir_version >= 8
+    onnx.checker.check_model(made, full_check=True)
     assert proto.SerializeToString() == before
 
 

@@ -175,6 +175,8 @@ def special(name: str, size: int) -> Any:
     values = random.standard_normal(size)
     if name == "shifted":
         return values.astype(np.float32) + np.float32(1000)
+    if name == "far":
+        return (values * 10).astype(np.float32) + np.float32(3e7)
     if name == "wide":
         return (values * 10.0 ** random.integers(-30, 30, size)).astype(np.float32)
     if name == "huge":
@@ -191,7 +193,7 @@ def special(name: str, size: int) -> Any:
     return np.full(size, 0.1)
 
 
-SPECIAL = ("shifted", "wide", "huge", "tiny", "holes", "limits", "unsigned limits", "constant")
+SPECIAL = ("shifted", "far", "wide", "huge", "tiny", "holes", "limits", "unsigned limits", "constant")
 
 
 @pytest.mark.parametrize("name", SPECIAL)

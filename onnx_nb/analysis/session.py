@@ -309,9 +309,8 @@ class _Bytes:
 
     def __init__(self, value: onnxruntime.OrtValue) -> None:
         self._value = value
-        nbytes = value.tensor_size_in_bytes()
-        place = (value.data_ptr() if nbytes else 0, True)
-        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": place}
+        shape, place = (value.tensor_size_in_bytes(),), (value.data_ptr(), True)
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": "|u1", "data": place}
 
 
 def _owned(array: Any) -> Any:

@@ -350,7 +350,8 @@ class _Bins:
         self.counts = np.zeros(_floor(high, exponent) - self.first + 1, np.int64)
         # numbers divided by more than one may vanish, and are counted as zero though they lie below it
         self.may_vanish = exponent > 0 > low
-        self.exact_in_float32 = max(abs(self.first), abs(self.first + BINS)) < 1 << 22 and abs(exponent) <= 126
+        # the width is a number of float32, and so are all multiples that arise
+        self.exact_in_float32 = abs(exponent) <= 126
 
     def add(self, chunk: NDArray[Any]) -> None:
         size = len(self.counts)
