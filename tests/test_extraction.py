@@ -400,6 +400,7 @@ def test_a_residual_path_that_drags_in_far_more_is_warned_of() -> None:
 
 def test_all_of_a_model_and_towers_of_their_own_are_no_side_path() -> None:
     assert plan_extraction(residual(50), ["x0"], ["x50"]).warning == ""
+    assert plan_extraction(residual(50), ["x0", "n50"], ["x40", "x50"]).warning == ""
     # a deep tower from the input, and a tensor of another one: both are meant
     deep = "  ".join(f"a{i} = Neg(a{i - 1})" for i in range(1, 60))
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2] a0, float[2] y) => (float[2] z) {{
@@ -501,6 +502,17 @@ def test_types_are_found_far_from_what_is_declared() -> None:
     proto = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
     sub = extract(proto, ["x2400"], ["x2403"])
     assert [str(Graph.of(sub).type_of(v)) for v in (0, 3)] == ["N×3 float32"] * 2
+
+
+def test_an_input_of_unknown_rank_stays_one() -> None:
+    info = onnx.helper.make_tensor_value_info
+    nodes = [onnx.helper.make_node("Neg", ["x"], ["a"]), onnx.helper.make_node("Exp", ["a"], ["z"])]
+    graph = onnx.helper.make_graph(nodes, "g", [info("x", 1, None)], [info("z", 1, None)])
+    proto = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    sub = extract(proto, ["x"], ["a"])
+    assert not sub.proto.graph.input[0].type.tensor_type.HasField("shape")
+    x = np.zeros((1, 2), np.float32)
+    np.testing.assert_array_equal(onnx_nb.run(sub, {"x": x})["a"], x)
 
 
 def with_foreign_operator(op: str, domain: str) -> onnx.ModelProto:

@@ -257,8 +257,10 @@ class _Types:
         self._reasons: list[str] = []
 
     def find(self, wanted: Sequence[int]) -> dict[int, TypeProto]:
-        for source in (self._declare, self._infer, self._ask, self._run):
-            lacking = [value for value in wanted if not _is_complete(self._known.get(value))]
+        self._declare(wanted)
+        for source in (self._infer, self._ask, self._run):
+            made = [value for value in wanted if self._flow.producer[value] >= 0]
+            lacking = [value for value in made if not _is_complete(self._known.get(value))]
             if not lacking:
                 break
             try:

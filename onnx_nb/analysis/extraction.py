@@ -354,7 +354,9 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(taken)]
     marked = sum(bit[value] for value in late)
     between = {node for node, mask in feeds.items() if mask & marked}
-    if not late or len(taken) <= FAR_MORE * len(between) + 20:
+    # an output that does not lie behind them is reason enough for the nodes before it
+    behind_all = all(producer[value] in between for value in ends)
+    if not late or not behind_all or len(taken) <= FAR_MORE * len(between) + 20:
         return [], ""
     entering = {
         value: node

@@ -122,13 +122,13 @@ def _check(graph: Graph) -> None:
     for value, name in enumerate(graph.value_names[:stop]):
         if name in seen:
             message = f"two tensors of the model have the name {shown(name)}."
-            raise ExtractionError(message, advice="Rename one of them: graph.faults says who makes them.")
+            raise ExtractionError(message, advice="Rename one: onnx_nb.Graph.of(model).faults says who makes them.")
         seen.add(name)
         if flow.kinds[value] == DANGLING:
             readers = flow.readers(value)
             who = graph.node_label(readers[0]) if readers else "the model"
             message = f"{who} reads tensor {shown(name)}, which no node makes and which is neither input nor weight."
-            raise ExtractionError(message, advice="Mend the model first: graph.faults says what is wrong.")
+            raise ExtractionError(message, advice="Mend it first: onnx_nb.Graph.of(model).faults says what is wrong.")
 
 
 def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
