@@ -668,6 +668,61 @@ def test_progress_of_a_dataset_ends_at_one() -> None:
     capture(ABC, [X, X, X], progress=lambda done, _: seen.append(done))
     assert seen == sorted(seen)
     assert (seen[0], seen[-1]) == (0, 1)
+    seen.clear()
+    capture(ABC, iter([X, X, X]), progress=lambda done, _: seen.append(done))
+    assert seen == sorted(seen)
+    assert (seen[0], seen[-1]) == (0, 1)
+
+
+def test_a_cancel_is_seen_inside_a_loop() -> None:
+    model = loop_with("d = Identity(c)  f = Cast<to = 1>(i)  next = Add(carried, f)  row = Sqrt(next)", 50)
+    seen: list[str] = []
+
+    def progress(_: float, what: str) -> None:
+        seen.append(what)
+        if len(seen) == 20:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        capture(model, {"x": np.zeros(2, np.float32)}, bodies=True, progress=progress)
+    assert "Cast" in " ".join(seen)
+
+
+@pytest.mark.parametrize("home", ["memory", "one file", "beside", "moved"])
+def test_weights_wherever_they_are(home: str, tmp_path: Path) -> None:
+    weights = [numpy_helper.from_array(RANDOM.standard_normal((100, 100)).astype(np.float32), name) for name in "uvw"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "u"], ["a"]),
+        helper.make_node("MatMul", ["a", "v"], ["b"]),
+        helper.make_node("Constant", [], ["c"], value=weights[2]),
+        helper.make_node("MatMul", ["b", "c"], ["d"]),
+        helper.make_node("MatMul", ["d", "u"], ["y"]),
+    ]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 100]) for name in "xy"]
+    graph = helper.make_graph(nodes, "weights", info[:1], info[1:], weights[:2])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model: ModelLike = proto
+    if home == "one file":
+        onnx.save(proto, model := tmp_path / "model.onnx")
+    elif home != "memory":
+        folder = tmp_path / "weights"
+        folder.mkdir()
+        onnx.save(
+            proto,
+            model := folder / "model.onnx",
+            save_as_external_data=True,
+            location="model.data",
+            convert_attribute=True,
+            size_threshold=0,
+        )
+        if home == "moved":
+            model = load(model.rename(tmp_path / "model.onnx"), data_dir=folder)
+    feeds = {"x": RANDOM.standard_normal((3, 100)).astype(np.float32)}
+    for limit in (None, 1):
+        check(model, feeds, memory_limit=limit)
+    with concurrent.futures.ProcessPoolExecutor(1, __import__("multiprocessing").get_context("spawn")) as executor:
+        assert equal(capture(model, [feeds, feeds], executor=executor), capture(model, [feeds, feeds]))
+    assert capture(model, [feeds, feeds], tensors=["u", "a"]).statistics("u").count == 10_000
 
 
 def test_the_model_is_not_changed() -> None:

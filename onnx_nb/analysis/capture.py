@@ -146,18 +146,18 @@ def capture(
     job, translation = _lowered(graph, job)
     if isolate and executor is not None:
         raise CaptureError("isolate and executor are both given.", advice="Leave out one of them.")
-    total = len(feeds) if isinstance(feeds, list | tuple) and feeds and isinstance(feeds[0], Mapping) else 1
+    done = Done(progress, _count(feeds))
     store = Store(limit)
     given = read_feeds(loaded, feeds)
     try:
         if isolate:
             from onnx_nb.analysis.isolation import isolated
 
-            results = isolated(job, given, store, progress, total)
+            results = isolated(job, given, store, done)
         elif executor is not None:
-            results = _spread(job, given, store, executor, progress=progress, total=total)
+            results = _spread(job, given, store, executor, done)
         else:
-            results = _in_turn(job, given, store, progress, total)
+            results = _in_turn(job, given, store, done)
         merged = _merged(graph, results if translation is None else map(translation, results), store)
         results.close()
     except BaseException:
@@ -227,7 +227,7 @@ class Stop:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Capture:
-    """What `capture` saw: statistics of every value, and the arrays that were to be kept.
+    """What `capture` saw: statistics of every value, and the arrays that were to be kept; weights can be asked for too.
 
     ``cap["name"]`` is a kept array, ``names`` lists every value in order of execution. Values inside of bodies that
     share their name with another value are called ``owner/attribute/name``.
@@ -457,7 +457,9 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
         there[graph.overridable] = True
         found: list[int] = np.flatnonzero(there).tolist()
         return found
-    return _named(graph, tensors, np.flatnonzero(there).tolist(), "tensors")
+    # weights are in the model, and need not be recorded
+    stay = set(np.flatnonzero(kinds == INITIALIZER).tolist()) - set(graph.overridable.tolist())
+    return [value for value in _named(graph, tensors, np.flatnonzero(there).tolist(), "tensors") if value not in stay]
 
 
 def _closed(graph: Graph) -> NDArray[np.bool_]:
@@ -560,6 +562,41 @@ def _available() -> int:
     return min(found, default=4 << 30)
 
 
+class Done:
+    """Tells ``progress`` how far it is.
+
+    Parameters
+    ----------
+    progress
+        Of `capture`.
+    total
+        How many feeds there are; None if only the last of them tells.
+    """
+
+    def __init__(self, progress: Progress | None, total: int | None) -> None:
+        self.progress = progress
+        self._total = total
+
+    def __call__(self, feeds: float, what: str) -> None:
+        """Say how many feeds are done; of an unknown number the next one is taken for half of the rest."""
+        if self.progress is not None:
+            self.progress(min(feeds / self._total, 1.0) if self._total else 1 - 0.5**feeds, what)
+
+    def all(self) -> None:
+        """Say that all is done."""
+        if self.progress is not None:
+            self.progress(1.0, "done")
+
+
+def _count(feeds: Any) -> int | None:
+    """Give how many feeds there are, as far as that can be told without reading them."""
+    if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
+        return 1
+    if isinstance(feeds, list | tuple):
+        return len(feeds) if feeds and all(isinstance(feed, Mapping) for feed in feeds) else 1
+    return None
+
+
 # --- running feeds --------------------------------------------------------------------------------------------------
 
 
@@ -613,9 +650,7 @@ def statistics_pool() -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(min(os.cpu_count() or 1, 4), "onnx_nb statistics")
 
 
-def _in_turn(
-    job: Job, feeds: Iterator[dict[str, Any]], store: Store, progress: Progress | None, total: int
-) -> Generator[Partial]:
+def _in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done) -> Generator[Partial]:
     """Run feeds one after the other in this process."""
     graph = Graph.of(job.model)
     feed = next(feeds, None)
@@ -625,17 +660,14 @@ def _in_turn(
         while feed is not None:
             following = next(feeds, None)
             windows = windows or job.windows(reuse=following is not None)
-            before = None
-            if progress is not None:
-                before = _reporter(graph, progress, number, max(total, number + 1))
+            before = functools.partial(_report, graph, done, number) if done.progress is not None else None
             yield run_feed(job, windows, feed, store=store, pool=pool, before=before)
             feed, number = following, number + 1
-    if progress is not None:
-        progress(1.0, "done")
+    done.all()
 
 
-def _reporter(graph: Graph, progress: Progress, number: int, total: int) -> Callable[[Sequence[int], float], None]:
-    return lambda nodes, done: progress((number + done) / total, described(graph, nodes))
+def _report(graph: Graph, done: Done, number: int, nodes: Sequence[int], part: float) -> None:
+    done(number + part, described(graph, nodes))
 
 
 def described(graph: Graph, nodes: Sequence[int]) -> str:
@@ -649,9 +681,7 @@ def _spread(
     feeds: Iterator[dict[str, Any]],
     store: Store,
     executor: concurrent.futures.Executor,
-    *,
-    progress: Progress | None,
-    total: int,
+    done: Done,
 ) -> Generator[Partial]:
     """Give feeds to an executor, and their results in the order of the feeds."""
     payload = pickled(job)
@@ -668,14 +698,14 @@ def _spread(
                     found.update((index, store.put(content)) for index, content in found.items())
                 yield partial
                 number += 1
-                if progress is not None:
-                    progress(min(number / max(total, number + len(waiting)), 1.0), f"{number} feeds are done")
+                done(number, f"{_counted(number, 'feed')} done")
     except concurrent.futures.BrokenExecutor as error:
         message = f"a worker process of the executor ended while feed {number} ran: {error}"
         raise CaptureError(message, advice="isolate=True tells at which node.") from error
     finally:
         for future in waiting:
             future.cancel()
+    done.all()
 
 
 def pickled(job: Job) -> bytes:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Self
 
-from onnx_nb.analysis.capture import Job, Partial, Progress, Store, described, pickled, run_feed, statistics_pool
+from onnx_nb.analysis.capture import Done, Job, Partial, Store, described, pickled, run_feed, statistics_pool
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError, cut
 from onnx_nb.analysis.graph import Graph
 
@@ -43,9 +43,7 @@ class _Raised(NamedTuple):
     error: BaseException
 
 
-def isolated(
-    job: Job, feeds: Iterator[dict[str, Any]], store: Store, progress: Progress | None, total: int
-) -> Generator[Partial]:
+def isolated(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done) -> Generator[Partial]:
     """Run feeds one after the other in a process of its own.
 
     Parameters
@@ -56,8 +54,8 @@ def isolated(
         Read here, as they are needed.
     store
         In whose folder the child puts the kept arrays.
-    progress, total
-        As for `capture`; the number of feeds as far as it is known.
+    done
+        Is told how far it is.
 
     Yields
     ------
@@ -78,10 +76,8 @@ def isolated(
                     break
                 if isinstance(message, _Raised):
                     raise message.error
-                if progress is not None:
-                    progress((number + message.done) / max(total, number + 1), message.nodes)
-    if progress is not None:
-        progress(1.0, "done")
+                done(number + message.done, message.nodes)
+    done.all()
 
 
 class _Child:

@@ -49,7 +49,7 @@ class Sink(Protocol):
     """Takes what passes. Whatever its methods raise ends the run."""
 
     def before(self, nodes: Sequence[int], done: float) -> None:
-        """Hear of the nodes that run next, and which part of all nodes (0 … 1) has run."""
+        """Hear of the nodes that run next, and which part of all nodes of the main graph (0 … 1) has run."""
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         """Take a value that was wanted; ``index`` counts the iterations of the bodies around it."""
@@ -153,9 +153,10 @@ class Windows:
         for value, found in given.items():
             if value in self.wanted:
                 sink.record(value, found, ())
-        weights = [v for v in self.wanted if self._kinds[v] == INITIALIZER and v not in given]
-        for value in sorted(v for v in weights if not graph.value_frame[v]):
-            sink.record(value, self._alone(value), ())
+        for value in sorted(self.wanted):
+            # one that may be overridden is wanted only if it is
+            if self._kinds[value] == INITIALIZER and not (value in given or value in self._overridable):
+                sink.record(value, self._alone(value), ())
         sizes = _Sizes(graph, feed)
         self._run_section(self.section(0), given, {}, _Pass(sink, sizes), ())
 
@@ -271,7 +272,8 @@ class Windows:
             stop = planned[len(ends)] if planned else min(self._window_end(section, start, passing), start + most)
             nodes = section.order[start:stop]
             if main:
-                passing.sink.before(nodes, start / total)
+                passing.done = start / total
+            passing.sink.before(nodes, passing.done)
             try:
                 found, seconds = self._run_window(section, start, stop, alive, outer)
             except OnnxNbError as error:
@@ -613,6 +615,7 @@ class _Pass:
         self.sizes = sizes
         self.alive = 0
         self.held = 0
+        self.done = 0.0
         self.typical = 0.0
         self.largest = 0
         self._nodes = 0
