@@ -19,6 +19,17 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["?", "this list"],
 ];
 
+/** What a search may hold; `scene/query.ts` reads it. */
+export const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
+  ["conv 3x3", "both words, in names, ops, scopes, dtypes or shapes"],
+  ["op:Conv|Gemm  name:*weight", "one of two ops; a name, * is anything"],
+  ["dtype:float16  shape:1x*x768", "tensors; * or ? is any size, ... any number of sizes"],
+  ["attr:axis=-1  scope:layer.1", "nodes with an attribute; all in a scope or class"],
+  ["kind:weight  -word", "node, tensor, weight, input, output, scope; not that"],
+  ['"two words"  /layer\\.\\d+/i', "as it stands; a regular expression"],
+  ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
+];
+
 export interface Help {
   toggle(): void;
   close(): boolean;
@@ -27,6 +38,8 @@ export interface Help {
 export function createHelp(root: HTMLElement, closed: () => void, signal: AbortSignal): Help {
   const rows = el("dl", { class: "onnx-nb-rows" });
   for (const [keys, effect] of KEYS) rows.append(el("dt", {}, keys), el("dd", {}, effect));
+  const queries = el("dl", { class: "onnx-nb-rows" });
+  for (const [query, finds] of SEARCHES) queries.append(el("dt", {}, el("code", {}, query)), el("dd", {}, finds));
   const close = (): boolean => {
     if (box.hidden) return false;
     box.hidden = true;
@@ -36,9 +49,11 @@ export function createHelp(root: HTMLElement, closed: () => void, signal: AbortS
   const done = button("Close", close, signal);
   const box = el(
     "div",
-    { class: "onnx-nb-help", attrs: { role: "dialog", "aria-label": "Keys and gestures" } },
+    { class: "onnx-nb-help", attrs: { role: "dialog", "aria-label": "Keys, gestures and search" } },
     el("h4", {}, "Keys and gestures"),
     rows,
+    el("h4", {}, "Search"),
+    queries,
     done,
   );
   box.hidden = true;

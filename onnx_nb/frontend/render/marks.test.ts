@@ -73,6 +73,34 @@ describe("marksOf", () => {
     expect([...faultsOf(open, marked).keys()]).toEqual([open.boxOf("node", node("enc/b"))]);
   });
 
+  it("lights what a search found: boxes, edges, and where those are hidden the box around", () => {
+    const hits = [
+      { kind: "node", id: node("last") },
+      { kind: "value", id: value("r") },
+      { kind: "value", id: value("p") },
+      { kind: "value", id: value("x") },
+    ] as const;
+    const marks = marksOf(closed, columns, { ...state, hits }, new Map());
+    expect([...marks.hits].sort()).toEqual(
+      [closed.boxOf("node", node("last")), encoder, closed.boxOf("value", value("x"))].sort(),
+    );
+    expect([...marks.values]).toEqual([[value("r"), EDGE.GLOW]]);
+  });
+
+  it("lights all nodes of a chain and the tensors between them, most those of the one gone to", () => {
+    const chain = (...names: string[]) => ({ kind: "node", id: node(names[0]), chain: names.map(node) }) as const;
+    const hits = [chain("enc/a", "enc/b", "sum"), chain("sum", "last")];
+    const selection = { kind: "node", id: node("sum") } as const;
+    const marks = marksOf(open, columns, { ...state, hits, hit: 1, selection }, new Map());
+    expect([...marks.hits].sort()).toEqual(
+      ["enc/a", "enc/b", "sum", "last"].map((name) => open.boxOf("node", node(name))).sort(),
+    );
+    expect(marks.values.get(value("p"))).toBe(EDGE.GLOW);
+    expect(marks.values.get(value("q"))).toBe(EDGE.GLOW);
+    expect(marks.values.get(value("r"))).toBe(EDGE.LIT);
+    expect(marks.values.has(value("x"))).toBe(false);
+  });
+
   it("takes the box of its bodies for a node that has some", () => {
     const body = closed.boxOf("group", groupAt(columns, "body"));
     expect(body).toBeGreaterThanOrEqual(0);

@@ -70,11 +70,22 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   }
 
   const hits = new Set<number>();
-  for (const hit of state.hits) {
-    if (hit.kind === "value") continue;
-    const box = boxOf(scene, columns, hit);
+  const hit = (target: Target): void => {
+    const box = boxOf(scene, columns, target);
     if (box >= 0 && scene.boxes.kind[box] !== BOX.OPEN) hits.add(box);
-  }
+  };
+  state.hits.forEach(({ kind, id, chain }, at) => {
+    if (chain !== undefined) {
+      chain.forEach((node, place) => {
+        hit({ kind: "node", id: node });
+        if (place === 0) return;
+        // of the chain that is gone to the tensors stand out too
+        const how = at === state.hit && selection?.kind === "node" && selection.id === id ? EDGE.LIT : EDGE.GLOW;
+        for (const value of between(columns, chain[place - 1], node)) mark(value, how);
+      });
+    } else if (kind === "value" && shownAsEdge(scene, columns, id)) mark(id, EDGE.GLOW);
+    else hit({ kind, id });
+  });
   return {
     selected,
     hovered: hover === null || hover.kind === "value" ? -1 : boxOf(scene, columns, hover),
@@ -87,6 +98,19 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     faults,
     hits,
   };
+}
+
+/** Tensors that one node makes and another reads. */
+function between(columns: Columns, from: number, to: number): number[] {
+  const read = columns.inputsOf(to);
+  return Array.from(columns.outputsOf(from)).filter((value) => value >= 0 && read.includes(value));
+}
+
+/** A tensor inside a closed scope and a weight show as the box they are in, an input or output of the graph as its own. */
+function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
+  if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
+  const kind = scene.boxes.kind[scene.boxOf("value", value)];
+  return kind !== BOX.INPUT && kind !== BOX.OUTPUT;
 }
 
 /** box → how many faults it shows; does not change while the scene stands. */

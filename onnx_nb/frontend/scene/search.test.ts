@@ -178,7 +178,7 @@ describe("a query that is none", () => {
     ['"abc', 'The quote at "abc is not closed.'],
     ["/(a/", "The regular expression /(a/ cannot be used: Unterminated group."],
     ["/a(?=b)/", "look-ahead"],
-    ["colour:red", "There is no field 'colour'. There are name, op, dtype"],
+    ["colour:red", "There is no field 'colour'. There are op, name, dtype"],
     ["kind:tree", "kind: is one of node, tensor"],
     ["a > > b", "A > stands between two nodes"],
     ["> b", "A > stands between two nodes"],

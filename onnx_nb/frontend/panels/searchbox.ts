@@ -1,0 +1,317 @@
+/** The field to search in, with what it may go on with and what was found below it. */
+
+import type { Columns, Target } from "../model/columns.ts";
+import { type Completion, complete, SYNTAX } from "../scene/complete.ts";
+import { type Found, type Hit, searching } from "../scene/search.ts";
+import type { Dispatch, State } from "../scene/state.ts";
+import { el, elide, focused, plain } from "./dom.ts";
+import { describe } from "./link.ts";
+
+export interface SearchBox {
+  readonly element: HTMLElement;
+  update(state: State): void;
+  focus(): void;
+}
+
+const LISTED = 100;
+/** A search works for so long before the page may paint, then in slices; in all not longer than this. */
+const FIRST_MS = 40;
+const SLICE_MS = 12;
+const LONGEST_MS = 4000;
+
+let boxes = 0;
+
+/** @param leave closes the search and gives the keyboard back to the graph */
+export function createSearchBox(
+  columns: Columns,
+  dispatch: Dispatch,
+  leave: () => void,
+  signal: AbortSignal,
+): SearchBox {
+  const id = `onnx-nb-search-${++boxes}`;
+  const input = el("input", {
+    class: "onnx-nb-field",
+    attrs: {
+      type: "search",
+      placeholder: "Search: conv, op:Add, A > * > B …",
+      "aria-label": "Search",
+      role: "combobox",
+      "aria-expanded": "false",
+      "aria-controls": `${id}-list`,
+      "aria-haspopup": "listbox",
+      "aria-autocomplete": "list",
+      spellcheck: "false",
+      autocomplete: "off",
+      autocapitalize: "off",
+    },
+  });
+  const count = el("span", { class: "onnx-nb-count onnx-nb-dim", attrs: { "aria-live": "polite" } });
+  const list = el("div", { attrs: { id: `${id}-list`, role: "listbox", "aria-label": "Search results" } });
+  const note = el("div", { class: "onnx-nb-search-note onnx-nb-dim", attrs: { "aria-live": "polite" } });
+  const drop = el("div", { class: "onnx-nb-hits" }, list, note);
+  drop.hidden = true;
+  const element = el("div", { class: "onnx-nb-search", attrs: { role: "search" } }, input, count, drop);
+
+  let shown: State = NO_STATE;
+  /** what was found last, and for which text */
+  let outcome: { readonly text: string; readonly found: Found } | null = null;
+  let completions: readonly Completion[] = [];
+  /** the completion that Enter takes, −1 for none */
+  let chosen = -1;
+  /** a hit has been gone to, so that the next key goes to the next one */
+  let visited = false;
+
+  // ---------------------------------------------------------------- searching
+
+  let timer = 0;
+  /** goes to the first hit once there is one */
+  let hurried = false;
+  const later = (work: () => void, ms: number): void => {
+    window.clearTimeout(timer);
+    timer = window.setTimeout(work, ms);
+  };
+  const seek = (): void => {
+    const text = input.value;
+    const steps = searching(columns, text);
+    const started = performance.now();
+    const slice = (ms: number): void => {
+      const until = performance.now() + ms;
+      for (;;) {
+        const { done, value } = steps.next(performance.now() - started > LONGEST_MS);
+        if (done) {
+          finish(text, value);
+          return;
+        }
+        if (performance.now() > until) {
+          later(() => slice(SLICE_MS), 0);
+          return;
+        }
+      }
+    };
+    timer = 0;
+    slice(FIRST_MS);
+  };
+  const finish = (text: string, found: Found): void => {
+    timer = 0;
+    outcome = { text, found };
+    dispatch({ type: "search", text, hits: found.hits });
+    if (hurried) step(0);
+    hurried = false;
+  };
+  signal.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+
+  const typed = (): void => {
+    completions = complete(columns, input.value, input.selectionStart ?? input.value.length);
+    chosen = -1;
+    hurried = false;
+    later(seek, columns.nodeCount > 20_000 ? 120 : 40);
+    show();
+  };
+  const take = ({ text, from, to }: Completion): void => {
+    input.setRangeText(text, from, to, "end");
+    input.focus();
+    typed();
+  };
+
+  // ---------------------------------------------------------------- going through
+
+  const step = (by: number): void => {
+    const { hits, hit } = shown;
+    if (hits.length > 0) go((hit + by + hits.length) % hits.length);
+  };
+  const go = (at: number): void => {
+    visited = true;
+    chosen = -1;
+    const { kind, id, chain } = shown.hits[at];
+    dispatch({ type: "hit", hit: at });
+    dispatch({ type: "select", target: { kind, id } });
+    // the last first: all are opened, and the view comes to rest where the chain begins
+    const targets: Target[] = chain?.map((node) => ({ kind: "node", id: node })) ?? [{ kind, id }];
+    for (const target of [...targets].reverse()) dispatch({ type: "reveal", target });
+  };
+  /** Up and down lead through the completions, then through the hits. */
+  const move = (by: 1 | -1): void => {
+    const many = completions.length;
+    if (many === 0 || (visited && chosen < 0)) step(visited || by < 0 ? by : 0);
+    else if (chosen + by >= many && shown.hits.length > 0) step(0);
+    else {
+      chosen = chosen < 0 && by < 0 ? many - 1 : (chosen + by + many) % many;
+      show();
+    }
+  };
+
+  input.addEventListener("input", typed, { signal });
+  input.addEventListener(
+    "keydown",
+    (event) => {
+      const choice = completions[chosen];
+      if (event.key === "Tab" && choice === undefined) return;
+      if (event.key === "Enter" || event.key === "Tab") {
+        if (choice !== undefined) take(choice);
+        else if (timer !== 0 || input.value !== shown.search) {
+          hurried = true;
+          if (timer === 0) seek();
+        } else step(event.shiftKey ? -1 : visited ? 1 : 0);
+      } else if (event.key === "ArrowDown") move(1);
+      else if (event.key === "ArrowUp") move(-1);
+      else if (event.key === "Escape") {
+        window.clearTimeout(timer);
+        timer = 0;
+        completions = [];
+        outcome = null;
+        input.value = "";
+        dispatch({ type: "search", text: "", hits: [] });
+        leave();
+      } else return;
+      event.preventDefault();
+    },
+    { signal },
+  );
+  input.addEventListener(
+    "focus",
+    () => {
+      completions = complete(columns, input.value, input.selectionStart ?? input.value.length);
+      show();
+    },
+    { signal },
+  );
+  element.addEventListener(
+    "focusout",
+    (event) => {
+      if (event.relatedTarget instanceof Node && element.contains(event.relatedTarget)) return;
+      chosen = -1;
+      drop.hidden = true;
+      input.setAttribute("aria-expanded", "false");
+      input.removeAttribute("aria-activedescendant");
+    },
+    { signal },
+  );
+  drop.addEventListener("pointerdown", (event) => event.preventDefault(), { signal }); // keeps the focus in the field
+  drop.addEventListener(
+    "click",
+    (event) => {
+      const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[role=option]") : null;
+      if (row?.dataset.hit !== undefined) go(Number(row.dataset.hit));
+      else if (row?.dataset.completion !== undefined) take(completions[Number(row.dataset.completion)]);
+    },
+    { signal },
+  );
+
+  // ---------------------------------------------------------------- drawing
+
+  const option = (name: string, active: boolean, title: string, ...parts: HTMLElement[]): HTMLElement =>
+    el(
+      "div",
+      { class: "onnx-nb-hit", title, attrs: { id: `${id}-${name}`, role: "option", "aria-selected": String(active) } },
+      ...parts,
+    );
+  const completionRow = (each: Completion, at: number): HTMLElement => {
+    const row = option(
+      `completion-${at}`,
+      at === chosen,
+      each.text,
+      el("code", { class: "onnx-nb-completion" }, elide(each.text, 60)),
+      el("span", { class: "onnx-nb-dim" }, each.note),
+    );
+    row.dataset.completion = String(at);
+    return row;
+  };
+  const hitRow = (hit: Hit, at: number): HTMLElement => {
+    const { title, sub, kind, full } = inWords(columns, hit);
+    const row = option(
+      `hit-${at}`,
+      at === shown.hit && chosen < 0,
+      full,
+      el("span", { class: "onnx-nb-kind" }, kind),
+      el("span", { class: "onnx-nb-hit-title" }, title),
+      el("span", { class: "onnx-nb-dim" }, elide(sub, 56)),
+    );
+    row.dataset.hit = String(at);
+    return row;
+  };
+
+  const show = (): void => {
+    const { hits, hit, search: text } = shown;
+    const found = outcome !== null && outcome.text === text ? outcome.found : null;
+    const none = text.trim() === "";
+    const problem = none ? null : (found?.problem ?? null);
+    const total = found?.total ?? hits.length;
+    const more = found?.more === true ? "+" : "";
+    const waits = !none && total === 0 && completions.length > 0;
+    element.classList.toggle("onnx-nb-bad", problem !== null && !waits);
+    count.textContent =
+      none || waits
+        ? ""
+        : problem !== null
+          ? "not understood"
+          : total === 0
+            ? more === ""
+              ? "nothing found"
+              : "stopped"
+            : `${plain(hit + 1)} of ${plain(total)}${more}`;
+    const said = remark(none, waits, problem, total, hits.length);
+    if (note.textContent !== said) note.textContent = said;
+    note.hidden = said === "";
+
+    const first = Math.max(0, Math.min(hit - LISTED / 2, hits.length - LISTED));
+    const listed = none ? [] : hits.slice(first, first + LISTED);
+    list.replaceChildren(...completions.map(completionRow), ...listed.map((each, at) => hitRow(each, first + at)));
+    list.hidden = list.childElementCount === 0;
+    drop.hidden = !focused(input) || (list.hidden && note.hidden);
+    input.setAttribute("aria-expanded", String(!drop.hidden && !list.hidden));
+    const active = list.querySelector<HTMLElement>("[aria-selected=true]");
+    if (active !== null && !drop.hidden && (chosen >= 0 || visited)) {
+      input.setAttribute("aria-activedescendant", active.id);
+      active.scrollIntoView?.({ block: "nearest" });
+    } else input.removeAttribute("aria-activedescendant");
+  };
+
+  return {
+    element,
+    focus() {
+      input.focus();
+      input.select();
+    },
+    update(state) {
+      const before = shown;
+      shown = state;
+      if (state.hits === before.hits && state.hit === before.hit && state.search === before.search) return;
+      if (state.search !== before.search || state.hits !== before.hits) visited = false;
+      if (!focused(input) && input.value !== state.search) input.value = state.search;
+      show();
+    },
+  };
+}
+
+/** What stands below the list: what is wrong, or how to go on. */
+function remark(none: boolean, waits: boolean, problem: string | null, total: number, kept: number): string {
+  if (none) return SYNTAX;
+  if (waits) return "";
+  if (problem !== null) return problem;
+  if (total === 0) return `Nothing is called or made so. ${SYNTAX}`;
+  return total > kept ? `The first ${plain(kept)} can be gone through.` : "";
+}
+
+/** A hit in words; a chain by the ops of its nodes. */
+function inWords(columns: Columns, hit: Hit): { title: string; sub: string; kind: string; full: string } {
+  if (hit.chain === undefined) {
+    const { title, sub: name, kind } = describe(columns, hit);
+    // where a name is no path, the scope says more of the node
+    const scope =
+      hit.kind === "node" && !name.includes("/") ? columns.str(columns.groupPath[columns.groupOf(hit)]) : "";
+    const sub = scope === "" ? name : `${scope} · ${name}`;
+    return { title: elide(title, 48), sub, kind, full: `${title}\n${sub}`.slice(0, 4000) };
+  }
+  const ops = hit.chain.map((node) => elide(columns.opOf(node), 24));
+  const shown = ops.length > 5 ? [...ops.slice(0, 2), `${ops.length - 4} more`, ...ops.slice(-2)] : ops;
+  const names = hit.chain.map((node) => `${columns.opOf(node)} ${columns.nameOf({ kind: "node", id: node })}`);
+  const scope = columns.str(columns.groupPath[columns.groupOf(hit)]);
+  return {
+    title: shown.join(" › "),
+    sub: scope || columns.nameOf(hit),
+    kind: "chain",
+    full: names.join("\n").slice(0, 4000),
+  };
+}
+
+const NO_STATE = { hits: [], hit: -1, search: "" } as unknown as State;
