@@ -293,6 +293,20 @@ def test_other_wrong_feeds_are_told() -> None:
         check_feeds(small, {"x": X[0]})
 
 
+def test_messages_stay_readable() -> None:
+    names = [f"{'x' * 3000}{index}" for index in range(500)]
+    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n" * 3000, *[1] * 40]) for name in names]
+    proto = helper.make_model(helper.make_graph([], "g", kinds, []))
+    for feed in ({}, {"y": X}, {names[0]: X}, [X] * 501, 5):
+        with pytest.raises(FeedError) as error:
+            next(read_feeds(proto, feed))
+        assert len(str(error.value)) < 4000
+    with pytest.raises(FeedError, match=r"\(492 more\)"):
+        check_feeds(proto, {})
+    with pytest.raises(FeedError, match=r"\(493 more\)"):
+        random_feeds(proto, shapes={"m": 3})
+
+
 def test_what_need_not_be_given() -> None:
     with_default = parsed("g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Mul(x, w) }")
     x = np.array([3, 4], np.float32)

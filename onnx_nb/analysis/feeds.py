@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
 
 from onnx_nb.analysis import ranges
-from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, readable, shown, text
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, cut, readable, shown, text
 from onnx_nb.analysis.graph import INFERENCE_LIMIT, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.tensors import dtype_name, numpy_dtype, values
@@ -145,15 +145,16 @@ def check_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:
     entries = inputs(loaded)
     for name in feeds:
         if name not in entries:
-            near = ", ".join(map(shown, closest(str(name), entries) or entries)) or "none"
+            near = _listed(closest(str(name), entries) or entries) or "none"
             raise FeedError(f"{loaded.name} has no input {shown(str(name))}.", advice=f"Its inputs: {near}.")
     needed = [
-        f"{shown(name)} ({type_text(kind)})"
+        name
         for name, kind in entries.items()
         if name not in feeds and name not in loaded.initializers and not kind.HasField("optional_type")
     ]
     if needed:
-        raise FeedError(f"{loaded.name} also needs {', '.join(needed)}.", advice="Give an array for each input.")
+        named = _listed(needed, lambda name: f"{shown(name)} ({type_text(entries[name])})")
+        raise FeedError(f"{loaded.name} also needs {named}.", advice="Give an array for each input.")
     sizes: dict[str, tuple[int, str]] = {}
     checked = {}
     for name, kind in entries.items():
@@ -208,7 +209,14 @@ def _tensor(kind: TypeProto) -> TypeProto.Tensor | TypeProto.SparseTensor:
 
 
 def _shape_text(shape: Sequence[int | str | None]) -> str:
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
+    return f"[{_listed(shape, lambda dim: '?' if dim is None else cut(str(dim), 60), 12)}]"
+
+
+def _listed(items: Iterable[Any], write: Callable[[Any], str] = shown, limit: int = 8) -> str:
+    """Write the first of what may be many."""
+    written = list(items)
+    more = [f"… ({len(written) - limit} more)"] if len(written) > limit else []
+    return ", ".join([*map(write, written[:limit]), *more])
 
 
 def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
@@ -323,9 +331,8 @@ def _array(what: str, value: Any) -> NDArray[Any]:
 def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     names = [name for name in inputs(model) if name not in model.initializers]
     if len(arrays) > len(names):
-        named = ", ".join(map(shown, names)) or "none"
         message = f"{model.name} has {len(names)} inputs, and {len(arrays)} arrays are given."
-        raise FeedError(message, advice=f"Its inputs: {named}.")
+        raise FeedError(message, advice=f"Its inputs: {_listed(names) or 'none'}.")
     return dict(zip(names, arrays, strict=False))
 
 
@@ -395,7 +402,7 @@ def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypePro
             name = own
         if not name or name in found:
             message = f"it is not told to which input {_quoted(path)} belongs."
-            raise FeedError(message, advice=f"Name it after one of {', '.join(map(shown, known)) or 'none'}.")
+            raise FeedError(message, advice=f"Name it after one of {_listed(known) or 'none'}.")
         found[name] = _viewed(value, known.get(name))
     return found
 
@@ -610,9 +617,9 @@ class _Sizes:
             self.symbols[key] = int(size)
             return
         if key not in declared:
-            near = ", ".join(map(shown, closest(key, [*declared, *symbols]) or [*declared, *symbols])) or "none"
+            known = dict.fromkeys([*declared, *symbols])
             message = f"{model.name} has neither an input nor a dimension {shown(key)}."
-            raise FeedError(message, advice=f"It has {near}.")
+            raise FeedError(message, advice=f"It has {_listed(closest(key, known) or known) or 'none'}.")
         shape = declared[key]
         if number or (shape is not None and not _fits(shape, sizes)):
             message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {_shape_text(shape or ())}."
