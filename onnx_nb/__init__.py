@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis import external_data
     from onnx_nb.analysis.capture import Capture, capture
+    from onnx_nb.analysis.costs import Costs, costs
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
     from onnx_nb.analysis.graph import Graph
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Capture": "analysis.capture",
+    "Costs": "analysis.costs",
     "ExtractionPlan": "analysis.extraction",
     "Graph": "analysis.graph",
     "Model": "analysis.model",
@@ -57,6 +59,7 @@ _HOME = {
     "Summary": "analysis.summary",
     "capture": "analysis.capture",
     "check_feeds": "analysis.feeds",
+    "costs": "analysis.costs",
     "extract": "analysis.extraction",
     "load": "analysis.model",
     "mark": "analysis.pytorch",
@@ -74,6 +77,7 @@ __all__ = [
     "AlignmentError",
     "Capture",
     "CaptureError",
+    "Costs",
     "ExternalDataError",
     "ExtractionError",
     "ExtractionPlan",
@@ -90,6 +94,7 @@ __all__ = [
     "Summary",
     "capture",
     "check_feeds",
+    "costs",
     "external_data",
     "extract",
     "load",
