@@ -136,7 +136,14 @@ function paged(
   if (index.length > 0) parts.push(slicer(page, turn, signal));
   if (page.pixels !== undefined && page.picture !== undefined) parts.push(heat(page.pixels, page.picture));
   if (cells.length === 0) parts.push(el("p", { class: "onnx-nb-dim" }, "No values: one of its dimensions is 0."));
-  else parts.push(el("div", { class: "onnx-nb-cells-box" }, tableOf(page)));
+  else
+    parts.push(
+      el(
+        "div",
+        { class: "onnx-nb-cells-box", attrs: { tabindex: 0, role: "region", "aria-label": "Cells" } },
+        tableOf(page),
+      ),
+    );
   const rows = shape.length > 1 ? shape[shape.length - 2] : (shape[0] ?? 1);
   const across = shape.length > 1 ? shape[shape.length - 1] : 1;
   const [down, right] = [row + cells.length, column + (cells[0]?.length ?? 0)];

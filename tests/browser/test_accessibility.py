@@ -1,0 +1,80 @@
+"""What axe finds in the widgets, in both themes and in every state a person meets: nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from tests import models
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from tests.browser.jupyter import JupyterPage
+
+AXE = Path(__file__).parents[2] / "onnx_nb" / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+# the notebook around the widgets is JupyterLab's; best practices about whole pages do not concern a part of one
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+def violations(root: Locator) -> list[dict[str, Any]]:
+    """Return what axe objects to: rule, what it asks for, and the elements."""
+    found: list[dict[str, Any]] = root.evaluate(
+        """async (root, rules) => {
+            const {violations} = await axe.run(root, {runOnly: {type: 'tag', values: rules}});
+            return violations.map(({id, help, nodes}) =>
+                ({id, help, elements: nodes.slice(0, 5).map(node => `${node.html} ${node.any[0]?.message ?? ''}`)}));
+        }""",
+        RULES,
+    )
+    return found
+
+
+def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    path = models.light("resnet50")
+    lab.open(lab.server.write("axe.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    root = graph.root
+    lab.page.add_script_tag(path=AXE)
+    assert violations(root) == [], "at first"
+
+    names = [node.output[0] for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "Relu"]
+    graph.click(names[1], "value")
+    graph.press("Input")
+    graph.click(names[4], "value")
+    graph.press("Output")
+    graph.wait_for_plan()
+    graph.press("Capture")
+    root.get_by_role("button", name="Values").click()
+    root.locator("td").first.wait_for()
+    assert violations(root) == [], "a tensor, its values, and a plan"
+
+    graph.press("Tree")
+    root.get_by_label("Search").first.fill("Conv")
+    root.get_by_role("option").first.wait_for()
+    assert violations(root) == [], "tree and search"
+
+    root.get_by_label("Colour", exact=True).select_option("parameters")
+    root.get_by_role("group", name="Colours: parameters").wait_for()
+    graph.press("Save")
+    assert violations(root) == [], "an overlay, and the menu of pictures"
+    lab.page.keyboard.press("Escape")
+
+    graph.press("Help")
+    assert violations(root) == [], "the list of keys"
+    lab.page.keyboard.press("Escape")
+    graph.extract()
+    assert violations(root) == [], "a submodel beside"
+
+
+def test_axe_objects_to_nothing_in_a_summary(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    source = f"import onnx_nb\nonnx_nb.ModelSummary({str(models.light('resnet50'))!r})"
+    lab.open(lab.server.write("axe-summary.ipynb", source)).run_all()
+    root = lab.widget("summary")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(root) == []
