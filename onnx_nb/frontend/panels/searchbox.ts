@@ -2,6 +2,7 @@
 
 import type { Columns, Target } from "../model/columns.ts";
 import { type Completion, complete, SYNTAX } from "../scene/complete.ts";
+import { FIELDS } from "../scene/query.ts";
 import { type Found, type Hit, searching } from "../scene/search.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { el, elide, focused, plain } from "./dom.ts";
@@ -40,6 +41,7 @@ export function createSearchBox(
       "aria-controls": `${id}-list`,
       "aria-haspopup": "listbox",
       "aria-autocomplete": "list",
+      "aria-describedby": `${id}-note`,
       spellcheck: "false",
       autocomplete: "off",
       autocapitalize: "off",
@@ -47,7 +49,7 @@ export function createSearchBox(
   });
   const count = el("span", { class: "onnx-nb-count onnx-nb-dim", attrs: { "aria-live": "polite" } });
   const list = el("div", { attrs: { id: `${id}-list`, role: "listbox", "aria-label": "Search results" } });
-  const note = el("div", { class: "onnx-nb-search-note onnx-nb-dim", attrs: { "aria-live": "polite" } });
+  const note = el("div", { class: "onnx-nb-search-note onnx-nb-dim", attrs: { id: `${id}-note` } });
   const drop = el("div", { class: "onnx-nb-hits" }, list, note);
   drop.hidden = true;
   const element = el("div", { class: "onnx-nb-search", attrs: { role: "search" } }, input, count, drop);
@@ -123,7 +125,8 @@ export function createSearchBox(
     visited = true;
     chosen = -1;
     const { kind, id, chain } = shown.hits[at];
-    dispatch({ type: "hit", hit: at });
+    if (at === shown.hit) show();
+    else dispatch({ type: "hit", hit: at });
     dispatch({ type: "select", target: { kind, id } });
     // the last first: all are opened, and the view comes to rest where the chain begins
     const targets: Target[] = chain?.map((node) => ({ kind: "node", id: node })) ?? [{ kind, id }];
@@ -249,9 +252,9 @@ export function createSearchBox(
               ? "nothing found"
               : "stopped"
             : `${plain(hit + 1)} of ${plain(total)}${more}`;
-    const said = remark(none, waits, problem, total, hits.length);
-    if (note.textContent !== said) note.textContent = said;
-    note.hidden = said === "";
+    note.setAttribute("aria-live", problem === null ? "off" : "polite"); // how to go on is not news
+    note.replaceChildren(...remark(text, waits, problem, total, hits.length));
+    note.hidden = note.childNodes.length === 0;
 
     const first = Math.max(0, Math.min(hit - LISTED / 2, hits.length - LISTED));
     const listed = none ? [] : hits.slice(first, first + LISTED);
@@ -284,12 +287,16 @@ export function createSearchBox(
 }
 
 /** What stands below the list: what is wrong, or how to go on. */
-function remark(none: boolean, waits: boolean, problem: string | null, total: number, kept: number): string {
-  if (none) return SYNTAX;
-  if (waits) return "";
-  if (problem !== null) return problem;
-  if (total === 0) return `Nothing is called or made so. ${SYNTAX}`;
-  return total > kept ? `The first ${plain(kept)} can be gone through.` : "";
+function remark(text: string, waits: boolean, problem: string | null, total: number, kept: number): (Node | string)[] {
+  const none = text.trim() === "";
+  if (waits) return [];
+  if (problem !== null) return [problem];
+  if (total > 0 && !none) return total > kept ? [`The first ${plain(kept)} can be gone through.`] : [];
+  const samples = SYNTAX.map(([sample, meaning]) => el("span", {}, el("code", {}, sample), ` ${meaning}`));
+  if (none) return samples;
+  const fields = el("span", {}, el("code", {}, FIELDS.map((field) => `${field}:`).join(" ")));
+  const idle = el("span", {}, "Attributes that have their default value are not searched.");
+  return [...(/\battr/i.test(text) ? [idle] : []), fields, ...samples];
 }
 
 /** A hit in words; a chain by the ops of its nodes. */

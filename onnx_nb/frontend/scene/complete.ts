@@ -37,8 +37,14 @@ export function complete(columns: Columns, text: string, caret: number): Complet
     }));
 }
 
-/** What the fields do not do, in one line. */
-export const SYNTAX = 'two words both · -word not · "two words" as it is · /regex/i · MatMul > * > Softmax in a row';
+/** What the fields do not do. */
+export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
+  ["a b", "both"],
+  ["-a", "not"],
+  ['"a b"', "as it stands"],
+  ["/a.*b/i", "regex"],
+  ["A > * > B", "in a row"],
+];
 
 const rank = (value: string, wanted: string): number => (value.toLowerCase().startsWith(wanted) ? 1 : 0);
 

@@ -1,0 +1,141 @@
+// @vitest-environment jsdom
+import { beforeEach, describe, expect, it } from "vitest";
+import type { Target } from "../model/columns.ts";
+import { columnsOf } from "../model/testing.ts";
+import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
+import { createSearchBox, type SearchBox } from "./searchbox.ts";
+import { MODEL, settled } from "./testing.ts";
+
+let root: HTMLElement;
+let box: SearchBox;
+let state: State;
+let sent: (Action | Command)[];
+let stop: AbortController;
+
+function open(columns = MODEL): void {
+  stop?.abort();
+  stop = new AbortController();
+  state = initialState([0]);
+  sent = [];
+  box = createSearchBox(
+    columns,
+    (action) => {
+      sent.push(action);
+      if (action.type === "reveal" || action.type === "fit" || action.type === "extract") return;
+      if (action.type === "save" || action.type === "colour" || action.type === "capture") return;
+      state = reduce(state, action, columns);
+      box.update(state);
+    },
+    () => input().blur(),
+    stop.signal,
+  );
+  root = document.createElement("div");
+  root.append(box.element);
+  document.body.replaceChildren(root);
+  box.focus();
+}
+const input = (): HTMLInputElement => root.querySelector("input") as HTMLInputElement;
+const options = (): string[] => [...root.querySelectorAll("[role=option]")].map((each) => each.textContent ?? "");
+const active = (): string | null =>
+  root.querySelector(`#${input().getAttribute("aria-activedescendant") ?? "none"}`)?.textContent ?? null;
+const node = (name: string): Target => MODEL.find(name, "node") as Target;
+const put = (text: string): void => {
+  input().value = text;
+  input().dispatchEvent(new Event("input"));
+};
+const type = async (text: string): Promise<void> => {
+  put(text);
+  await settled(70);
+};
+const press = (key: string, shiftKey = false): boolean =>
+  input().dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true, cancelable: true }));
+
+beforeEach(() => open());
+
+describe("the search field", () => {
+  it("is a combobox with a list box, whose options are named while the focus stays", async () => {
+    expect(input().getAttribute("role")).toBe("combobox");
+    await type("enc/");
+    expect(input().getAttribute("aria-expanded")).toBe("true");
+    expect(root.querySelector(`#${input().getAttribute("aria-controls")}`)?.getAttribute("role")).toBe("listbox");
+    expect(active()).toBeNull();
+    press("ArrowDown");
+    expect(active()).toContain("enc/mm");
+    press("ArrowDown");
+    expect(active()).toContain("enc/split");
+    expect(state.selection).toEqual(node("enc/split"));
+    press("Enter", true);
+    expect(state.selection).toEqual(node("enc/mm"));
+    input().blur();
+    expect(input().getAttribute("aria-expanded")).toBe("false");
+    expect(active()).toBeNull();
+  });
+
+  it("starts with the fields, and goes on with the values that the model has", async () => {
+    expect(options()[0]).toMatch(/^op:/);
+    press("ArrowDown");
+    press("Enter");
+    expect(input().value).toBe("op:");
+    expect(options()).toEqual(["MatMul1", "Split1", "Add1", "Relu1"]);
+    await type("op:a");
+    expect(options().slice(0, 2)).toEqual(["Add1", "MatMul1"]);
+    press("ArrowDown");
+    press("ArrowDown");
+    press("ArrowUp");
+    expect(active()).toBe("Add1");
+    expect(press("Tab")).toBe(false);
+    await settled(70);
+    expect(input().value).toBe("op:Add");
+    expect(state.hits).toEqual([node("sum")]);
+    expect(press("Tab")).toBe(true); // nothing is chosen, so the focus may go on
+  });
+
+  it("goes to all of a chain and selects where it begins", async () => {
+    await type("Split > Add > Relu");
+    expect(root.textContent).toContain("1 of 1");
+    expect(options()[0]).toContain("Split › Add › Relu");
+    press("Enter");
+    expect(state.selection).toEqual(node("enc/split"));
+    expect(sent.filter(({ type }) => type === "reveal")).toEqual(
+      ["act", "sum", "enc/split"].map((name) => ({ type: "reveal", target: node(name) })),
+    );
+  });
+
+  it("takes Enter before the answer is there", async () => {
+    put("relu");
+    press("Enter");
+    expect(state.selection).toBeNull();
+    await settled(70);
+    expect(state.selection).toEqual(node("act"));
+  });
+
+  it("says what is wrong, and how to ask where nothing is found", async () => {
+    await type('"enc');
+    expect(root.textContent).toContain("not understood");
+    expect(root.querySelector("[aria-live=polite].onnx-nb-search-note")?.textContent).toBe(
+      'The quote at "enc is not closed.',
+    );
+    await type("attr:no");
+    expect(root.textContent).toContain("nothing found");
+    expect(root.textContent).toContain("default value");
+    expect(root.textContent).toContain("A > * > B in a row");
+    await type("relu");
+    expect(root.querySelector<HTMLElement>(".onnx-nb-search-note")?.hidden).toBe(true);
+  });
+
+  it("stays alive through a search of many nodes, and drops it for the next", async () => {
+    const lines = Array.from({ length: 40_000 }, (_, at) => `Relu n${at} : v${at} -> v${at + 1}`);
+    open(columnsOf(["input v0 8 float32", ...lines].join("\n")));
+    put("/(n|v)+.*(1|2|3)+x/ * > ** > /y/");
+    put("* > * > * > * > *");
+    await settled(130);
+    put("n39999");
+    await settled(800);
+    expect(sent.filter(({ type }) => type === "search").at(-1)).toMatchObject({ text: "n39999" });
+    expect(state.hits).toHaveLength(1);
+    await type("relu");
+    await settled(400);
+    expect(root.textContent).toContain("1 of 40,000");
+    expect(root.textContent).toContain("The first 5,000");
+  });
+});
