@@ -754,3 +754,44 @@ def test_float16_keeps_the_precision_that_onnxruntime_keeps() -> None:
     stop = capture(model, feeds, stop_at=lambda name, _: name == "t3").stopped
     assert stop is not None
     assert stop.node == "Sin"
+
+
+def test_constants_are_no_inputs_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To some operators of onnxruntime it makes a difference whether a value is a constant or given."""
+    create, windows = session.create, []
+
+    def spy(model: Any, **options: Any) -> Any:
+        windows.append(model.proto.graph)
+        return create(model, **options)
+
+    monkeypatch.setattr(session, "create", spy)
+    text = "c = Constant<value = float[2] {1, 2}>() a = Add(x, c) b = Add(a, w) d = Add(b, c) y = Add(d, v)"
+    weights = "<float[2] w = {1, 2}, float[2] v = {3, 4}>"
+    model = parsed(f"g (float[2] x, float[2] v) => (float[2] y) {weights} {{ {text} }}")
+    cap = capture(model, {"x": np.ones(2, np.float32)}, keep="*", times=True)
+    assert cap["y"].tolist() == [7, 11]
+    inputs = [[info.name for info in window.input] for window in windows]
+    assert inputs == [[], ["x"], ["a"], ["b"], ["d", "v"]]
+    # one that may be overridden is not treated as a constant, here as there
+    assert [weight.name for weight in windows[-1].initializer] == ["v"]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT8E4M3FN])
+@pytest.mark.parametrize("limit", [None, 1])
+def test_types_smaller_than_a_byte_go_from_window_to_window(kind: int, limit: int | None) -> None:
+    zero = np.zeros((), helper.tensor_dtype_to_np_dtype(kind))
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    weights = [numpy_helper.from_array(np.float32(0.5).reshape(()), "s"), numpy_helper.from_array(zero, "z")]
+    graph = helper.make_graph(nodes, "small", info[:1], info[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = np.array([0, 0.5, 1, 1.5, 3], np.float32)
+    check(model, {"x": x}, memory_limit=limit)
+    cap = capture(model, {"x": x}, keep="*", memory_limit=limit)
+    assert cap["q"].dtype == zero.dtype
+    assert cap["q"].astype(np.float32).tolist() == [0, 1, 2, 3, 6]
+    assert cap["y"].tolist() == x.tolist()
+    assert cap.statistics("q").max == 6

@@ -295,7 +295,7 @@ class Windows:
                         passing.sink.record(value, found[value], index)
             # from here on nothing but `alive` may hold a value
             for value, size in sizes.items():
-                if last.get(value, -1) >= stop:
+                if last.get(value, -1) >= stop and not self._is_fixed(value):
                     alive[value] = found[value]
                     passing.alive += size
             del found
@@ -407,12 +407,11 @@ class Windows:
             elif self._kinds[value] == INITIALIZER:
                 nbytes += self._add_weight(target, value)
             else:
-                maker = int(graph.producer[value])
-                assert maker >= 0 and self._is_constant[maker]  # what else is read is alive  # noqa: PT018, S101
-                target.node.append(graph.nodes[maker])
+                assert self._is_fixed(value)  # what else is read is alive  # noqa: S101
+                target.node.append(graph.nodes[int(graph.producer[value])])
         target.node.extend(graph.nodes[node] for node in nodes)
         proto.functions.extend(self._functions_of(nodes))
-        outputs = [v for v in made if v in wanted or last.get(v, -1) >= stop or v in section.kept] or made[:1]
+        outputs = [v for v in made if v in wanted or (last.get(v, -1) >= stop and not self._is_fixed(v))] or made[:1]
         for value in outputs:
             target.output.add(name=names[value])
         name = graph.node_label(nodes[0])
@@ -426,6 +425,15 @@ class Windows:
                 if entry.type.startswith("optional("):
                     self._optional[value] = entry.type
         return _Window(name, made_session, inputs, outputs, frozenset(missing), nbytes)
+
+    def _is_fixed(self, value: int) -> bool:
+        """Say whether a Constant node makes a value.
+
+        It goes into every window that reads it, as weights do: onnxruntime treats constants in another way than inputs,
+        and some operators insist on them.
+        """
+        maker = int(self.graph.producer[value])
+        return maker >= 0 and bool(self._is_constant[maker])
 
     def _add_weight(self, target: onnx.GraphProto, value: int) -> int:
         tensor = self._tensor(value)
@@ -668,20 +676,20 @@ def _deferred(graph: Graph, order: list[int], reads: Mapping[int, Sequence[int]]
     early = [node for node in order if all(kinds[v] == INITIALIZER for v in reads[node])]
     if not early:
         return order
-    position = {node: float(at) for at, node in enumerate(order)}
     free = set(early)
     for node in order:
         if node not in free and all(kinds[v] == INITIALIZER or int(producer[v]) in free for v in reads[node]):
             free.add(node)
-    first: dict[int, float] = {}
+    number = {node: at for at, node in enumerate(order)}
+    position = dict(number)
+    first: dict[int, int] = {}
     for node in reversed(order):
-        if node in free and node in first:
-            position[node] = min(first[node], position[node] if node not in first else math.inf)
+        if node in free:
+            position[node] = first.get(node, position[node])
         for value in reads[node]:
             maker = int(producer[value])
             if maker in free:
-                first[maker] = min(first.get(maker, math.inf), position[node])
-    number = {node: at for at, node in enumerate(order)}
+                first[maker] = min(first.get(maker, len(order)), position[node])
     return sorted(order, key=lambda node: (position[node], node not in free, number[node]))
 
 
