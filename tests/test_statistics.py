@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.statistics import BINS, Histogram, Statistics
+from onnx_nb.analysis.statistics import BINS, Histogram, Statistics, _pieces
 
 INTEGERS = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 SMALL = [
@@ -222,6 +222,15 @@ def test_more_values_than_are_taken_at_once(name: str) -> None:
 def test_arrays_in_any_order_in_memory(view: Any) -> None:
     values = view(np.random.default_rng(0).standard_normal((30, 40, 50)))
     check(Statistics.of(values), values)
+
+
+def test_thin_slices_are_taken_together() -> None:
+    values = np.random.default_rng(0).standard_normal((100_000, 2))[:, ::2]
+    assert len(list(_pieces(values))) < 5
+    wide = np.random.default_rng(0).standard_normal((3, 80_000))[:, ::2]
+    assert max(piece.size for piece in _pieces(wide)) <= 1 << 15
+    for array in (values, wide):
+        check(Statistics.of(array), array)
 
 
 def test_strings_are_only_counted() -> None:

@@ -307,18 +307,18 @@ class _Pass:
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Give all values, flat and few at a time; in the order in which they lie in memory, where that is possible."""
     if array.flags.c_contiguous or array.flags.f_contiguous:
         flat = array.ravel(order="K")
         for start in range(0, flat.size, _CHUNK):
             yield flat[start : start + _CHUNK]
-    elif array.size <= _CHUNK:
-        yield array.ravel()
-    elif array.ndim == 1:
-        for start in range(0, array.size, _CHUNK):
-            yield array[start : start + _CHUNK]
+    elif array.size // len(array) > _CHUNK:
+        for row in array:
+            yield from _pieces(row)
     else:
-        for part in array:
-            yield from _pieces(part)
+        rows = _CHUNK // (array.size // len(array))
+        for start in range(0, len(array), rows):
+            yield array[start : start + rows].ravel()
 
 
 def _moments(chunk: NDArray[Any], exponent: int) -> _Moments:
