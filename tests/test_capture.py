@@ -785,7 +785,7 @@ def test_types_smaller_than_a_byte_go_from_window_to_window(kind: int, limit: in
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    weights = [numpy_helper.from_array(np.float32(0.5).reshape(()), "s"), numpy_helper.from_array(zero, "z")]
+    weights = [numpy_helper.from_array(np.array(0.5, np.float32), "s"), numpy_helper.from_array(zero, "z")]
     graph = helper.make_graph(nodes, "small", info[:1], info[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     x = np.array([0, 0.5, 1, 1.5, 3], np.float32)
