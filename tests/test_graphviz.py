@@ -224,8 +224,11 @@ def named_ends(proto: onnx.ModelProto, drawn: graphviz.Digraph) -> Counter[tuple
     found: Counter[tuple[str, str]] = Counter()
     for line in drawn.source.splitlines():
         edge = re.match(r"\t(\w+?)(?::\w+)* -> (\w+?)(?::\w+)* \[", line)
-        if edge:
+        if edge and not edge[2].startswith("stub"):
             tail = edge[1]
+            if tail.startswith("stub"):
+                value = int(tail.partition("_")[0].removeprefix("stub"))
+                tail = f"node{sheet.producer[value]}" if sheet.producer[value] >= 0 else f"input{value}"
             if tail.startswith("input"):
                 tail = f"input:{sheet.text('value_name', int(tail.removeprefix('input')))}"
             found[tail, edge[2]] += 1
@@ -309,7 +312,8 @@ def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
     assert {each for each in objects if each.startswith("cluster")} == {
         f"cluster{group}" for group, hidden in enumerate(boxes.front) if hidden < 0 and group
     }
-    assert len(edges) == len(boxes.edges())
+    stubs = {each["ends"][1] for each in edges if each["ends"][1].startswith("stub")}
+    assert len(edges) == len(boxes.edges()) + len(stubs)
     svg = svg_of(drawn)
     words = SPACES.sub(" ", " ".join("".join(each.itertext()) for each in svg.iter(f"{SVG}text")))
     for node in (int(each.removeprefix("node")) for each in shown if each.startswith("node")):
@@ -463,6 +467,35 @@ def test_faults_in_closed_scopes_mark_the_scope() -> None:
     assert "Unheard" in objects["group3"]["tooltip"]
     opened, _ = laid_out(to_graphviz(proto, open=["c"]))
     assert [name for name, each in opened.items() if "⚠" in each.get("label", "")] == ["node30"]
+
+
+@needs_dot
+@pytest.mark.parametrize("readers", [8, 9])
+def test_a_tensor_with_many_readers_is_drawn_as_stubs_with_its_name(readers: int) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["wide<b>"], "make")]
+    nodes += [helper.make_node("Abs", ["wide<b>"], [f"a{number}"]) for number in range(readers)]
+    nodes.append(helper.make_node("Sum", [f"a{number}" for number in range(readers)], ["y"]))
+    objects, edges = laid_out(to_graphviz(model_of(nodes, "y")))
+    stubs = [name for name in objects if name.startswith("stub")]
+    ends = [edge["ends"] for edge in edges]
+    if readers == 8:
+        assert not stubs
+        assert [("node0", f"node{number + 1}") for number in range(8)] == [end for end in ends if end[0] == "node0"]
+    else:
+        assert len(stubs) == 10
+        tail = min(stubs, key=len)
+        assert all("wide&lt;b&gt;" in objects[name]["label"] for name in stubs)
+        assert [end for end in ends if end[0] == "node0"] == [("node0", tail)]
+        assert {end for end in ends if end[0].startswith("stub")} == {
+            (f"{tail}_node{number + 1}", f"node{number + 1}") for number in range(9)
+        }
+
+
+@needs_dot
+def test_dot_finds_an_end_with_all_of_a_transformer_open() -> None:
+    """Masks and shapes that every layer reads made it run for minutes."""
+    objects, _ = laid_out(to_graphviz(models.exported("bert", dynamo=True), open=["*"]))
+    assert sum(name.startswith("node") for name in objects) > 400
 
 
 @needs_dot

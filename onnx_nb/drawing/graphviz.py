@@ -7,6 +7,7 @@ identifier, all text is escaped, and whole names are in tooltips.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 BOX_LIMIT = 2000
 """Of more boxes than this dot would hardly find an end."""
+
+MANY = 8
+"""A tensor with more readers is drawn as stubs with its name: dot hardly ends if such lines pass a whole model."""
 
 Direction = Literal["down", "right"]
 Theme = Literal["light", "dark"]
@@ -303,6 +307,13 @@ class _Drawing:
                 advice="Close scopes: name the few to open, as in open=['encoder/layer.0'], or none with open=[].",
             )
         self._edges = self._boxes.edges()
+        readers = Counter(edge.value for edge in self._edges)
+        self._many = {value for value, count in readers.items() if count > MANY}
+        self._stubs: dict[Box, dict[str, int]] = {}
+        for edge in self._edges:
+            if edge.value in self._many:
+                self._stubs.setdefault(edge.target, {})[_stub(edge.value, edge.target)] = edge.value
+                self._stubs.setdefault(edge.source, {})[_stub(edge.value)] = edge.value
         self._ends = {end for edge in self._edges for end in (edge.source, edge.target)}
         self._ports = self._ports_of_nodes()
         self._lit = {self._boxes.of_node(node) for node in marks.nodes} | {
@@ -348,10 +359,9 @@ class _Drawing:
         sheet, first = self._sheet, ""
         owner = int(sheet.column["group_node"][group]) if sheet.kind[group] == BODY else -1
         enter, leave = Box("enter", owner), Box("leave", owner)
-        for end in (enter, leave) if owner >= 0 else ():
-            # where values enter a node that shows its bodies, and where they leave it
-            if end in self._ends:
-                dot.node(_id(end), label="", shape="point", width="0.06", color=self._look.edge)
+        for end in (enter, leave):
+            if end in self._ends and owner >= 0:
+                self._draw(dot, end)
         for box in self._boxes.inside(group):
             if box.kind == "group" and self._boxes.front[box.id] < 0:
                 inner = self._open(dot, box.id, depth)
@@ -393,8 +403,13 @@ class _Drawing:
             self._draw_node(dot, box)
         elif box.kind == "group":
             self._draw_group(dot, box)
+        elif box.kind in ("enter", "leave"):
+            # where values enter a node that shows its bodies, and where they leave it
+            dot.node(_id(box), label="", shape="point", width="0.06", color=self._look.edge)
         else:
             self._draw_pill(dot, box)
+        for name, value in self._stubs.get(box, {}).items():
+            self._draw_name(dot, name, value)
 
     def _draw_node(self, dot: Any, box: Box) -> None:
         sheet, look = self._sheet, self._look
@@ -473,29 +488,39 @@ class _Drawing:
         return "".join(lines[:5])
 
     def _draw_edges(self) -> None:
-        sheet, look = self._sheet, self._look
         named: set[int] = set()
         for edge in self._edges:
-            if edge.source.kind == "missing" and edge.value not in named:
-                name = _text(elide(sheet.text("value_name", edge.value), 160, 10, middle=True))
-                text = f'<<FONT POINT-SIZE="10" COLOR="{look.bad}">{name or "?"}</FONT>>'
-                self.made.node(_id(edge.source), label=text, tooltip=_tooltip(pill_label(sheet, edge.value).full))
             how = self._marks.values.get(edge.value, "")
-            # the words once a tensor, where it is read first
-            words = "" if edge.value in named else self._words_of(edge, how)
+            first, many = edge.value not in named, edge.value in self._many
             named.add(edge.value)
-            self.made.edge(
-                self._end("o", edge, edge.source),
-                self._end("i", edge, edge.target),
-                label=f"<{_SPACE}{words}>" if words else None,
-                tooltip=_tooltip(f"{sheet.text('value_name', edge.value)}\n{type_text(sheet, edge.value)}"),
-                **self._styled(edge, how),
-            )
+            if first and many and edge.source.kind != "missing":
+                style = self._styled(edge, how) | {"arrowhead": "none"}
+                self._line(edge.value, self._end("o", edge, edge.source), _stub(edge.value), style)
+            elif first and not many and edge.source.kind == "missing":
+                self._draw_name(self.made, _id(edge.source), edge.value)
+            # the words once a tensor, where it is read first
+            words = self._words_of(edge.value, how) if first and not many else ""
+            tail = _stub(edge.value, edge.target) if many else self._end("o", edge, edge.source)
+            self._line(edge.value, tail, self._end("i", edge, edge.target), self._styled(edge, how), words)
 
-    def _words_of(self, edge: Edge, how: str) -> str:
+    def _line(self, value: int, tail: str, head: str, style: Mapping[str, str], words: str = "") -> None:
+        tooltip = _tooltip(f"{self._sheet.text('value_name', value)}\n{type_text(self._sheet, value)}")
+        self.made.edge(tail, head, label=f"<{_SPACE}{words}>" if words else None, tooltip=tooltip, **style)
+
+    def _draw_name(self, dot: Any, name: str, value: int) -> None:
+        """Draw a tensor by its name alone: at a stub, or where nobody makes it."""
+        look, how = self._look, self._marks.values.get(value, "")
+        source = self._boxes.of_value(value)
+        bad = how == "missing" or (source is not None and source.kind == "missing")
+        colour = look.bad if bad else look.accent if how in ("lit", "in", "out") else look.dim
+        text = _text(elide(self._sheet.text("value_name", value), 110, 10, middle=True)) or "?"
+        label = f'<<FONT POINT-SIZE="10" COLOR="{colour}">{text}</FONT>>'
+        dot.node(name, label=label, tooltip=_tooltip(pill_label(self._sheet, value).full))
+
+    def _words_of(self, value: int, how: str) -> str:
         if how == "missing":
-            return _text(elide(self._sheet.text("value_name", edge.value), 170, 10, middle=True))
-        words = _text(edge_text(self._sheet, edge.value))
+            return _text(elide(self._sheet.text("value_name", value), 170, 10, middle=True))
+        words = _text(edge_text(self._sheet, value))
         if how in ("in", "out"):
             words = f"{how} {_SPACE}{words}"
         return f"<B>{words}</B>" if words and how in ("lit", "in", "out") else words
@@ -543,6 +568,10 @@ class _Drawing:
 
 def _id(box: Box) -> str:
     return f"{box.kind}{box.id}"
+
+
+def _stub(value: int, reader: Box | None = None) -> str:
+    return f"stub{value}_{_id(reader)}" if reader else f"stub{value}"
 
 
 def _row(side: str, values: Sequence[int]) -> str:
