@@ -48,11 +48,12 @@ export function createSearchBox(
     },
   });
   const count = el("span", { class: "onnx-nb-count onnx-nb-dim", attrs: { "aria-live": "polite" } });
+  const query = el("div", { class: "onnx-nb-query" }, input, count);
   const list = el("div", { attrs: { id: `${id}-list`, role: "listbox", "aria-label": "Search results" } });
   const note = el("div", { class: "onnx-nb-search-note onnx-nb-dim", attrs: { id: `${id}-note` } });
   const drop = el("div", { class: "onnx-nb-hits" }, list, note);
   drop.hidden = true;
-  const element = el("div", { class: "onnx-nb-search", attrs: { role: "search" } }, input, count, drop);
+  const element = el("div", { class: "onnx-nb-search", attrs: { role: "search" } }, query, drop);
 
   let shown: State = NO_STATE;
   /** what was found last, and for which text */
@@ -62,6 +63,8 @@ export function createSearchBox(
   let chosen = -1;
   /** a hit has been gone to, so that the next key goes to the next one */
   let visited = false;
+  /** the list as it was built last, so that another begins at its top */
+  let listing: readonly unknown[] = [];
 
   // ---------------------------------------------------------------- searching
 
@@ -227,7 +230,7 @@ export function createSearchBox(
       full,
       el("span", { class: "onnx-nb-kind" }, kind),
       el("span", { class: "onnx-nb-hit-title" }, title),
-      el("span", { class: "onnx-nb-dim" }, elide(sub, 56)),
+      el("span", { class: "onnx-nb-dim" }, elide(sub, Math.max(20, 56 - title.length))),
     );
     row.dataset.hit = String(at);
     return row;
@@ -259,6 +262,8 @@ export function createSearchBox(
     const first = Math.max(0, Math.min(hit - LISTED / 2, hits.length - LISTED));
     const listed = none ? [] : hits.slice(first, first + LISTED);
     list.replaceChildren(...completions.map(completionRow), ...listed.map((each, at) => hitRow(each, first + at)));
+    if (listing[0] !== completions || listing[1] !== hits) list.scrollTop = 0;
+    listing = [completions, hits];
     list.hidden = list.childElementCount === 0;
     drop.hidden = !focused(input) || (list.hidden && note.hidden);
     input.setAttribute("aria-expanded", String(!drop.hidden && !list.hidden));
