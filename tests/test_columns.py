@@ -26,7 +26,7 @@ from tests import models
 from tests.test_scopes import EXPORTS, MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 DTYPES = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
@@ -323,3 +323,27 @@ def test_meta_names_the_model() -> None:
     assert meta["opsets"] == {"": 20, "my": 3}
     assert (meta["producer"], meta["ir_version"], meta["name"]) == ("me 7", 10, "g")
     json.dumps(meta)
+
+
+def test_what_bodies_give_is_paired_with_the_outputs_of_their_owner() -> None:
+    model = load(models.control_flow())
+    graph = Graph.of(model)
+    made = columns(model).arrays
+    found = {
+        (graph.value_names[value], graph.value_names[output])
+        for value, output in zip(made["yield_value"].tolist(), made["yield_output"].tolist(), strict=True)
+    }
+    expected: set[tuple[str, str]] = set()
+
+    def walk(nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.type != onnx.AttributeProto.GRAPH:
+                    continue
+                given = [port.name for port in attribute.g.output][node.op_type == "Loop" :]
+                expected.update(zip(given, node.output, strict=True))
+                walk(attribute.g.node)
+
+    walk(model.proto.graph.node)
+    assert found == expected
+    assert len(expected) > 5

@@ -139,7 +139,7 @@ def columns(model: ModelLike) -> Columns:
     >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
     >>> made
-    Columns('g', 2 nodes, 34 arrays)
+    Columns('g', 2 nodes, 36 arrays)
     >>> table = made.strings()
     >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
     (['x', 'a', 'z'], [0, 1, 0])
@@ -161,6 +161,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     arrays |= _node_columns(graph, tree, table)
     arrays |= _value_columns(graph, size, table)
     arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
+    arrays |= _yields(graph)
     arrays |= _group_columns(graph, tree, size, table)
     return Columns(table.arrays() | arrays, _meta(graph, tree, size))
 
@@ -361,6 +362,21 @@ def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDA
         "value_shape": shapes[graph.type_index],
         "value_literal": _literals(graph, size, table),
     }
+
+
+def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
+    """Pair what bodies give with the outputs of their owners: each branch of an If, the last iteration of a Loop."""
+    pairs: list[tuple[int, int]] = []
+    for frame in graph.frames[1:]:
+        op, domain = graph.operators[graph.op_index[frame.owner_node]]
+        given = frame.outputs.tolist()
+        if op == "Loop" and domain in ("", "ai.onnx"):
+            given = given[1:]  # the first says whether to go on
+        made = graph.node_outputs(frame.owner_node).tolist()
+        # trailing outputs may be left out by the owner, never by a body
+        pairs.extend((value, output) for value, output in zip(given, made, strict=False) if value >= 0 and output >= 0)
+    value, output = np.asarray(pairs, np.int32).reshape(-1, 2).T
+    return {"yield_value": value.copy(), "yield_output": output.copy()}
 
 
 def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]:

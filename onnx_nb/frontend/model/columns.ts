@@ -85,6 +85,9 @@ export class Columns {
   readonly valueLiteral: Uint32Array;
   readonly graphInputs: Int32Array;
   readonly graphOutputs: Int32Array;
+  /** what a body gives, and the output of its owner that this becomes */
+  readonly yieldValue: Int32Array;
+  readonly yieldOutput: Int32Array;
 
   readonly groupParent: Int32Array;
   readonly groupName: Uint32Array;
@@ -114,6 +117,8 @@ export class Columns {
   readonly #strings: (string | undefined)[];
   readonly #decoder = new TextDecoder();
   #byName: Record<Target["kind"], Map<string, number>> | undefined;
+
+  #yielded: Set<number> | undefined;
 
   constructor(packed: Packed) {
     const { arrays } = packed;
@@ -148,6 +153,8 @@ export class Columns {
     this.valueLiteral = take("value_literal", Uint32Array);
     this.graphInputs = take("graph_inputs", Int32Array);
     this.graphOutputs = take("graph_outputs", Int32Array);
+    this.yieldValue = take("yield_value", Int32Array);
+    this.yieldOutput = take("yield_output", Int32Array);
     this.groupParent = take("group_parent", Int32Array);
     this.groupName = take("group_name", Uint32Array);
     this.groupPath = take("group_path", Uint32Array);
@@ -283,6 +290,21 @@ export class Columns {
 
   isConstant(value: number): boolean {
     return (this.#at(this.valueFlags, value) & VALUE_CONSTANT) !== 0;
+  }
+
+  /** Whether a body gives this value to its owner. */
+  isYielded(value: number): boolean {
+    this.#yielded ??= new Set(this.yieldValue);
+    return this.#yielded.has(value);
+  }
+
+  /** What bodies give that becomes this output of their owner. */
+  yieldedTo(output: number): number[] {
+    const found: number[] = [];
+    for (let at = 0; at < this.yieldOutput.length; at++) {
+      if (this.yieldOutput[at] === output) found.push(this.yieldValue[at]);
+    }
+    return found;
   }
 
   isGraphOutput(value: number): boolean {

@@ -96,6 +96,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   const groups: Group[] = [{ parent: -1, name: "", path: "", kind: GROUP.ROOT, class: "", repeat: 1, node: -1 }];
   const groupByPath = new Map([["", 0]]);
   const folded: string[] = [];
+  const yields: [value: string, output: string][] = [];
   const owners: [group: number, node: string][] = [];
 
   const value = (text: string, kind?: number): Value => {
@@ -143,6 +144,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
       outputs.push(subject);
     } else if (verb === "bodyinput") {
       value(subject, VALUE.BODY_INPUT);
+    } else if (verb === "yield") {
+      yields.push([subject, words[2] as string]);
     } else if (verb === "fold") {
       folded.push(subject);
     } else if (verb === "fault") {
@@ -240,6 +243,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["value_literal", u4(all.map((each) => str(each.literal)))],
     ["graph_inputs", i4(inputs.map(indexOf))],
     ["graph_outputs", i4(outputs.map(indexOf))],
+    ["yield_value", i4(yields.map(([text]) => indexOf(text)))],
+    ["yield_output", i4(yields.map(([, text]) => indexOf(text)))],
     ["group_parent", i4(groups.map((each) => each.parent))],
     ["group_name", u4(groups.map((each) => str(each.name)))],
     ["group_path", u4(groups.map((each) => str(each.path)))],

@@ -411,6 +411,8 @@ function packed(): Uint8Array {
     node_flags: ["u1", [0]],
     node_attributes: ["u4", [0]],
     node_body: ["i4", [-1]],
+    yield_value: ["i4", []],
+    yield_output: ["i4", []],
     in_ptr: ["u4", [0, 1]],
     in_value: ["i4", [0]],
     out_ptr: ["u4", [0, 1]],

@@ -39,11 +39,14 @@ group If/then kind=BRANCH node=choose
 group If/else kind=BRANCH node=choose
 Add If/then/add : h h -> t
 Neg If/else/neg : h -> u
+yield t y
+yield u y
 Loop repeat : y -> z
 group Loop kind=BODY node=repeat
 group Loop/body kind=BRANCH node=repeat
 bodyinput carried
 Mul Loop/body/mul : carried x -> m
+yield m z
 output z
 `;
 
@@ -117,6 +120,13 @@ function edgesBetween(scene: Scene): string[] {
 }
 
 describe("buildScene", () => {
+  test("joins what the branches of a body give to the output of its owner", () => {
+    const scene = sceneOf(CONTROL, "all");
+    const edges = edgesBetween(scene);
+    for (const edge of ["then → y", "else → y", "y → border", "body → z", "z → border"]) expect(edges).toContain(edge);
+    expect(faults(scene)).toEqual([]);
+  });
+
   test("places every box and edge soundly, closed, opened in part and opened wholly, both ways", () => {
     for (const description of [BERT, CONTROL]) {
       for (const direction of ["down", "right"] as const) {

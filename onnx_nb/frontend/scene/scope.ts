@@ -204,9 +204,9 @@ class Scopes {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         const readers = columns.consumersOf(tensor);
-        // what nobody in a body reads is an output of the body
-        const output = columns.isGraphOutput(tensor) || (branch >= 0 && readers.length === 0);
-        let leaves = !root && output && this.#passes(group, branch);
+        // an output of the graph passes every border up to the root, one of a body those up to its owner
+        const output = branch < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
+        let leaves = !root && output && this.#branch[group] === branch;
         for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
@@ -219,7 +219,16 @@ class Scopes {
         if (tensor >= 0 && !columns.isConstant(tensor)) edgeOf(tensor, BORDER);
       }
       for (const tensor of columns.outputsOf(owner)) {
-        if (tensor >= 0 && !columns.isConstant(tensor)) connect(edgeOf(tensor, NOBODY), BORDER, 0);
+        if (tensor < 0 || columns.isConstant(tensor)) continue;
+        // what the branches give becomes one tensor: a pill, which is then what leaves
+        const pill = kind.length;
+        kind.push(BOX.OUTPUT);
+        id.push(tensor);
+        for (const given of columns.yieldedTo(tensor)) {
+          const producer = columns.producer[given];
+          if (producer >= 0 && this.#stamp[producer] === stamp) connect(edgeOf(given, this.#item[producer]), pill, 0);
+        }
+        connect(edgeOf(tensor, pill), BORDER, 0);
       }
     }
     if (root) {
@@ -231,11 +240,6 @@ class Scopes {
       }
     }
     return finish(columns, group, kind, id, { value, source, sinks, captured });
-  }
-
-  /** An output of the graph passes every border up to the root, an output of a body those up to its owner. */
-  #passes(group: number, branch: number): boolean {
-    return this.#branch[group] === branch || (branch >= 0 && this.#columns.groupParent[branch] === group);
   }
 
   /** A body input is a pill in the innermost branch that holds all its readers; outside of it nothing shows it. */
