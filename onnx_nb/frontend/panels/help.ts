@@ -21,7 +21,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
 
 /** What a search may hold; `scene/query.ts` reads it. */
 export const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
-  ["conv 3x3", "both words, in names, ops, scopes, dtypes or shapes"],
+  ["conv 3x3", "all words, in name, op, scope, dtype, shape or attributes"],
   ["op:Conv|Gemm  name:*weight", "one of two ops; a name, * is anything"],
   ["dtype:float16  shape:1x*x768", "tensors; * or ? is any size, ... any number of sizes"],
   ["attr:axis=-1  scope:layer.1", "nodes with an attribute; all in a scope or class"],

@@ -2,6 +2,7 @@
 
 import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../model/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
+import type { Hit } from "../scene/search.ts";
 import type { State } from "../scene/state.ts";
 
 /** How an edge is drawn, weakest first; a stronger reason wins. */
@@ -69,23 +70,13 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     glow(scene, columns, plan.nodes, cut.inputs, taken, glowing);
   }
 
-  const hits = new Set<number>();
-  const hit = (target: Target): void => {
-    const box = boxOf(scene, columns, target);
-    if (box >= 0 && scene.boxes.kind[box] !== BOX.OPEN) hits.add(box);
-  };
-  state.hits.forEach(({ kind, id, chain }, at) => {
-    if (chain !== undefined) {
-      chain.forEach((node, place) => {
-        hit({ kind: "node", id: node });
-        if (place === 0) return;
-        // of the chain that is gone to the tensors stand out too
-        const how = at === state.hit && selection?.kind === "node" && selection.id === id ? EDGE.LIT : EDGE.GLOW;
-        for (const value of between(columns, chain[place - 1], node)) mark(value, how);
-      });
-    } else if (kind === "value" && shownAsEdge(scene, columns, id)) mark(id, EDGE.GLOW);
-    else hit({ kind, id });
-  });
+  const found = litBy(state.hits, scene, columns);
+  for (const value of found.values) mark(value, EDGE.GLOW);
+  const chain = state.hits[state.hit]?.chain ?? [];
+  // of the chain that is gone to the tensors stand out
+  if (selection?.kind === "node" && chain[0] === selection.id) {
+    for (const value of along(columns, chain)) mark(value, EDGE.LIT);
+  }
   return {
     selected,
     hovered: hover === null || hover.kind === "value" ? -1 : boxOf(scene, columns, hover),
@@ -96,14 +87,46 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     inputs: new Set(cut.inputs),
     outputs: new Set(cut.outputs),
     faults,
-    hits,
+    hits: found.boxes,
   };
 }
 
-/** Tensors that one node makes and another reads. */
-function between(columns: Columns, from: number, to: number): number[] {
-  const read = columns.inputsOf(to);
-  return Array.from(columns.outputsOf(from)).filter((value) => value >= 0 && read.includes(value));
+interface Lit {
+  readonly scene: Scene;
+  readonly boxes: ReadonlySet<number>;
+  readonly values: ReadonlySet<number>;
+}
+
+/** The same hits are lit for as long as they stand, whatever a person points at meanwhile. */
+const litBefore = new WeakMap<readonly Hit[], Lit>();
+
+function litBy(hits: readonly Hit[], scene: Scene, columns: Columns): Lit {
+  const known = litBefore.get(hits);
+  if (known?.scene === scene) return known;
+  const boxes = new Set<number>();
+  const values = new Set<number>();
+  const light = (target: Target): void => {
+    const box = boxOf(scene, columns, target);
+    if (box >= 0 && scene.boxes.kind[box] !== BOX.OPEN) boxes.add(box);
+  };
+  for (const { kind, id, chain } of hits) {
+    if (chain !== undefined) {
+      for (const node of chain) light({ kind: "node", id: node });
+      for (const value of along(columns, chain)) values.add(value);
+    } else if (kind === "value" && shownAsEdge(scene, columns, id)) values.add(id);
+    else light({ kind, id });
+  }
+  const lit = { scene, boxes, values };
+  litBefore.set(hits, lit);
+  return lit;
+}
+
+/** Tensors that one node of a chain makes and the next one reads. */
+function along(columns: Columns, chain: readonly number[]): number[] {
+  return chain.slice(1).flatMap((node, place) => {
+    const read = columns.inputsOf(node);
+    return Array.from(columns.outputsOf(chain[place])).filter((value) => value >= 0 && read.includes(value));
+  });
 }
 
 /** A tensor inside a closed scope and a weight show as the box they are in, an input or output of the graph as its own. */

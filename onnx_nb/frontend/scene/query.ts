@@ -48,7 +48,6 @@ export interface Query {
 export class QueryError extends Error {}
 
 const ALIASES: Readonly<Record<string, Field>> = {
-  type: "dtype",
   attrs: "attr",
   attribute: "attr",
   attributes: "attr",

@@ -70,6 +70,9 @@ describe("words", () => {
   it("must all match, one of them in the thing itself, the others also in its scope or its type", () => {
     expect(found("softmax layer.10", bert)).toEqual(["node enc/layer.10/Softmax_9"]);
     expect(found("cast float32", bert)).toEqual(["node emb/cast"]);
+    expect(found("conv 3x3", bert)).toEqual(["node conv"]);
+    expect(found("softmax axis", bert)).toHaveLength(2);
+    expect(found("axis", bert)).toEqual([]);
     expect(found("BertLayer mm", bert)).toEqual(["node enc/layer.1/mm", "node enc/layer.10/mm"]);
     expect(found("layer.1", bert)[0]).toBe("group enc/layer.1");
   });
@@ -115,7 +118,7 @@ describe("fields", () => {
       expect(found(`dtype:${text}`, bert)).toEqual(["value emb.weight", "value h"]);
     }
     expect(search(bert, "dtype:float").total).toBe(8);
-    expect(search(bert, "type:i64").total).toBe(1);
+    expect(search(bert, "dtype:i64").total).toBe(1);
     expect(found("dtype:float16 op:*", bert)).toEqual(["node emb/gather"]);
   });
 
@@ -281,10 +284,11 @@ const word =
     if (has(thing.own, text) || has([thing.op], text)) return "own";
     const typed = thing.dtypes.includes(text) || thing.shapes.some((shape) => shape.split("×").includes(text));
     if (typed) return thing.kind === "value" ? "own" : "near";
+    if (thing.attributes.split(/[^\w×-]+/).includes(text)) return "near";
     return has(thing.near, text) ? "near" : null;
   };
 const TERMS: readonly (readonly [string, Meaning])[] = [
-  ...["mm", "ADD", "enc", "layer.1", "float16", "8", "batch", "v1", "bias", "é", "encoder", "_1"].map(
+  ...["mm", "ADD", "enc", "layer.1", "float16", "8", "batch", "v1", "bias", "é", "encoder", "_1", "axis", "1"].map(
     (text) => [text, word(text.toLowerCase())] as const,
   ),
   ["op:Mul", ({ op }) => (op === "Mul" ? "own" : null)],
@@ -293,11 +297,11 @@ const TERMS: readonly (readonly [string, Meaning])[] = [
   ["name:*_1*", ({ own }) => (has(own, "_1") ? "own" : null)],
   [
     "/_\\d$/",
-    ({ own, op, near, kind, dtypes, shapes }) => {
+    ({ own, op, near, kind, dtypes, shapes, attributes }) => {
       const fits = (text: string): boolean => /_\d$/.test(text);
       if (own.some(fits) || fits(op)) return "own";
       if ([...dtypes, ...shapes].some(fits)) return kind === "value" ? "own" : "near";
-      return near.some(fits) ? "near" : null;
+      return near.some(fits) || fits(attributes) ? "near" : null;
     },
   ],
   ["dtype:float16", ({ dtypes, kind }) => (dtypes.includes("float16") ? (kind === "value" ? "own" : "near") : null)],

@@ -186,7 +186,8 @@ class Judge {
   }
 
   #anywhere(term: Term): Verdicts {
-    const { opName, nodeOp, nodeName, nodeGroup, valueName, valueDtype, valueShape, groupPath } = this.#columns;
+    const { opName, nodeOp, nodeName, nodeGroup, nodeAttributes, valueName, valueDtype, valueShape, groupPath } =
+      this.#columns;
     if (this.#chain) {
       const exact = this.#ranks(term, true);
       if (opName.some((name) => exact(name) === WHOLE)) return [never, this.#op(term), never];
@@ -202,14 +203,22 @@ class Judge {
       const wanted = dims(text);
       return this.#texts.lazily((string) => (dims(this.#texts.lower(string)).includes(wanted) ? OWN : NO));
     });
+    const attribute = this.#ranksOf(term, (text) => {
+      // "3x3" of "kernel_shape 3×3"
+      const wanted = text.replaceAll("x", "×");
+      const words = (all: string): string[] => all.replaceAll("x", "×").split(/[\s·,[\]]+/);
+      return this.#texts.lazily((string) => (words(this.#texts.lower(string)).includes(wanted) ? OWN : NO));
+    });
     const own = this.#scopeRank(rank);
     const typed = (value: number): boolean => (dtype(valueDtype[value]) || shape(valueShape[value])) !== NO;
     const named = (node: number): number => Math.max(rank(opName[nodeOp[node]]), rank(nodeName[node]));
     if (this.#alone) return [own, named, (value) => rank(valueName[value]) || (typed(value) ? OWN : NO)];
     const inside = this.#inside((group) => rank(groupPath[group]) !== NO || own(group) !== NO);
+    const about = (node: number): boolean =>
+      inside[nodeGroup[node]] === 1 || this.#makes(node, typed) || attribute(nodeAttributes[node]) !== NO;
     return [
       (group) => own(group) || (inside[group] === 1 ? NEAR : NO),
-      (node) => named(node) || (inside[nodeGroup[node]] === 1 || this.#makes(node, typed) ? NEAR : NO),
+      (node) => named(node) || (about(node) ? NEAR : NO),
       (value) => rank(valueName[value]) || (typed(value) ? OWN : inside[this.#groupOf(value)] === 1 ? NEAR : NO),
     ];
   }
@@ -261,7 +270,10 @@ class Judge {
   /** The op of this name if the model has one, else those with it in their name: "Mul" is not MatMul, but "pool" is MaxPool. */
   #op(term: Term): Verdict {
     const { opName, opDomain, nodeOp } = this.#columns;
-    const [exact, part] = [this.#ranks(term, true), this.#ranks(term)];
+    const exact = this.#ranks(term, true);
+    const part = this.#ranksOf(term, (text) =>
+      this.#texts.lazily((string) => (this.#texts.lower(string).includes(text) ? OWN : NO)),
+    );
     const full = new Set(term.patterns.flatMap((pattern) => (pattern.type === "text" ? [pattern.text] : [])));
     const named = (op: number): boolean => {
       const domain = this.#texts.lower(opDomain[op]);
@@ -341,7 +353,7 @@ class Judge {
       const parts = (text: string): string => `/${text.replaceAll(".", "/").replace(/^\/|\/$/g, "")}/`;
       const wanted = parts(pattern.text);
       if (!pattern.literal && pattern.text.includes("*")) {
-        const matches = globOf(`*${wanted.replaceAll("*", "*")}*`);
+        const matches = globOf(`*${wanted}*`);
         return one(this.#texts.lazily((string) => (matches(parts(this.#texts.lower(string))) ? OWN : NO)));
       }
       const whole = one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(wanted) ? OWN : NO)));
