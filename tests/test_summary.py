@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from typing import Any
 
 import onnx
 import pandas as pd
@@ -68,3 +69,45 @@ def test_texts_that_are_not_utf8_are_readable() -> None:
 def test_an_empty_model_has_a_summary() -> None:
     summary = onnx_nb.summarize(models.empty())
     assert (summary.nodes, summary.parameters, summary.op_counts) == (0, 0, ())
+
+
+def test_it_says_what_a_run_costs() -> None:
+    path = models.exported("resnet50", dynamo=True)
+    summary = onnx_nb.summarize(path, shapes={"batch": 1})
+    costs = onnx_nb.costs(path, {"batch": 1})
+    assert summary.cost == costs.total
+    assert summary.macs == costs.total.macs == 4_087_140_352  # torch.utils.flop_counter on one picture, halved
+    assert summary.flops == costs.total.flops
+    assert summary.activation_bytes == costs.total.activation_bytes
+    stages = [row for row in summary.scopes if row.cls == "ResNetStage"]
+    assert [row.macs for row in stages] == [costs.scope(row.scope).macs for row in stages]
+    assert len(stages) == 4
+    assert json.loads(json.dumps(summary.to_json()))["scopes"][0] == list(vars(summary.scopes[0]).values())
+
+
+def test_costs_that_depend_on_sizes_are_none() -> None:
+    summary = onnx_nb.summarize(models.exported("resnet50", dynamo=True))
+    assert (summary.macs, summary.flops, summary.activation_bytes) == (None, None, None)
+    assert summary.unbound == ("batch",)
+    assert summary.cost is not None
+    assert summary.cost.unknown_macs == 54  # 53 convolutions and the classifier
+    data = json.loads(json.dumps(summary.to_json()))
+    assert data["unbound"] == ["batch"]
+    assert data["cost"]["unknown_macs"] == 54
+
+
+def test_a_widget_counts_costs_of_large_graphs_when_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_nb.widgets.summary.PROMPT", 0)
+    model = onnx_nb.load(models.light("squeezenet"))
+    widget: Any = onnx_nb.ModelSummary(model, expanded=False)
+    assert widget.summary.macs is None
+    assert widget._summary.get("cost") is None
+    widget.expanded = True
+    assert widget.summary == onnx_nb.summarize(model)
+    assert widget._summary["cost"]["known_macs"] == widget.summary.macs
+    assert onnx_nb.ModelSummary(model).summary.macs == widget.summary.macs
+
+
+def test_a_widget_takes_shapes() -> None:
+    widget = onnx_nb.ModelSummary(models.functions(), shapes={"rows": 5}, expanded=False)
+    assert widget.summary.macs == 90

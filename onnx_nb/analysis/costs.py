@@ -107,7 +107,7 @@ class Costs:
     @property
     def total(self) -> Cost:
         """What the whole model costs."""
-        return self._of_group(0)
+        return self.of_group(0)
 
     def scope(self, path: str) -> Cost:
         """Give what a scope costs.
@@ -126,7 +126,14 @@ class Costs:
             near = ", ".join(map(shown, closest(path, self._group_of_path)))
             advice = f"Closest scopes: {near}." if near else "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {shown(path)}.", advice=advice)
-        return self._of_group(self._group_of_path[path])
+        return self.of_group(self._group_of_path[path])
+
+    def of_group(self, group: int) -> Cost:
+        """Give what a group of `scopes` costs."""
+        return _cost(
+            {metric: float(column[group]) for metric, column in self.group_sums.items()},
+            {metric: int(column[group]) for metric, column in self.group_unknown.items()},
+        )
 
     def node(self, name: str) -> Cost:
         """Give what a node costs.
@@ -166,7 +173,7 @@ class Costs:
         if by == "scope":
             return [
                 {"scope": path, "class": self.scopes.group_class[group]}
-                | {metric: getattr(cost := self._of_group(group), metric) for metric in _METRICS}
+                | {metric: getattr(cost := self.of_group(group), metric) for metric in _METRICS}
                 | {"unknown": max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes)}
                 for group, path in enumerate(self.scopes.group_path)
             ]
@@ -200,12 +207,6 @@ class Costs:
     @functools.cached_property
     def _group_of_path(self) -> dict[str, int]:
         return dict(zip(self.scopes.group_path[::-1], range(len(self.scopes.group_path) - 1, -1, -1), strict=True))
-
-    def _of_group(self, group: int) -> Cost:
-        return _cost(
-            {metric: float(column[group]) for metric, column in self.group_sums.items()},
-            {metric: int(column[group]) for metric, column in self.group_unknown.items()},
-        )
 
     def _op(self, node: int) -> str:
         op: str = self.graph.operators[self.graph.op_index[node]][0]

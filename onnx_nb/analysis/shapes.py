@@ -288,7 +288,7 @@ class _Walk:
                 self._kind_of[value], self._value_of[value] = kind, known
 
     def _declared_types(self, made: Sequence[int]) -> list[int]:
-        return [self._type_index[value] if value >= 0 else _LEFT_OUT for value in made]
+        return [self._declared(value) if value >= 0 else _LEFT_OUT for value in made]
 
     def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
         """Give the known values among inputs; floats only where they matter, or each factor would be a new case."""

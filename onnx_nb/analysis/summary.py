@@ -1,15 +1,17 @@
-"""What a model is, in numbers: inputs and outputs, operators, weights, versions. No weight is read."""
+"""What a model is, in numbers: inputs and outputs, operators, weights, costs, versions. No weight is read."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, astuple, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnx_nb.analysis import operators
+from onnx_nb.analysis.costs import Cost, Costs, costs
 from onnx_nb.analysis.errors import text
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import ModelLike, load
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGEST = 20
+SCOPES = 20
+"""At most so many scopes are listed."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,19 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class ScopeCost:
+    """What a group of nodes at the top of the graph costs."""
+
+    scope: str
+    cls: str
+    """Class of the torch module; empty if unknown."""
+    macs: int | None
+    """None if that of any node is unknown, as of the others."""
+    parameters: int
+    activation_bytes: int | None
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a model is, in numbers."""
 
@@ -89,6 +106,27 @@ class Summary:
     doc: str
     faults: tuple[tuple[str, str], ...]
     """What is wrong with the graph: (kind, message)."""
+    cost: Cost | None = None
+    """What a run costs; None if that was not counted."""
+    scopes: tuple[ScopeCost, ...] = ()
+    """The groups at the top of the graph that cost most, at most twenty, in the order of the flow."""
+    unbound: tuple[str, ...] = ()
+    """Dimensions of inputs of which no size is known: bind them by ``shapes={"batch": 1}``."""
+
+    @property
+    def macs(self) -> int | None:
+        """Multiply-accumulates of a run; None if those of some node are unknown, see ``cost.unknown_macs``."""
+        return None if self.cost is None else self.cost.macs
+
+    @property
+    def flops(self) -> int | None:
+        """Floating-point operations of a run; None if those of some node are unknown."""
+        return None if self.cost is None else self.cost.flops
+
+    @property
+    def activation_bytes(self) -> int | None:
+        """Bytes that a run makes; None if those of some node are unknown."""
+        return None if self.cost is None else self.cost.activation_bytes
 
     def __repr__(self) -> str:
         nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
@@ -106,26 +144,32 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as plain JSON: each row of a table is a list of its cells."""
-        return {
-            field.name: [list(row) if isinstance(row, tuple) else list(astuple(row)) for row in value]
-            if isinstance(value := getattr(self, field.name), tuple)
-            else value
-            for field in fields(self)
-        }
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
-def summarize(model: ModelLike) -> Summary:
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [row if isinstance(row, str) else list(row if isinstance(row, tuple) else astuple(row)) for row in value]
+    return asdict(value) if isinstance(value, Cost) else value
+
+
+def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Summary:
     """Summarize a model.
 
     Parameters
     ----------
     model
         Any `ModelLike`.
+    shapes
+        Sizes of dimensions by their symbol, and shapes by the name of their input, on which MACs, FLOPs and activations
+        depend; see `costs`.
 
     Raises
     ------
     ModelFileError
         If the model cannot be read.
+    FeedError
+        If ``shapes`` does not fit the inputs of the model.
 
     Examples
     --------
@@ -137,7 +181,34 @@ def summarize(model: ModelLike) -> Summary:
     Summary('g', 2 nodes, 2 parameters, 8 bytes)
     >>> [(row.op, row.count) for row in summary.op_counts]
     [('Add', 1), ('Relu', 1)]
+    >>> summary.macs, summary.flops, summary.activation_bytes
+    (0, 4, 16)
     """
+    loaded = load(model)
+    return with_costs(outline(loaded), costs(loaded, shapes))
+
+
+def with_costs(summary: Summary, counted: Costs) -> Summary:
+    """Give a summary with what a run costs."""
+    tree = counted.scopes
+    sums = counted.group_sums
+    top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))
+    rows = {row: counted.of_group(row) for row in sorted(top[:SCOPES])}
+    return replace(
+        summary,
+        cost=counted.total,
+        scopes=tuple(
+            ScopeCost(
+                tree.group_path[group], tree.group_class[group], cost.macs, cost.parameters, cost.activation_bytes
+            )
+            for group, cost in rows.items()
+        ),
+        unbound=counted.unbound,
+    )
+
+
+def outline(model: ModelLike) -> Summary:
+    """Summarize a model without counting what a run costs, for which large graphs take a second."""
     loaded = load(model)
     graph, proto = Graph.of(loaded), loaded.proto
     weights = list(loaded.initializers.values())

@@ -1,14 +1,20 @@
-"""The summary of a model in a cell: what goes in and out, which operators, which weights."""
+"""The summary of a model in a cell: what goes in and out, which operators, which weights, what a run costs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import traitlets
 
-from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.summary import Summary, summarize
+from onnx_nb.analysis.costs import costs
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.summary import Summary, outline, with_costs
 from onnx_nb.widgets._base import OnnxWidget
+
+PROMPT = 10_000
+"""Of graphs with more nodes, costs are counted only when the tables are shown."""
 
 
 class ModelSummary(OnnxWidget):
@@ -18,6 +24,8 @@ class ModelSummary(OnnxWidget):
     ----------
     model
         Any `ModelLike`, or a `Summary` made before.
+    shapes
+        Sizes of dimensions by their symbol, and shapes by the name of their input; see `costs`.
     expanded
         ``False`` shows one line that opens on a click.
     theme
@@ -37,9 +45,34 @@ class ModelSummary(OnnxWidget):
     expanded = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 - a trait's default
     """Whether the tables are shown, or only the first line."""
 
-    def __init__(self, model: ModelLike | Summary, **traits: Any) -> None:
-        self.summary = model if isinstance(model, Summary) else summarize(load(model))
+    def __init__(
+        self,
+        model: ModelLike | Summary,
+        *,
+        shapes: Mapping[str, int | Sequence[int]] | None = None,
+        **traits: Any,
+    ) -> None:
+        self._uncounted: Model | None = None
+        self._shapes = shapes
+        if isinstance(model, Summary):
+            self.summary = model
+        else:
+            self._uncounted = load(model)
+            self.summary = outline(self._uncounted)
+            if shapes or traits.get("expanded", True) or Graph.of(self._uncounted).node_count <= PROMPT:
+                self._count()
         super().__init__(_summary=self.summary.to_json(), **traits)
+
+    def _count(self) -> None:
+        if self._uncounted is not None:
+            self.summary = with_costs(self.summary, costs(self._uncounted, self._shapes))
+            self._uncounted = None
+
+    @traitlets.observe("expanded")
+    def _opened(self, change: Any) -> None:
+        if change.new and self._uncounted is not None:
+            self._count()
+            self._summary = self.summary.to_json()
 
     def __repr__(self) -> str:
         return f"ModelSummary({self.summary!r})"

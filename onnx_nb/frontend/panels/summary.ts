@@ -1,4 +1,4 @@
-/** A model in tables: what goes in and out, which ops, where the bytes are. */
+/** A model in tables: what goes in and out, which ops, where the bytes are, what a run costs. */
 
 import { categoryVariable } from "../render/theme.ts";
 import { button, bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
@@ -30,6 +30,22 @@ export interface SummaryData {
   readonly doc: string;
   /** kind, message */
   readonly faults: readonly (readonly [string, string])[];
+  /** null where it was not counted; the last three are absent from notebooks saved before there were costs */
+  readonly cost?: CostData | null;
+  /** scope, class, MACs, parameters, activation bytes */
+  readonly scopes?: readonly (readonly [string, string, number | null, number, number | null])[];
+  /** dimensions of inputs without a size */
+  readonly unbound?: readonly string[];
+}
+
+/** `analysis.costs.Cost`: what is known is summed up in any case, and nodes of which it is not are counted. */
+export interface CostData {
+  readonly known_macs: number;
+  readonly known_flops: number;
+  readonly known_activation_bytes: number;
+  readonly unknown_macs: number;
+  readonly unknown_flops: number;
+  readonly unknown_activation_bytes: number;
 }
 
 /** Longer tables show this many rows and a button for the rest. */
@@ -53,6 +69,7 @@ export function createSummary(
     counted(nodes, "node"),
     counted(parameters, "parameter").replace(plain(parameters), scaled(parameters)),
     bytes(nbytes),
+    macsFact(summary),
     `opset ${opsets.map(([domain, version]) => (domain === "" || domain === "ai.onnx" ? version : `${elide(domain, 32)} ${version}`)).join(", ") || "none"}`,
     `IR ${ir}`,
     producer === "" ? "" : elide(producer, 60),
@@ -129,6 +146,7 @@ export function createSummary(
       signal,
     ),
   );
+  if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, signal));
   add(
     "functions",
     table(["name", "nodes"], summary.functions, ([name, count]) => [word(name), number(plain(count))], signal),
@@ -169,6 +187,61 @@ export function createSummary(
   header.append(details);
   expand(options.expanded ?? true);
   if (nodes === 0) body.prepend(el("p", { class: "onnx-nb-dim" }, "This model has no nodes."));
+}
+
+/** "4.1 GMACs", "≥ 4.1 GMACs", or on what they depend; empty where nothing was counted. */
+function macsFact({ cost, unbound = [] }: SummaryData): string {
+  if (!cost) return "";
+  if (cost.unknown_macs > 0 && unbound.length > 0) return `MACs depend on ${dimensions(unbound)}`;
+  return atLeast(cost.unknown_macs, withUnit(cost.known_macs, "MACs"));
+}
+
+function costCard(summary: SummaryData, cost: CostData, signal: AbortSignal): Node[] {
+  const { scopes = [], unbound = [] } = summary;
+  const totals = [
+    atLeast(cost.unknown_macs, withUnit(cost.known_macs, "MACs")),
+    atLeast(cost.unknown_flops, withUnit(cost.known_flops, "FLOPs")),
+    `${atLeast(cost.unknown_activation_bytes, bytes(cost.known_activation_bytes))} of activations`,
+  ];
+  const parts: Node[] = [el("p", {}, totals.join(" · "))];
+  const unknown = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
+  if (unknown > 0) {
+    const sizes =
+      unbound.length > 0 ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "costs(model).unknown says why.";
+    parts.push(el("p", { class: "onnx-nb-dim" }, `Not known of ${counted(unknown, "node")}. ${sizes}`));
+  }
+  const most = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
+  const rows = table(
+    ["scope", "MACs", "parameters", "activations", ""],
+    scopes,
+    ([scope, cls, macs, parameters, activations]) => [
+      el("span", {}, word(scope, 60), el("span", { class: "onnx-nb-dim" }, ` ${elide(cls, 40)}`)),
+      number(macs === null ? "?" : scaled(macs)),
+      number(scaled(parameters)),
+      number(activations === null ? "?" : bytes(activations)),
+      bar((macs ?? 0) / most, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
+    ],
+    signal,
+  );
+  return rows === null ? parts : [...parts, rows];
+}
+
+function dimensions(unbound: readonly string[]): string {
+  const more = unbound.length > 4 ? ` and ${plain(unbound.length - 4)} more` : "";
+  return `${unbound
+    .slice(0, 4)
+    .map((each) => elide(each, 32))
+    .join(", ")}${more}`;
+}
+
+function atLeast(unknown: number, text: string): string {
+  return unknown > 0 ? `≥ ${text}` : text;
+}
+
+/** "4.1 GMACs", "512 MACs" */
+function withUnit(count: number, unit: string): string {
+  const short = scaled(count);
+  return /\d$/.test(short) ? `${short} ${unit}` : `${short}${unit}`;
 }
 
 /** A table whose rows beyond a few wait behind "show all N"; null when there are none. */

@@ -1,0 +1,84 @@
+// @vitest-environment jsdom
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+
+import { type CostData, createSummary, type SummaryData } from "./summary.ts";
+
+let root: HTMLElement;
+let ending: AbortController;
+
+beforeEach(() => {
+  root = document.createElement("div");
+  ending = new AbortController();
+});
+
+afterEach(() => ending.abort());
+
+const COST: CostData = {
+  known_macs: 4_089_184_256,
+  known_flops: 8_190_000_000,
+  known_activation_bytes: 105_800_000,
+  unknown_macs: 0,
+  unknown_flops: 0,
+  unknown_activation_bytes: 0,
+};
+
+const DATA: SummaryData = {
+  name: "resnet50.onnx",
+  path: "",
+  ir_version: 8,
+  producer: "",
+  opsets: [["", 18]],
+  inputs: [],
+  outputs: [],
+  op_counts: [],
+  nodes: 122,
+  parameters: 0,
+  nbytes: 0,
+  by_dtype: [],
+  largest: [],
+  metadata: [],
+  functions: [],
+  doc: "",
+  faults: [],
+  cost: COST,
+  scopes: [
+    ["encoder/stages.0", "ResNetStage", 667_942_912, 212_992, 41_746_432],
+    ["head", "", null, 4100, null],
+  ],
+  unbound: [],
+};
+
+function shown(data: SummaryData): { line: string; card: string } {
+  createSummary(root, data, {}, ending.signal);
+  const card = [...root.querySelectorAll("section")].find((each) => each.textContent?.startsWith("cost of a run"));
+  return { line: root.querySelector("header")?.textContent ?? "", card: card?.textContent ?? "" };
+}
+
+describe("what a run costs", () => {
+  it("stands in the line and, scope by scope, in a table", () => {
+    const { line, card } = shown(DATA);
+    expect(line).toContain(" · 4.1 GMACs · ");
+    expect(card).toContain("4.1 GMACs · 8.2 GFLOPs · 106 MB of activations");
+    expect(card).toContain("encoder/stages.0 ResNetStage668 M213 k41.7 MB");
+    expect(card).toContain("head ?4.1 k?");
+    expect(card).not.toContain("Not known");
+  });
+
+  it("says that it is more where nodes are unknown", () => {
+    const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 1, unknown_flops: 2 } });
+    expect(line).toContain("≥ 4.1 GMACs");
+    expect(card).toContain("Not known of 2 nodes. costs(model).unknown says why.");
+  });
+
+  it("says which dimensions it depends on", () => {
+    const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 50 }, unbound: ["batch", "seq"] });
+    expect(line).toContain("MACs depend on batch, seq");
+    expect(card).toContain("Not known of 50 nodes. Give sizes for batch, seq: shapes={…}.");
+  });
+
+  it("is left out where nothing was counted", () => {
+    const { line, card } = shown({ ...DATA, cost: null, scopes: [] });
+    expect(line).not.toContain("MACs");
+    expect(card).toBe("");
+  });
+});
