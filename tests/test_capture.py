@@ -795,3 +795,30 @@ def test_types_smaller_than_a_byte_go_from_window_to_window(kind: int, limit: in
     assert cap["q"].astype(np.float32).tolist() == [0, 1, 2, 3, 6]
     assert cap["y"].tolist() == x.tolist()
     assert cap.statistics("q").max == 6
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_scan_whose_body_declares_no_shapes(limit: int | None) -> None:
+    """Onnxruntime runs it only where it could infer ranks, which in a window only the values tell."""
+    body = parsed("g (float s, float row) => (float t, float out) { t = Add(s, row)  out = Neg(t) }").graph
+    for info in (*body.input, *body.output):
+        info.type.tensor_type.ClearField("shape")
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"], "reshape"),
+        helper.make_node("Relu", ["zero"], ["start"], "relu"),
+        helper.make_node("Scan", ["start", "r"], ["last", "rows"], "scan", body=body, num_scan_inputs=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "scan",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("last", "rows")],
+        [
+            numpy_helper.from_array(np.array([-1, 3]), "shape"),
+            numpy_helper.from_array(np.zeros(3, np.float32), "zero"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    check(model, {"x": np.arange(6, dtype=np.float32)}, memory_limit=limit)
+    cap = capture(model, {"x": np.arange(6, dtype=np.float32)}, memory_limit=limit, bodies=True, keep="*")
+    assert cap["t", 1].tolist() == cap["last"].tolist() == [3, 5, 7]

@@ -112,7 +112,11 @@ class Windows:
         self._interpreted = self._with_wanted_bodies()
         self._sections: dict[int, _Section] = {}
         self._optional: dict[int, str] = {}
-        self._may_be_optional = _has_optionals(self.model.proto)
+        operators = _operators(self.model.proto)
+        self._may_be_optional = "Optional" in operators or any(
+            info.type.HasField("optional_type") for info in self.model.proto.graph.input
+        )
+        self._has_scans = "Scan" in operators
         self._planned: list[int] = []
         self._planned_bytes = -1
         self.section(0)
@@ -323,7 +327,7 @@ class Windows:
         careful = passing.largest > _MODEST or budget < _MODEST
         while stop < start + limit:
             node = order[stop]
-            if node in self._interpreted:  # all that its bodies read must be alive
+            if self._starts_window(node) and (stop > start or node in self._interpreted):
                 stop = max(stop, start + 1)
                 break
             if careful:
@@ -335,6 +339,14 @@ class Windows:
         if section.frame:
             section.ends[start] = stop
         return stop
+
+    def _starts_window(self, node: int) -> bool:
+        """Say whether all that a node reads must come from other windows."""
+        if node in self._interpreted:  # to be there for its bodies
+            return True
+        # so that the rank of it is known
+        graph = self.graph
+        return self._has_scans and bool(graph.captured(node).size or graph.bodies(node) or graph.called(node))
 
     def _run_window(
         self,
@@ -393,6 +405,7 @@ class Windows:
         target.name = "window"
         inputs: list[int] = []
         missing: set[int] = set()
+        shapes: dict[int, list[int | None]] = {}
         nbytes = 0
         for value in dict.fromkeys(v for node in nodes for v in section.reads[node] if v not in inside):
             if value in alive or value in outer:
@@ -404,6 +417,12 @@ class Windows:
                     continue
                 info = target.input.add(name=names[value])
                 info.type.CopyFrom(_type_of(found, self._optional.get(value, "")))
+                if self._has_scans and found.is_tensor() and value not in self._optional:
+                    # onnxruntime runs a Scan only if it could infer at least the rank of all that leaves its body
+                    shapes[value] = _declared(found)
+                    info.type.tensor_type.shape.SetInParent()
+                    for size in shapes[value]:
+                        info.type.tensor_type.shape.dim.add(dim_value=size)
             elif self._kinds[value] == INITIALIZER:
                 nbytes += self._add_weight(target, value)
             else:
@@ -424,7 +443,7 @@ class Windows:
             for value, entry in zip(outputs, made_session.get_outputs(), strict=True):
                 if entry.type.startswith("optional("):
                     self._optional[value] = entry.type
-        return _Window(name, made_session, inputs, outputs, frozenset(missing), nbytes)
+        return _Window(name, made_session, inputs, outputs, frozenset(missing), shapes, nbytes)
 
     def _is_fixed(self, value: int) -> bool:
         """Say whether a Constant node makes a value.
@@ -604,6 +623,8 @@ class _Window:
     outputs: list[int]
     missing: frozenset[int]
     """Inputs that were optional values which were not there: they are written into the window."""
+    shapes: Mapping[int, list[int | None]]
+    """What inputs were declared with, where it matters."""
     nbytes: int
 
     def fits(self, alive: Mapping[int, Value | None], outer: Mapping[int, Value | None]) -> bool:
@@ -611,6 +632,8 @@ class _Window:
         for value in self.inputs:
             found = alive.get(value) if value in alive else outer.get(value)
             if (found is None) != (value in self.missing):
+                return False
+            if found is not None and value in self.shapes and self.shapes[value] != _declared(found):
                 return False
         return True
 
@@ -693,10 +716,10 @@ def _deferred(graph: Graph, order: list[int], reads: Mapping[int, Sequence[int]]
     return sorted(order, key=lambda node: (position[node], node not in free, number[node]))
 
 
-def _has_optionals(proto: ModelProto) -> bool:
+def _operators(proto: ModelProto) -> set[str]:
+    """Give all types of operators, those inside of bodies and functions too."""
     nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
-    given = any(info.type.WhichOneof("value") == "optional_type" for info in proto.graph.input)
-    return given or any(node.op_type == "Optional" for top in nodes for node in _with_inner(top))
+    return {inner.op_type for node in nodes for inner in _with_inner(node)}
 
 
 def _all_nodes(function: onnx.FunctionProto) -> Iterator[NodeProto]:
@@ -759,6 +782,15 @@ def _nbytes(value: Value | None) -> int:
     if value is None or not value.is_tensor():
         return 0
     return int(value.tensor_size_in_bytes())
+
+
+def _declared(value: Value) -> list[int | None]:
+    """Give the shape to declare a tensor with: its rank, so that a session serves other sizes.
+
+    Of a vector of int64 also how long it is: if it is a shape, that is the rank of what gets it.
+    """
+    shape = value.shape()
+    return list(shape) if len(shape) == 1 and value.element_type() == TensorProto.INT64 else [None] * len(shape)
 
 
 def _type_of(value: Value, optional: str) -> TypeProto:
