@@ -493,6 +493,37 @@ def test_dimensions_named_by_formulas() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "body", "weight", "expected"),
+    [
+        ("n, c, h, w", "y = Conv(x, w)", (5, 6, 3, 3), (1, 6, 64, 64)),
+        ("n, c, h, w", "y = Conv<group=2>(x, w)", (4, 3, 3, 3), (1, 6, 64, 64)),
+        ("n, c, h, w", "y = ConvTranspose(x, w)", (6, 2, 3, 3), (1, 6, 64, 64)),
+        ("n, ?, ?", "a = Relu(x)  y = Conv(a, w)", (5, 6, 3), (1, 6, 64)),
+        ("n, s, d", "y = MatMul(x, w)", (7, 3), (1, 8, 7)),
+        ("d", "y = MatMul(x, w)", (7, 3), (7,)),
+        ("n, d", "y = Gemm<transB=1>(x, w)", (3, 7), (1, 7)),
+        ("d, n", "y = Gemm<transA=1>(x, w)", (7, 3), (7, 8)),
+        ("n, s, ?", "y = LayerNormalization(x, w)", (7,), (1, 8, 7)),
+        ("s, n, ?", "y = RNN<hidden_size=2>(x, w, r)", (1, 2, 7), (1, 8, 7)),
+    ],
+)
+def test_sizes_fit_the_weights(shape: str, body: str, weight: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    free = [None if dim == "?" else dim for dim in shape.split(", ")]
+    proto = parsed(f"g (float[n] x) => (y) {{ {body} }}")
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, free))
+    proto.graph.output[0].CopyFrom(onnx.ValueInfoProto(name="y"))
+    random = np.random.default_rng(0)
+    proto.graph.initializer.append(numpy_helper.from_array(random.standard_normal(weight).astype(np.float32), "w"))
+    if "RNN" in body:
+        proto.graph.output.add(name="h")
+        proto.graph.node[-1].output.append("h")
+        proto.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 2, 2), np.float32), "r"))
+    found = random_feeds(proto)
+    assert found["x"].shape == expected
+    session.run(proto, found)
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "{ y = Gather(table, ids) }",

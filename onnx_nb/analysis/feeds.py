@@ -600,6 +600,16 @@ class _Sizes:
         symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
         for key, size in asked.items():
             self._take(model, key, size, declared, symbols)
+        self.fitting = {
+            name: ranges.fitting(Graph.of(model), name, len(shape))
+            for name, shape in declared.items()
+            if shape is not None and not all(isinstance(dim, int) for dim in shape)
+        }
+        for name, fitting in self.fitting.items():
+            for axis, size in fitting.items():
+                dim = (declared[name] or ())[axis]
+                if isinstance(dim, str):
+                    self.symbols.setdefault(dim, size)
         for name, shape in declared.items():
             is_float = _is_float(_innermost(kinds[name]).tensor_type.elem_type)
             for axis, dim in enumerate(shape or ()):
@@ -637,16 +647,15 @@ class _Sizes:
         is_float, shape = _is_float(tensor.tensor_type.elem_type), dims(tensor)
         if shape is None:
             return (1,)
-        return tuple(
-            dim
-            if isinstance(dim, int)
-            else self._size(dim)
-            if dim is not None
-            else _small("", axis, len(shape), is_float=is_float)
-            for axis, dim in enumerate(shape)
-        )
+        found = []
+        for axis, dim in enumerate(shape):
+            size = self._of_symbol(dim) if isinstance(dim, str) else dim
+            if size is None:
+                size = self.fitting[name].get(axis) or _small("", axis, len(shape), is_float=is_float)
+            found.append(size)
+        return tuple(found)
 
-    def _size(self, symbol: str) -> int:
+    def _of_symbol(self, symbol: str) -> int:
         if symbol in self.symbols:
             return self.symbols[symbol]
         if _is_total(symbol, self.symbols):

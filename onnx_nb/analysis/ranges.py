@@ -1,6 +1,7 @@
 """Which values the operators that read a model's input can take: indices within bounds, axes, sizes, positive scales.
 
-`wishes` follows an input through nodes that hand its values on, into bodies too, to those that restrict them.
+`wishes` follows an input through nodes that hand its values on, into bodies too, to those that restrict them;
+`fitting` does the same for its shape.
 """
 
 from __future__ import annotations
@@ -98,6 +99,51 @@ def wishes(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
     return Range(low, high) if low < high and math.isfinite(high - low) else None
 
 
+def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
+    """Say which sizes an input has to have along some of its axes, for the weights that it meets.
+
+    Parameters
+    ----------
+    graph
+        Of the model.
+    name
+        The input.
+    rank
+        Of the input.
+
+    Returns
+    -------
+    dict of int to int
+        Sizes by axis.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n, c] x) => (float[n, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }'''))
+    >>> fitting(graph, "x", 2)
+    {1: 3}
+    """
+    found: dict[int, int] = {}
+    seen, todo = set[int](), [graph.value(name)]
+    while todo and len(seen) < _FOLLOWED:
+        value = todo.pop()
+        seen.add(value)
+        for node in graph.consumers(value).tolist():
+            if int(graph.node_inputs(node)[0]) != value:
+                continue
+            use = Use(graph, node, 0, 0)
+            if use.op in _SAME_SHAPE:
+                todo.extend(
+                    output for output in graph.node_outputs(node).tolist() if output >= 0 and output not in seen
+                )
+            elif use.op in _MEETS:
+                axis, size = _MEETS[use.op](use, use.shape(1) or ())
+                if size and -rank <= axis < rank:
+                    found.setdefault(axis % rank, size)
+    return found
+
+
 def _uses(graph: Graph, value: int) -> Iterator[Use]:
     """Give the nodes that values reach unchanged, or with a constant added."""
     seen, todo = set[tuple[int, int]](), [(value, 0)]
@@ -179,6 +225,10 @@ def _shape(graph: Graph, node: int, index: int) -> Shape | None:
     values = graph.node_inputs(node)
     if index >= len(values) or values[index] < 0:
         return None
+    if graph.value_kind[values[index]] == INITIALIZER and graph.value_frame[values[index]] == 0:
+        # not type_of, which has the types of all others inferred
+        weight = graph.model.initializers.get(graph.value_names[values[index]])
+        return None if weight is None else weight.shape
     found = graph.type_of(int(values[index])).shape
     if found is not None and all(isinstance(dim, int) for dim in found):
         return tuple(dim for dim in found if isinstance(dim, int))
@@ -199,6 +249,41 @@ def _op(graph: Graph, node: int) -> str:
         return ""
     op, domain = graph.operators[int(graph.op_index[node])]
     return op if domain in ("", "ai.onnx") else f"{domain}.{op}"
+
+
+def _convolved(use: Use, weight: Shape) -> tuple[int, int]:
+    return 1, weight[1] * int(use.attribute("group", 1)) if len(weight) > 1 else 0
+
+
+def _multiplied(_: Use, weight: Shape) -> tuple[int, int]:
+    return -1, weight[max(len(weight) - 2, 0)] if weight else 0
+
+
+def _gemm(use: Use, weight: Shape) -> tuple[int, int]:
+    size = weight[1 if use.attribute("transB", 0) else 0] if len(weight) == 2 else 0
+    return 0 if use.attribute("transA", 0) else 1, size
+
+
+def _along(axis: int, of_weight: int) -> Callable[[Use, Shape], tuple[int, int]]:
+    return lambda _, weight: (axis, weight[of_weight] if -len(weight) <= of_weight < len(weight) else 0)
+
+
+_SAME_SHAPE: Final = frozenset(("Cast", "Clip", "Identity", "Relu", "onnx_nb.Mark"))
+# operator → by the shape of its weight, along which axis its first input must have which size; 0 if that is unknown
+_MEETS: Final[Mapping[str, Callable[[Use, Shape], tuple[int, int]]]] = {
+    "BatchNormalization": _along(1, 0),
+    "Conv": _convolved,
+    "ConvInteger": _convolved,
+    "ConvTranspose": _along(1, 0),
+    "GRU": _along(2, 2),
+    "Gemm": _gemm,
+    "InstanceNormalization": _along(1, 0),
+    "LSTM": _along(2, 2),
+    "LayerNormalization": _along(-1, -1),
+    "MatMul": _multiplied,
+    "MatMulInteger": _multiplied,
+    "RNN": _along(2, 2),
+}
 
 
 def _below(limit: int) -> Range | None:
