@@ -104,7 +104,8 @@ def compare_with_browser(made: Columns, scene: dict[str, Any]) -> None:
         for box in boxes.inside(group):
             shows = box.kind == "group" and boxes.front[box.id] < 0
             number = places[box.id] if box.kind == "output" else box.id
-            ours["open" if shows else box.kind, number, group] += 1
+            kind = {"result": "output"}.get(box.kind, box.kind)
+            ours["open" if shows else kind, number, group] += 1
     group_of = [-1 if kind != "open" else id_ for kind, id_, *_ in scene["boxes"]]
     theirs = Counter((kind, id_, group_of[at] if at >= 0 else 0) for kind, id_, at, _ in scene["boxes"])
     assert ours == theirs
@@ -115,15 +116,16 @@ def compare_with_browser(made: Columns, scene: dict[str, Any]) -> None:
     arrives = {(value, *names[to]): captured for value, _, to, captured in scene["edges"] if to >= 0}
     arrives = {end: bool(captured) for end, captured in arrives.items() if end[1] in leaves}
     leave = {(value, *names[at]) for value, at, to, _ in scene["edges"] if at >= 0 and to >= 0}
-    leave = {end for end in leave if end[1] in ("node", "group", "input")}
+    leave = {end for end in leave if end[1] in ("node", "group", "input", "output")}
     edges = boxes.edges()
 
     def end(value: int, box: Box) -> tuple[int, str, int]:
-        return value, box.kind, places[box.id] if box.kind == "output" else box.id
+        kind = "output" if box.kind == "result" else box.kind
+        return value, kind, places[box.id] if box.kind == "output" else box.id
 
-    drawn = [edge for edge in edges if edge.target.kind in leaves]
+    drawn = [edge for edge in edges if edge.target.kind != "enter"]
     assert {end(edge.value, edge.target): edge.captured for edge in drawn} == arrives
-    assert {end(edge.value, e) for edge in edges if (e := edge.source).kind in ("node", "group", "input")} == leave
+    assert {end(edge.value, e) for edge in edges if (e := edge.source).kind != "missing"} == leave
 
     for kind, id_, _, label in scene["boxes"]:
         of = {"node": node_label, "group": group_label, "open": group_label}.get(kind, pill_label)(sheet, id_)
@@ -307,7 +309,7 @@ def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
     sheet = Sheet(columns(path))
     boxes = Boxes(sheet, sheet.first_opening())
     objects, edges = laid_out(drawn)
-    shown = [each for each in objects if re.match(r"(node|group|input|output)\d", each)]
+    shown = [each for each in objects if re.match(r"(node|group|input|output|result)\d", each)]
     assert len(shown) == boxes.count()
     assert {each for each in objects if each.startswith("cluster")} == {
         f"cluster{group}" for group, hidden in enumerate(boxes.front) if hidden < 0 and group

@@ -53,8 +53,6 @@ class Sheet:
         self.producer = np.full(self.value_count, -1, np.int64)
         # of two that make one value the first counts: it is written last
         self.producer[column["out_value"][made_here][::-1]] = self.maker[made_here][::-1]
-        self.read = np.zeros(self.value_count, bool)
-        self.read[column["in_value"][column["in_value"] >= 0]] = True
         self.parent: list[int] = column["group_parent"].tolist()
         self.kind: list[int] = column["group_kind"].tolist()
         self.branch: list[int] = []
@@ -88,6 +86,13 @@ class Sheet:
         values: list[int] = self.column["out_value"][int(ptr[node]) : int(ptr[node + 1])].tolist()
         return values
 
+    def around(self, group: int) -> list[int]:
+        """Give a group and those around it, the root last."""
+        found = [group]
+        while found[-1]:
+            found.append(self.parent[found[-1]])
+        return found
+
     def drawn_members(self, group: int) -> list[int]:
         """Give the nodes directly in a group that are boxes: not folded, and no owners of bodies (these are groups)."""
         nodes = self._members[self._member_ptr[group] : self._member_ptr[group + 1]]
@@ -118,8 +123,15 @@ class Sheet:
         """Count the boxes directly in a group: groups, nodes, inputs and outputs."""
         count = len(self.children[group]) + len(self.drawn_members(group))
         if group:
-            return count + self._pills.get(group, 0)
+            return count + self._pills.get(group, 0) + len(self.results(group))
         return count + len(set(self.column["graph_inputs"].tolist())) + len(self.column["graph_outputs"])
+
+    def results(self, group: int) -> list[int]:
+        """Give the outputs of the node whose bodies the group is: what its branches give becomes these."""
+        if self.kind[group] != BODY:
+            return []
+        made = self.outputs(int(self.column["group_node"][group]))
+        return [value for value in made if value >= 0 and not self.constant[value]]
 
     @functools.cached_property
     def _pills(self) -> dict[int, int]:
@@ -192,10 +204,7 @@ class Sheet:
             if not groups:
                 raise OnnxNbError(f"no scope is called {shown(pattern)}.", advice=_nearest(pattern, paths))
             for group in groups:
-                at = group
-                while at not in found:
-                    found.add(at)
-                    at = self.parent[at]
+                found.update(self.around(group))
         return found
 
     def named(self, kind: str) -> Mapping[str, int]:
@@ -254,9 +263,9 @@ class Box:
     """What an edge begins or ends at."""
 
     kind: str
-    """node, group, input, output, missing (a tensor that nobody makes), enter or leave (of an open body)."""
+    """node, group, input, output, result (of an open body), missing (nobody makes it) or enter (an open body)."""
     id: int
-    """A node, group or value; of an output its place among the outputs; of a body the node that owns it."""
+    """A node, group or value; of an output its place among the outputs; of what enters a body the node that owns it."""
 
 
 @dataclass(frozen=True)
@@ -285,10 +294,9 @@ class Boxes:
         body = column["node_body"].astype(np.int64)
         hidden = front[np.where(body >= 0, body, column["node_group"])]
         nodes = np.arange(sheet.node_count)
-        # one number a box: nodes, then groups, then the two ends of open bodies
-        open_body = sheet.node_count + sheet.group_count + 2 * nodes
-        self._enter = np.where(hidden >= 0, sheet.node_count + hidden, np.where(body >= 0, open_body, nodes))
-        self._leave = np.where(hidden >= 0, sheet.node_count + hidden, np.where(body >= 0, open_body + 1, nodes))
+        # one number a box: nodes, then groups
+        inside = np.where(body >= 0, sheet.node_count + body, nodes)
+        self._place = np.where(hidden >= 0, sheet.node_count + hidden, inside)
         first = np.full(sheet.group_count, sheet.node_count, np.int64)
         np.minimum.at(first, column["node_group"][~sheet.folded], nodes[~sheet.folded])
         owned = np.flatnonzero(column["group_kind"] == BODY)
@@ -301,20 +309,22 @@ class Boxes:
         return sum(map(self._sheet.items, shown_groups)) - len(shown_groups) + 1
 
     def inside(self, group: int) -> list[Box]:
-        """Give what lies directly in an open group: inputs, nodes and groups in order of the file, outputs."""
+        """Give what lies directly in an open group: inputs, nodes and groups as in the file, outputs or results."""
         sheet = self._sheet
         rows = [(node, 0, Box("node", node)) for node in sheet.drawn_members(group)]
         rows += [(self._first[child], 1, Box("group", child)) for child in sheet.children[group]]
         boxes = [box for *_, box in sorted(rows)]
         if group:
-            return [*(Box("input", value) for value, home in sheet.homes.items() if home == group), *boxes]
+            inner = [Box("input", value) for value, home in sheet.homes.items() if home == group]
+            return [*inner, *boxes, *(Box("result", value) for value in sheet.results(group))]
         inputs = dict.fromkeys(sheet.column["graph_inputs"].tolist())
         outputs = range(len(sheet.column["graph_outputs"]))
         return [*(Box("input", v) for v in inputs), *boxes, *(Box("output", place) for place in outputs)]
 
     def of_node(self, node: int) -> Box:
-        """Give the box that shows a node."""
-        return self._box(int(self._leave[node]))
+        """Give the box that shows a node; of one with bodies the group of these, open or not."""
+        place = int(self._place[node])
+        return Box("node", place) if place < self._sheet.node_count else Box("group", place - self._sheet.node_count)
 
     def of_value(self, value: int) -> Box | None:
         """Give the box where a value comes from; None if that is inside of a closed group, or a constant."""
@@ -322,7 +332,8 @@ class Boxes:
         if sheet.constant[value]:
             return None
         if sheet.producer[value] >= 0:
-            return self.of_node(int(sheet.producer[value]))
+            box = self.of_node(int(sheet.producer[value]))
+            return Box("result", value) if self._is_open(box) else box
         kind = sheet.column["value_kind"][value]
         if kind == GRAPH_INPUT:
             return Box("input", value)
@@ -331,15 +342,8 @@ class Boxes:
             return Box("input", value) if self.front[home] < 0 else None
         return Box("missing", value)
 
-    def _box(self, number: int) -> Box:
-        sheet = self._sheet
-        if number < sheet.node_count:
-            return Box("node", number)
-        number -= sheet.node_count
-        if number < sheet.group_count:
-            return Box("group", number)
-        node, leaves = divmod(number - sheet.group_count, 2)
-        return Box("leave" if leaves else "enter", node)
+    def _is_open(self, box: Box) -> bool:
+        return box.kind == "group" and self.front[box.id] < 0
 
     def edges(self) -> list[Edge]:
         """Give an edge for each tensor and each box that reads it from outside of itself, in order of the readers."""
@@ -356,7 +360,7 @@ class Boxes:
         asked = np.flatnonzero((value >= 0) & ~sheet.folded[sheet.reader])
         asked = asked[~sheet.constant[value[asked]]]
         maker, reader = sheet.producer[value[asked]], sheet.reader[asked]
-        passes = (maker < 0) | ((maker != reader) & (self._leave[maker] != self._enter[reader]))
+        passes = (maker < 0) | (self._place[maker] != self._place[reader])
         group = column["node_group"]
         for node, read in zip(reader[passes].tolist(), value[asked[passes]].tolist(), strict=True):
             source = self.of_value(read)
@@ -364,21 +368,23 @@ class Boxes:
                 continue
             branch, made = sheet.branch[int(group[node])], int(sheet.producer[read])
             own = sheet.branch[int(group[made])] == branch if made >= 0 else column["value_kind"][read] == BODY_INPUT
-            yield Edge(read, source, self._box(int(self._enter[node])), captured=branch >= 0 and not own)
+            box = self.of_node(node)
+            target = Box("enter", node) if self._is_open(box) else box
+            yield Edge(read, source, target, captured=branch >= 0 and not own)
 
     def _results(self) -> Iterator[Edge]:
-        """Give the results of open bodies: what nobody in a branch reads."""
+        """Join what the branches of open bodies give to what it becomes."""
         sheet, column = self._sheet, self._sheet.column
-        value = column["out_value"].astype(np.int64)
-        branch = np.asarray(sheet.branch, np.int64)[column["node_group"][sheet.maker]]
-        asked = np.flatnonzero((value >= 0) & (branch >= 0) & ~sheet.folded[sheet.maker])
-        asked = asked[~sheet.read[value[asked]] & ~sheet.constant[value[asked]]]
-        for made, node, around in zip(
-            value[asked].tolist(), sheet.maker[asked].tolist(), branch[asked].tolist(), strict=True
-        ):
-            owner = int(column["group_node"][around])
-            if self.front[sheet.parent[around]] < 0 and sheet.producer[made] == node:
-                yield Edge(made, self.of_node(node), Box("leave", owner), captured=False)
+        pairs = zip(column["yield_value"].tolist(), column["yield_output"].tolist(), strict=True)
+        for given, made in pairs:
+            maker, result = int(sheet.producer[given]), self.of_value(made)
+            if maker < 0 or sheet.folded[maker] or result is None or result.kind != "result":
+                continue
+            body = int(column["node_body"][int(sheet.producer[made])])
+            if body in sheet.around(int(column["node_group"][maker])):
+                source = self.of_value(given)
+                if source is not None:
+                    yield Edge(given, source, result, captured=False)
 
     def _outputs(self) -> Iterator[Edge]:
         for place, value in enumerate(self._sheet.column["graph_outputs"].tolist()):

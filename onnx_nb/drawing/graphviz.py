@@ -317,7 +317,7 @@ class _Drawing:
         self._ends = {end for edge in self._edges for end in (edge.source, edge.target)}
         self._ports = self._ports_of_nodes()
         self._lit = {self._boxes.of_node(node) for node in marks.nodes} | {
-            Box("group", self._boxes.front[group]) for group in marks.groups if self._boxes.front[group] >= 0
+            Box("group", self._boxes.front[group] if self._boxes.front[group] >= 0 else group) for group in marks.groups
         }
         self._faulty = {self._boxes.of_node(node) for node in sheet.faulty()}
         self.made = graphviz.Digraph("model", graph_attr=self._graph(), node_attr=self._node(), edge_attr=self._edge())
@@ -358,10 +358,9 @@ class _Drawing:
         """Draw what lies in an open group; give the identifier of the first box."""
         sheet, first = self._sheet, ""
         owner = int(sheet.column["group_node"][group]) if sheet.kind[group] == BODY else -1
-        enter, leave = Box("enter", owner), Box("leave", owner)
-        for end in (enter, leave):
-            if end in self._ends and owner >= 0:
-                self._draw(dot, end)
+        enter = Box("enter", owner)
+        if enter in self._ends:
+            self._draw(dot, enter)
         for box in self._boxes.inside(group):
             if box.kind == "group" and self._boxes.front[box.id] < 0:
                 inner = self._open(dot, box.id, depth)
@@ -378,7 +377,7 @@ class _Drawing:
 
     def _open(self, dot: Any, group: int, depth: int) -> str:
         label, look = group_label(self._sheet, group), self._look
-        lit = group in self._marks.groups
+        lit = Box("group", group) in self._lit
         cluster = graphviz.Digraph(
             f"cluster{group}",
             graph_attr={
@@ -403,8 +402,8 @@ class _Drawing:
             self._draw_node(dot, box)
         elif box.kind == "group":
             self._draw_group(dot, box)
-        elif box.kind in ("enter", "leave"):
-            # where values enter a node that shows its bodies, and where they leave it
+        elif box.kind == "enter":
+            # where values enter a node that shows its bodies
             dot.node(_id(box), label="", shape="point", width="0.06", color=self._look.edge)
         else:
             self._draw_pill(dot, box)
@@ -529,8 +528,6 @@ class _Drawing:
         look = self._look
         dashed = edge.captured or how in ("missing", "redundant")
         style = {"style": "dashed"} if dashed else {}
-        if edge.target.kind == "leave":
-            style["arrowhead"] = "none"
         if how == "missing" or (not how and edge.source.kind == "missing"):
             return style | {"color": look.bad, "fontcolor": look.bad, "penwidth": "2" if how else "1"}
         if how in ("lit", "in", "out") or (how == "glow" and edge.target in self._lit):
@@ -543,7 +540,7 @@ class _Drawing:
 
     def _end(self, side: str, edge: Edge, box: Box) -> str:
         """Name the end of an edge: a box, or one of its ports."""
-        if box.kind not in ("node", "input", "output"):
+        if box.kind not in ("node", "input", "output", "result"):
             return _id(box)
         compass = {"i": "n" if self._down else "w", "o": "s" if self._down else "e"}[side]
         values = self._ports.get((side, box), ())
