@@ -3,7 +3,7 @@
 import type { Columns, Target } from "../model/columns.ts";
 import { type Completion, complete, SYNTAX } from "../scene/complete.ts";
 import { FIELDS } from "../scene/query.ts";
-import { type Found, type Hit, searching } from "../scene/search.ts";
+import { type Found, type Hit, prepare, searching } from "../scene/search.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { el, elide, focused, plain } from "./dom.ts";
 import { describe } from "./link.ts";
@@ -154,7 +154,7 @@ export function createSearchBox(
       if (event.key === "Tab" && choice === undefined) return;
       if (event.key === "Enter" || event.key === "Tab") {
         if (choice !== undefined) take(choice);
-        else if (timer !== 0 || input.value !== shown.search) {
+        else if (input.value !== shown.search) {
           hurried = true;
           if (timer === 0) seek();
         } else step(event.shiftKey ? -1 : visited ? 1 : 0);
@@ -176,6 +176,7 @@ export function createSearchBox(
   input.addEventListener(
     "focus",
     () => {
+      window.setTimeout(() => signal.aborted || prepare(columns));
       completions = complete(columns, input.value, input.selectionStart ?? input.value.length);
       show();
     },

@@ -30,13 +30,13 @@ export function* chains(
   /** for a gap before place k: node → how many steps further the next node of place k is */
   const far: Uint8Array[] = [];
   for (let place = last; place > 0; place--) {
-    if (yield) return { paths: [], more: true };
     const before = new Uint8Array(nodeCount);
     const steps = new Uint8Array(nodeCount).fill(FAR);
     let front: number[] = [];
     for (let node = 0; node < nodeCount; node++) if (good[place][node] === 1) front.push(node);
     const reach = gaps[place] ? WIDEST_GAP + 1 : 1;
     for (let step = 1; step <= reach && front.length > 0; step++) {
+      if (yield) return { paths: [], more: true };
       const next: number[] = [];
       for (const node of front) {
         for (const value of columns.inputsOf(node)) {

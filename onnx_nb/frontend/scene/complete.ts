@@ -22,14 +22,17 @@ export function complete(columns: Columns, text: string, caret: number): Complet
   if (found === null || /^[^\s>→|]/.test(text.slice(caret))) return [];
   const [, field, , typed] = found;
   const wanted = typed.toLowerCase();
-  const values = [...counts(columns, field.toLowerCase(), wanted)];
-  // a value that is there as a whole needs no help
-  if (values.some(([value]) => value.toLowerCase() === wanted)) return [];
-  return values
-    .filter(([value]) => value.toLowerCase().includes(wanted))
-    .sort(([a, m], [b, n]) => rank(b, wanted) - rank(a, wanted) || n - m)
+  const fitting: { value: string; count: number; first: boolean }[] = [];
+  for (const [value, count] of counts(columns, field.toLowerCase(), wanted)) {
+    const at = value.toLowerCase().indexOf(wanted);
+    // a value that is there as a whole needs no help
+    if (at === 0 && value.length === wanted.length) return [];
+    if (at >= 0) fitting.push({ value, count, first: at === 0 });
+  }
+  return fitting
+    .sort((a, b) => Number(b.first) - Number(a.first) || b.count - a.count)
     .slice(0, MOST)
-    .map(([value, count]) => ({
+    .map(({ value, count }) => ({
       text: /[\s>→|"]/.test(value) ? `"${value.replace(/["\\]/g, "\\$&")}"` : value,
       from: caret - typed.length,
       to: caret,
@@ -45,8 +48,6 @@ export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
   ["/a.*b/i", "regex"],
   ["A > * > B", "in a row"],
 ];
-
-const rank = (value: string, wanted: string): number => (value.toLowerCase().startsWith(wanted) ? 1 : 0);
 
 /** What each field is for, with a value that this model has. */
 function fields(columns: Columns, to: number): Completion[] {

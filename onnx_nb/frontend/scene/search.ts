@@ -38,6 +38,11 @@ export function search(columns: Columns, text: string): Found {
   }
 }
 
+/** Makes ready what the first search would have to wait for. */
+export function prepare(columns: Columns): void {
+  Texts.of(columns);
+}
+
 export function* searching(columns: Columns, text: string): Searching {
   try {
     const query = parse(text);
@@ -173,6 +178,7 @@ class Judge {
     const each = term.patterns.map((pattern): Ranks => {
       if (pattern.type === "regex") return this.#matched(pattern.matches);
       const { text, literal } = pattern;
+      if (!literal && /^\*+$/.test(text)) return () => OWN;
       if (!literal && text.includes("*")) return this.#matched(globOf(text));
       if (!whole) return this.#texts.holding(text);
       return this.#texts.lazily((string) => (this.#texts.lower(string) === text ? WHOLE : NO));
