@@ -284,10 +284,7 @@ def test_capturing_everything_is_what_all_outputs_give(source: str) -> None:
             cap = capture(one.model, one.feeds, keep="*")
             found = {value: cap[value] for value in values}
         except OnnxNbError as error:
-            if "Subgraph must have the shape set for all outputs" in str(error):
-                report.add("left out: a Scan without shapes", name)
-            else:
-                report.failures.append(f"{name}: {type(error).__name__} {error}"[:300])
+            report.failures.append(f"{name}: {type(error).__name__} {error}"[:300])
             continue
         wrong = [value for value in values if not same_bits(found[value], expected[value])]
         if wrong:
@@ -295,7 +292,6 @@ def test_capturing_everything_is_what_all_outputs_give(source: str) -> None:
         else:
             report.add("equal", name)
     report.finish(f"{source}, captured")
-    assert len(report.names["left out: a Scan without shapes"]) <= 13
     assert enough(report, "equal", source)
 
 
