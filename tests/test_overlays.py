@@ -112,3 +112,12 @@ def test_scale_follows_the_numbers(chain: Model) -> None:
     assert overlay(chain, {name: 10.0**-at for at, name in enumerate(names[:8])}).scale == "log"
     assert overlay(chain, {name: 1.0 + at for at, name in enumerate(names[:8])}).scale == "linear"
     assert overlay(chain, {name: at - 1.0 for at, name in enumerate(names[:8])}).scale == "linear"
+
+
+def test_macs_of_a_model_with_open_dimensions_are_those_of_random_feeds() -> None:
+    model = load(models.exported("resnet50", dynamo=True))
+    made = overlay(model, "MACs")
+    # one image of 224×224 through ResNet-50 without the classifier's 2,048 × 2: He et al. say 4.1 billion in all
+    assert made.groups[0] == made.nodes.sum()
+    assert 4.05e9 < made.groups[0] < 4.15e9
+    assert overlay(model, "activation bytes").groups[0] > 0

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from onnx_nb.analysis.columns import columns
+from onnx_nb.analysis.costs import costs
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
+from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes import scopes, upward
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 Scale = Literal["linear", "log"]
 Reduction = Literal["sum", "max"]
 
-OWN: Final = ("parameters", "weight bytes")
-"""Numbers that every model has."""
+OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
+"""Numbers that every model has; open dimensions count as `random_feeds` fills them."""
 STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
 """What a capture knows of each tensor; of a node it is that of its outputs, the largest."""
 COSTS: Final = ("seconds", "bytes")
@@ -74,7 +76,7 @@ def overlay(
         Any `ModelLike`; it is not changed.
     values
         One of: a number by name of node or tensor (a tensor's number is its producer's, the largest if it makes
-        several); a `Capture`; the path of a profile that onnxruntime wrote; or ``"parameters"``, ``"weight bytes"``.
+        several); a `Capture`; the path of a profile that onnxruntime wrote; or one of `OWN`, as ``"MACs"``.
     label
         What the numbers are, for the legend. Of a capture it says which: ``"seconds"`` (if ``None``), ``"bytes"``,
         ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``.
@@ -103,10 +105,13 @@ def overlay(
     groups = None
     if isinstance(values, str) and values in OWN:
         label, reduce = label or values, reduce or "sum"
-        numbers = _weights(loaded, graph, values)
-        if reduce == "sum":
+        if values in _COSTS:
+            numbers, groups = _cost(loaded, _COSTS[values])
+        else:
+            numbers = _weights(loaded, graph, values)
             name = "group_params" if values == "parameters" else "group_bytes"
             groups = columns(loaded).arrays[name].astype(np.float64)
+        groups = groups if reduce == "sum" else None
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
         numbers, unmatched = _named(graph, values)
@@ -174,6 +179,21 @@ def _weights(model: Model, graph: Graph, which: str) -> NDArray[np.float64]:
             size[value] = math.prod(info.shape) if which == "parameters" else info.nbytes
     read = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     return np.bincount(graph.consumer_node, size[read], minlength=graph.node_count).astype(np.float64)
+
+
+_COSTS: Final = {"MACs": "macs", "activation bytes": "activation_bytes"}
+
+
+def _cost(model: Model, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Count for each node and group, with open dimensions as `random_feeds` fills them."""
+    found = costs(model)
+    if found.unbound:
+        found = costs(model, {name: np.shape(array) for name, array in random_feeds(model).items()})
+    numbers: NDArray[np.float64] = getattr(found, metric)
+    known = ~np.isnan(numbers)
+    tree = found.scopes
+    inside = np.bincount(tree.node_group[known], minlength=len(tree.group_parent))
+    return numbers, np.where(upward(np.add, inside, tree.group_parent) > 0, found.group_sums[metric], np.nan)
 
 
 def _profiled(path: Path) -> Mapping[str, float]:

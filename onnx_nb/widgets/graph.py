@@ -176,8 +176,8 @@ class ModelGraph(OnnxWidget):
         ----------
         values, label, scale, reduce
             As `onnx_nb.analysis.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, the path
-            of a profile of onnxruntime, ``"parameters"`` or ``"weight bytes"``. ``None`` colours by the category of the
-            op again.
+            of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``, ``"activation bytes"``.
+            ``None`` colours by the category of the op again.
 
         Examples
         --------
