@@ -20,8 +20,6 @@ const FIRST_MS = 40;
 const SLICE_MS = 12;
 const LONGEST_MS = 4000;
 
-let boxes = 0;
-
 /** @param leave closes the search and gives the keyboard back to the graph */
 export function createSearchBox(
   columns: Columns,
@@ -29,7 +27,8 @@ export function createSearchBox(
   leave: () => void,
   signal: AbortSignal,
 ): SearchBox {
-  const id = `onnx-nb-search-${++boxes}`;
+  // each widget of a page has its own copy of this module, so counting would give equal ids
+  const id = `onnx-nb-search-${Math.random().toString(36).slice(2, 10)}`;
   const input = el("input", {
     class: "onnx-nb-field",
     attrs: {

@@ -130,7 +130,7 @@ class Reader {
   }
 
   #term(): Term {
-    const negative = this.#match(/-(?=\S)/y) !== null;
+    const negative = this.#match(/-/y) !== null;
     const field = this.#field();
     const patterns: Pattern[] = [];
     do {

@@ -57,6 +57,25 @@ describe("words", () => {
     expect(found("query")).toEqual(["node encoder/query", "value encoder/query_out"]);
   });
 
+  it("are ranked by the best place where they stand, and do not reach from one name into the next", () => {
+    const graph = columnsOf("Relu xab : in -> cdab/ab\nRelu ab : cdab/ab -> abcd\nRelu zz-ab : abcd -> ab");
+    expect(found("ab", graph)).toEqual([
+      "node ab",
+      "value ab",
+      "value abcd",
+      "node zz-ab",
+      "value cdab/ab",
+      "node xab",
+    ]);
+    expect(found("cdab", graph)).toEqual(["value cdab/ab"]);
+    expect(found("bz", graph)).toEqual([]);
+    expect(found("abz", graph)).toEqual([]);
+  });
+
+  it("leave a minus alone that is not yet before a word", () => {
+    expect(found("query -")).toEqual(found("query"));
+  });
+
   it("find weights but not nodes that are folded away", () => {
     expect(found("w")).toEqual(["value W"]);
     expect(found("constant")).toEqual([]);
@@ -230,6 +249,17 @@ describe("chains", () => {
     ]);
     expect(found("Gather > ... > Conv > MaxPool", bert)).toHaveLength(1);
     expect(found("Cast > … > Cast", bert)).toEqual([]);
+  });
+
+  it("take at most so many nodes in a gap", () => {
+    for (const [inner, count] of [
+      [WIDEST_GAP, 1],
+      [WIDEST_GAP + 1, 0],
+    ]) {
+      const lines = Array.from({ length: inner }, (_, at) => `Relu r${at} : v${at} -> v${at + 1}`);
+      const long = columnsOf(["Conv c : x -> v0", ...lines, `Softmax s : v${inner} -> y`].join("\n"));
+      expect(search(long, "Conv > ** > Softmax").total).toBe(count);
+    }
   });
 
   it("are single nodes while they are typed", () => {

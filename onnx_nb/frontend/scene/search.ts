@@ -249,7 +249,7 @@ class Judge {
     const { groupName, groupPath, groupClass, groupParent } = this.#columns;
     return (group) => {
       const own = Math.max(rank(groupName[group]), rank(groupClass[group]));
-      if (own !== NO || group === 0) return own;
+      if (own !== NO) return own;
       const path = rank(groupPath[group]);
       return path !== NO && rank(groupPath[groupParent[group]]) === NO ? path : NO;
     };
