@@ -156,6 +156,20 @@ def test_shows_faulty_graphs_as_the_browser_does(browser: Any) -> None:
         compare_with_browser(made, browser(made))
 
 
+def test_a_scope_that_also_reads_a_captured_value_itself_is_met_by_a_plain_line(browser: Any) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float x) => (float z, float w) {
+        y = If(c) <then_branch = t () => (float o) { o = Abs(x) }, else_branch = e () => (float p) { p = Neg(x) }>
+        v = Exp(x) z = Add(v, y) w = Abs(c) }"""
+    proto = onnx.parser.parse_model(text)
+    for node, name in zip(proto.graph.node, ("/blk/If", "/blk/Exp", "/blk/Add", "/Abs"), strict=True):
+        node.name = name
+    made = columns(proto)
+    for opened in ([0], [0, 1]):
+        compare_with_browser(made, browser(made, opened))
+    captured = {edge.captured for edge in Boxes(Sheet(made), {0}).edges()}
+    assert captured == {False}
+
+
 # ---------------------------------------------------------------- the DOT, against a count of its own
 
 
@@ -422,6 +436,8 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
         "text",
         "a",
     }
+    words = "".join("".join(each.itertext()) for each in svg.iter(f"{SVG}text")).replace("\u2060", "")
+    assert words.count("\\N\\G\\E\\L") == 3  # operator, domain and attribute
     links = list(svg.iter(f"{SVG}a"))
     assert {key for link in links for key in link.attrib} == {f"{LINK}title"}
     tips = {
