@@ -564,3 +564,60 @@ def test_shapes_are_those_of_onnx_own_cases() -> None:
     assert told > 0.9 * asked > 1000, f"{told} of {asked}"
     # of a one-sided STFT onnx infers both sides
     assert wrong <= {"test_stft", "test_stft_with_window"}
+
+
+def test_nodes_that_differ_only_in_the_outputs_they_leave_out() -> None:
+    nodes = [
+        helper.make_node("Dropout", ["x"], ["a"]),
+        helper.make_node("Dropout", ["x"], ["b", "mask"]),
+        helper.make_node("TopK", ["x", "k"], ["", "places"]),
+        helper.make_node("TopK", ["x", "k"], ["values", ""]),
+    ]
+    outputs = ["a", "b", "mask", "places", "values"]
+    costs = onnx_nb.costs(_model(nodes, {"x": [2, 3]}, outputs, {"k": np.asarray([1], np.int64)}))
+    assert costs.activation_bytes.tolist() == [24, 24 + 6, 2 * 8, 2 * 4]
+
+
+def test_functions_of_one_name_are_told_apart_by_overload() -> None:
+    opsets = [helper.make_opsetid("", 20)]
+    functions = []
+    for overload, op in [("one", "Relu"), ("two", "MatMul")]:
+        read = ["x", "x"] if op == "MatMul" else ["x"]
+        made = helper.make_function("mine", "F", ["x"], ["y"], [helper.make_node(op, read, ["y"])], opsets)
+        made.overload = overload
+        functions.append(made)
+    nodes = [helper.make_node("F", ["x"], [name], domain="mine", overload=name) for name in ("one", "two")]
+    costs = onnx_nb.costs(_model(nodes, {"x": [3, 3]}, ["one", "two"], functions=functions))
+    assert costs.macs.tolist() == [0, 27]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Einsum", ["x", "x"], ["y"]),
+        helper.make_node("Einsum", ["x", "x"], ["y"], equation=[1]),
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=b"2"),
+        helper.make_node("Shape", ["x"], ["y"], start=b"0"),
+        helper.make_node("Scan", ["x"], ["y"], num_scan_inputs=2**62, body=_body([], [], [])),
+        helper.make_node("Scan", ["x"], ["y"], num_scan_inputs=b"1", body=_body([], [], [])),
+        helper.make_node("Attention", ["x", "x", "x"], ["y"], q_num_heads=[1], kv_num_heads=1),
+        helper.make_node("Loop", [], ["y"], body=_body([], [], [])),
+        helper.make_node("MatMulNBits", ["x"], ["y"], domain="com.microsoft", N=b"1"),
+        helper.make_node("Attention", ["x", "x"], ["y"], domain="com.microsoft", qkv_hidden_sizes=[1]),
+        helper.make_node("F", ["x"], ["y"], domain="mine"),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_broken_nodes_are_unknown(node: onnx.NodeProto) -> None:
+    function = helper.make_function(
+        "mine",
+        "F",
+        ["x"],
+        ["y"],
+        [helper.make_node("F", ["x"], ["y"], domain="mine")],
+        [helper.make_opsetid("mine", 1)],
+    )
+    costs = onnx_nb.costs(_model([node], {"x": [2, 3, 4]}, ["y"], opset=23, functions=[function]))
+    assert costs.unknown
+    assert costs.unknown[0].reason
+    assert onnx_nb.summarize(costs.graph.model).cost == costs.total

@@ -13,7 +13,7 @@ import onnx.defs
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import cut, text
-from onnx_nb.analysis.shapes import Case, Dims, attribute, broadcast
+from onnx_nb.analysis.shapes import BROKEN, Case, Dims, attribute, broadcast
 
 MACS = """A multiply-accumulate is one product that is added to a sum: in Conv, ConvTranspose, Gemm, MatMul, Einsum,
 attention, LSTM, GRU and RNN, their quantised forms, and LinearClassifier and LinearRegressor. Taps on padding count
@@ -60,9 +60,11 @@ def count(case: Case) -> tuple[float, float, str]:
     has_products = product is not None or operators.CATEGORIES[operators.category(op, case.domain)] in unknown_kinds
     try:
         macs, others = product(case) if product is not None else (0, _others(case, op))
+        return macs, 2 * macs + others, ""
     except UnknownCostError as unknown:
         return math.nan if has_products else 0.0, math.nan, str(unknown)
-    return macs, 2 * macs + others, ""
+    except BROKEN:
+        return math.nan, math.nan, f"attributes or shapes are not those of {op}"
 
 
 def _is_known(case: Case, op: str) -> bool:

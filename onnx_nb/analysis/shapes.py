@@ -36,6 +36,9 @@ DEPTH = 100
 SETTLED_DEPTH = 4
 """In bodies that are nested deeper, tensors that a loop carries are taken for tensors of any shape."""
 
+BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
+"""What attributes of another type or number than the operator's raise; they are only met in broken models."""
+
 Dims = tuple[int | str | None, ...]
 Value = NDArray[Any]
 
@@ -263,7 +266,8 @@ class _Walk:
         kinds = tuple([self._kind_of[value] if value >= 0 else _LEFT_OUT for value in read])
         values = self._known(read, kinds, operator)
         attributes = self.graph.attribute_bytes(node)
-        key: tuple[Any, ...] = (operator, attributes, kinds, values)
+        left_out = tuple([value >= 0 for value in made])
+        key: tuple[Any, ...] = (operator, attributes, kinds, values, left_out)
         has_bodies = False
         if self._special[operator]:
             has_bodies = bool(self.graph.bodies(node))
@@ -271,6 +275,8 @@ class _Walk:
             # of large attributes the bytes are not given
             if has_bodies or domain == "ai.onnx.ml" or (op == "Constant" and not attributes):
                 key = (*key, node)
+            elif self.graph.functions:
+                key = (*key, self.graph.nodes[node].overload)
         number = self._index.get(key)
         if number == _UNSETTLED:
             number = self._index.get((*key, *self._declared_types(made)))
@@ -410,23 +416,19 @@ class _Walk:
             known_operator=operators.schema(text(proto.op_type), domain, version) is not None,
         )
         inner: Types | None = None
-        function = self.graph.called(node)
-        if function is not None:
-            inner, found = self._call(case, function)
-        elif self.graph.bodies(node):
-            found = self._control(node, case)
-        elif case.known_operator:
-            found = self._infer(case, proto, version)
-        elif domain == "com.microsoft":
-            found = self._contributed(case)
-        else:
+        try:
+            inner, found = self._made_by(node, case)
+        except BROKEN:
             found = []
         found = [*found, *[self._nothing] * len(made)][: len(made)]
         outputs = tuple(
             self._merged(kind, self._declared(value)) if value >= 0 else _LEFT_OUT
             for kind, value in zip(found, made, strict=True)
         )
-        known = self._computed(case, values, outputs)
+        try:
+            known = self._computed(case, values, outputs)
+        except BROKEN:
+            known = (_NO_VALUE,) * len(made)
         self._made.append((outputs, known))
         described = tuple(self._kinds[kind] if kind >= 0 else None for kind in outputs)
         self._cases.append(
@@ -434,6 +436,17 @@ class _Walk:
         )
         settled = all(self._kinds[kind].size is not None for kind, value in zip(found, made, strict=True) if value >= 0)
         return len(self._cases) - 1, settled
+
+    def _made_by(self, node: int, case: Case) -> tuple[Types | None, list[int]]:
+        """Find the types that a node makes, and the body of the local function that it calls."""
+        function = self.graph.called(node)
+        if function is not None:
+            return self._call(case, function)
+        if self.graph.bodies(node):
+            return None, self._control(node, case)
+        if case.known_operator:
+            return None, self._infer(case, case.node, case.version)
+        return None, self._contributed(case) if case.domain == "com.microsoft" else []
 
     def _infer(self, case: Case, node: onnx.NodeProto, version: int) -> list[int]:
         """Ask onnx."""
@@ -459,7 +472,7 @@ class _Walk:
         """Compute what a node makes if everything that it reads is known, and small."""
         nothing = (_NO_VALUE,) * len(outputs)
         op = text(case.node.op_type)
-        if case.domain or not outputs or any(kind < 0 for kind in outputs):
+        if case.domain or not outputs or any(kind < 0 for kind in outputs) or (op != "Split" and len(outputs) > 1):
             return nothing
         shape = case.inputs[0].shape if case.inputs and case.inputs[0] is not None else None
         if op == "Shape" and shape is not None:
@@ -481,7 +494,7 @@ class _Walk:
                 made = _evaluator()(graph, opsets={"": case.version}).run(None, feeds)
         except Exception:  # noqa: BLE001 (onnx's reference lets out any kind; what is unknown then is reported)
             return nothing
-        return tuple(self._value(np.asarray(array)) for array in made)
+        return tuple(self._value(np.asarray(array)) for array in made) if len(made) == len(outputs) else nothing
 
     def _call(self, case: Case, function: onnx.FunctionProto) -> tuple[Types | None, list[int]]:
         """Walk through a local function on the types that it is called with."""
@@ -555,8 +568,8 @@ class _Walk:
 
     def _scan(self, node: int, case: Case, frame: int) -> list[int]:
         attributes = {text(a.name): onnx.helper.get_attribute_value(a) for a in case.node.attribute if a.name != "body"}
-        scanned = attributes.get("num_scan_inputs", 0)
-        states = max(len(case.inputs) - scanned, 0)
+        scanned = min(max(attributes.get("num_scan_inputs", 0), 0), len(case.inputs))
+        states = len(case.inputs) - scanned
         axes = [*attributes.get("scan_input_axes", ()), *[0] * scanned]
         rows, sizes = [], []
         for kind, axis in zip(case.inputs[states:], axes, strict=False):
