@@ -218,6 +218,13 @@ class ModelGraph(OnnxWidget):
         -------
         graphviz.Digraph
             As of `to_graphviz`: ``source`` is the text; drawing it needs the program ``dot``.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+        >>> ModelGraph(onnx.parser.parse_model(text)).to_graphviz(direction="right").source[:15]
+        'digraph model {'
         """
         return view_to_graphviz(
             self.model,
