@@ -1,7 +1,7 @@
 """Make a model of some nodes of another: their weights, functions and docs, with typed inputs and outputs.
 
 A type is taken from where it is cheapest to know: declared in the file, inferred by onnx from the nodes before the
-tensor (in pieces of a thousand, which is faster than all at once and needs no whole graph), told by an onnxruntime
+tensor (in pieces of 500, which is faster than all at once and needs no whole graph), told by an onnxruntime
 session on those nodes, or seen in a run of them. Weights are never read: the new model refers to the same bytes.
 """
 
@@ -26,7 +26,7 @@ from onnx_nb.analysis.storage import references
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
 
-_PIECE: Final = 1000
+_PIECE: Final = 500
 """So many nodes are inferred at once; onnx takes longer per node in larger graphs."""
 
 
@@ -76,11 +76,13 @@ def assemble(
     chosen = Flow.of(graph).sorted(nodes)
     added = list(constants)
     weights = weights_of(graph, chosen, inputs, outputs)
-    proto = _bare(model, chosen, weights, inputs, outputs)
+    infos = _infos(graph, chosen, (*inputs, *outputs))
+    proto = _bare(model, chosen, weights, inputs, outputs, infos=infos)
     proto.graph.initializer.extend(added)
     listed = weights if model.proto.ir_version < 4 else []  # before IR 4 every initializer must be an input too
     known = {} if types is None else types
-    types = {**known, **boundary_types(model, [v for v in (*inputs, *listed, *outputs) if v not in known])}
+    unknown = dict.fromkeys(value for value in (*inputs, *listed, *outputs) if value not in known)
+    types = {**known, **_Types(model, infos).find(list(unknown))}
     target = proto.graph
     target.input.extend(_port(graph, value, types) for value in (*inputs, *listed))
     if model.proto.ir_version < 4:
@@ -101,7 +103,9 @@ def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | on
     """Give the initializers that make values."""
     origin, row = graph.model.proto.graph, Flow.of(graph).weight_row
     dense = len(origin.initializer)
-    rows = sorted(row[value] for value in values)
+    rows = sorted(map(row.__getitem__, values))
+    if rows and rows[-1] < dense and rows[-1] - rows[0] == len(rows) - 1:  # a slice is faster than as many look-ups
+        return list(origin.initializer[rows[0] : rows[-1] + 1])
     return [origin.initializer[i] if i < dense else origin.sparse_initializer[i - dense] for i in rows]
 
 
@@ -148,10 +152,27 @@ def main_value(graph: Graph, name: str) -> int:
     return found
 
 
+def _infos(graph: Graph, nodes: Iterable[int], border: Iterable[int]) -> list[onnx.ValueInfoProto]:
+    """Give what the file declares of what nodes make and of further values, in one look at all that it declares."""
+    values = {value for node in nodes for value in graph.node_outputs(node).tolist() if value >= 0}.union(border)
+    names = {graph.value_names[value] for value in values}
+    return [
+        info
+        for info in graph.model.proto.graph.value_info
+        if (name if isinstance(name := info.name, str) else text(name)) in names
+    ]
+
+
 def _bare(
-    model: Model, nodes: Sequence[int], weights: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
+    model: Model,
+    nodes: Sequence[int],
+    weights: Sequence[int],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    *,
+    infos: Iterable[onnx.ValueInfoProto] = (),
 ) -> onnx.ModelProto:
-    """Give all but inputs and outputs."""
+    """Give all but inputs and outputs; of ``infos`` what is about values inside."""
     source, graph = model.proto, Graph.of(model)
     proto = onnx.ModelProto()
     wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
@@ -166,7 +187,7 @@ def _bare(
         (target.sparse_initializer if isinstance(tensor, onnx.SparseTensorProto) else target.initializer).append(tensor)
     border = {graph.value_names[value] for value in (*inputs, *outputs, *weights)}
     made = {text(name) for node in target.node for name in node.output} - border
-    target.value_info.extend(info for info in origin.value_info if text(info.name) in made)
+    target.value_info.extend(info for info in infos if text(info.name) in made)
     around = made | border
     target.quantization_annotation.extend(a for a in origin.quantization_annotation if text(a.tensor_name) in around)
     return proto
@@ -242,15 +263,16 @@ def boundary_types(model: Model, values: Iterable[int]) -> dict[int, TypeProto]:
     >>> boundary_types(model, [graph.value("a")])[graph.value("a")].tensor_type.elem_type == TensorProto.INT64
     True
     """
-    wanted = list(dict.fromkeys(values))
-    return _Types(model).find(wanted)
+    return _Types(model).find(list(dict.fromkeys(values)))
 
 
 class _Types:
     """Types of values of one model, from the cheapest source that knows them."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, infos: Iterable[onnx.ValueInfoProto] | None = None) -> None:
         self._model = model
+        self._near = infos
+        """What the file declares of the values that are asked for; ``None`` if that is not looked up yet."""
         self._graph = Graph.of(model)
         self._flow = Flow.of(self._graph)
         self._known: dict[int, TypeProto] = {}
@@ -279,27 +301,33 @@ class _Types:
             self._known[value] = kind
 
     @functools.cached_property
-    def _declared(self) -> dict[int, TypeProto]:
-        """The types that the file declares."""
-        origin, names = self._model.proto.graph, self._graph.value_names
-        infos = [info for info in (*origin.value_info, *origin.output, *origin.input) if info.HasField("type")]
-        if len(infos) <= 32:
-            listed = {name: main_value(self._graph, name) for name in {text(info.name) for info in infos}}
-        else:
-            stop = int(np.searchsorted(self._graph.value_frame, 0, side="right"))
-            listed = dict(zip(names[:stop], range(stop), strict=True))
-        kinds = {listed.get(text(info.name), -1): info.type for info in infos if _says_something(info.type)}
-        kinds.pop(-1, None)
-        return kinds
+    def _declared(self) -> dict[int, onnx.ValueInfoProto]:
+        """What the file declares of each value."""
+        stop = int(np.searchsorted(self._graph.value_frame, 0, side="right"))
+        values = dict(zip(self._graph.value_names[:stop], range(stop), strict=True))
+        origin = self._model.proto.graph
+        infos = itertools.chain(origin.input, origin.output, origin.value_info)
+        found = {values.get(text(info.name), -1): info for info in infos}
+        found.pop(-1, None)
+        return found
 
-    def _declare(self, lacking: Iterable[int]) -> None:
+    def _declare(self, wanted: Iterable[int]) -> None:
         """Read what the file declares; weights declare themselves."""
+        lacking = list(wanted)
         for value in lacking:
             if self._flow.kinds[value] == INITIALIZER:
                 (tensor,) = weight_tensors(self._graph, [value])
                 self._known[value] = tensor_type(tensor)
-            elif value in self._declared:
-                self._learn(value, self._declared[value])
+        if self._near is not None:
+            names = {self._graph.value_names[value]: value for value in lacking}
+            origin = self._model.proto.graph
+            infos = itertools.chain(origin.input, origin.output, self._near)
+            found = {names[name]: info for info in infos if (name := text(info.name)) in names}
+            self._near = None  # later questions are about other values
+        else:
+            found = {value: self._declared[value] for value in lacking if value in self._declared}
+        for value, info in found.items():
+            self._learn(value, info.type)
 
     def _infer(self, lacking: Sequence[int]) -> None:
         """Let onnx infer, from the nearest types that are declared."""
@@ -327,8 +355,19 @@ class _Types:
 
     def _before(self, values: Iterable[int]) -> list[int]:
         """Give the nodes between values and the nearest declared ones, sorted."""
-        complete = {value for value, kind in self._declared.items() if _is_complete(kind)}
-        return self._flow.sorted(self._flow.ancestors(values, complete))
+        producer, declared, found = self._flow.producer, self._declared, set[int]()
+        todo = [producer[value] for value in values]
+        while todo:
+            node = todo.pop()
+            if node < 0 or node in found:
+                continue
+            found.add(node)
+            todo += [
+                producer[value]
+                for value in self._flow.reads(node)
+                if value not in declared or not _is_complete(declared[value].type)
+            ]
+        return self._flow.sorted(found)
 
     def _piece(self, nodes: Sequence[int], entering: set[int]) -> onnx.ModelProto:
         """Give a few nodes as a model in which all that is known is declared."""
@@ -337,13 +376,13 @@ class _Types:
         proto.opset_import.extend(origin.opset_import)
         proto.functions.extend(graph.functions[key] for key in functions_of(graph, nodes))
         inside = set(nodes)
-        read = set(itertools.chain.from_iterable(map(flow.reads, nodes)))
+        read = flow.reads_of(nodes)
         outer = sorted(value for value in read & entering if flow.producer[value] not in inside)
         # shapes that are Constant nodes serve inference by their values
         makers = dict.fromkeys(flow.producer[value] for value in outer)
         constant = [node for node in makers if node >= 0 and graph.operators[graph.op_index[node]][0] == "Constant"]
         inside.update(constant)
-        run = nodes[-1] - nodes[0] == len(nodes) - 1  # a slice is faster than as many look-ups
+        run = nodes[-1] - nodes[0] == len(nodes) - 1  # as above
         own = origin.graph.node[nodes[0] : nodes[-1] + 1] if run else [origin.graph.node[node] for node in nodes]
         proto.graph.node.extend([*(origin.graph.node[node] for node in constant), *own])
         if (MARK[1], MARK[0]) in graph.operators:
@@ -352,11 +391,10 @@ class _Types:
                     node.domain, node.op_type = "", "Identity"
                     del node.attribute[:]
         proto.graph.name = "piece"
-        for tensor in weight_tensors(graph, (value for value in read if flow.kinds[value] == INITIALIZER)):
-            if isinstance(tensor, onnx.SparseTensorProto):
-                proto.graph.input.append(_info(text(tensor.values.name), tensor_type(tensor)))
-            else:
-                proto.graph.initializer.append(tensor)
+        weights = weight_tensors(graph, read & flow.weight_row.keys())
+        sparse = [tensor for tensor in weights if isinstance(tensor, onnx.SparseTensorProto)]
+        proto.graph.initializer.extend(tensor for tensor in weights if isinstance(tensor, TensorProto))
+        proto.graph.input.extend(_info(text(tensor.values.name), tensor_type(tensor)) for tensor in sparse)
         self._declare(value for value in outer if value not in self._known)
         known = [value for value in outer if value in self._known and flow.producer[value] not in inside]
         proto.graph.input.extend(_port(graph, value, self._known) for value in known)
@@ -419,9 +457,9 @@ class _Types:
         if unknown:
             self._reasons.append(f"it hangs on {shown(unknown[0])}, whose type is not known either")
             return None
+        # without value_info: a wrong one would make onnxruntime refuse
         proto = _bare(self._model, nodes, weights_of(graph, nodes, inputs), inputs, ())
         proto.ir_version = max(proto.ir_version, 4)
-        del proto.graph.value_info[:]  # a wrong one would make onnxruntime refuse
         proto.graph.input.extend(_port(graph, value, self._known) for value in inputs)
         return self._model.with_proto(proto, name=f"the nodes before {shown(graph.value_names[lacking[0]])}")
 
@@ -439,7 +477,9 @@ def _says_something(kind: TypeProto) -> bool:
 
 def _is_complete(kind: TypeProto | None) -> bool:
     """Say whether a type would pass onnx's checker; it insists on the rank of tensors."""
-    return kind is not None and (kind.WhichOneof("value") != "tensor_type" or kind.tensor_type.HasField("shape"))
+    if kind is None or not _says_something(kind):
+        return False
+    return not kind.HasField("tensor_type") or bool(kind.tensor_type.HasField("shape"))
 
 
 def _without_made_up_names(kind: TypeProto) -> TypeProto:

@@ -8,7 +8,8 @@ found in the opposite direction, from the outputs to the inputs, so that only th
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -63,6 +64,12 @@ class Flow:
     def reads(self, node: int) -> list[int]:
         """Give the values of the main graph that a main node reads, those that only its bodies read included."""
         return self._read[self._start[node] : self._start[node + 1]]
+
+    def reads_of(self, nodes: Sequence[int]) -> set[int]:
+        """Give the values that some of sorted nodes read."""
+        if nodes[-1] - nodes[0] == len(nodes) - 1:  # a run of neighbours: one slice
+            return set(self._read[self._start[nodes[0]] : self._start[nodes[-1] + 1]])
+        return set(itertools.chain.from_iterable(map(self.reads, nodes)))
 
     @functools.cached_property
     def edges(self) -> tuple[Ints, Ints]:
