@@ -138,6 +138,17 @@ describe("a graph view", () => {
     expect(escaped).toBe(1);
   });
 
+  it("lights what a tensor depends on, and what depends on it", () => {
+    const view = show();
+    view.dispatch({ type: "select", target: target("value", "q") });
+    buttonIn(root, "Trace up").click();
+    const lit = (): string[] => view.state.hits.map((hit) => MODEL.nameOf(hit)).sort();
+    expect(lit()).toEqual(["enc/mm", "enc/split", "sum"]);
+    expect(root.querySelector("input")?.value).toBe('before:"q"');
+    buttonIn(root, "Trace down").click();
+    expect(lit()).toEqual(["act"]);
+  });
+
   it("lists its keys", () => {
     show();
     press("?");

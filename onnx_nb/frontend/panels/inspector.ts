@@ -5,6 +5,7 @@ import { categoryVariable } from "../render/theme.ts";
 import { failure, type GraphHost, type InspectReply } from "../scene/host.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
+import { search } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
@@ -64,6 +65,7 @@ export function createInspector(
       root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
     if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
+    if (target.kind !== "group") root.append(...traces(columns, target, dispatch, round));
     root.append(extra);
     marks?.(state);
     if (!host.live) {
@@ -98,6 +100,24 @@ export function createInspector(
       numbers = state.overlay?.data;
     },
   };
+}
+
+/** Lights what the target depends on, or what depends on it, as a search would. */
+function traces(columns: Columns, target: Target, dispatch: Dispatch, signal: AbortSignal): Node[] {
+  const name = columns.nameOf(target);
+  if (name === "" || columns.find(name, target.kind)?.id !== target.id) return [];
+  const press = (way: "before" | "after"): void => {
+    const text = `${way}:"${name.replace(/["\\]/g, "\\$&")}"`;
+    dispatch({ type: "search", text, hits: search(columns, text).hits });
+  };
+  return [
+    el(
+      "div",
+      { class: "onnx-nb-row" },
+      button("Trace up", () => press("before"), signal, { title: "Light all that this depends on" }),
+      button("Trace down", () => press("after"), signal, { title: "Light all that depends on this" }),
+    ),
+  ];
 }
 
 function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node {

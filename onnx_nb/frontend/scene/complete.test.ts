@@ -25,7 +25,17 @@ const completed = (text: string): string[] => {
 
 describe("complete", () => {
   it("offers the fields to begin with, and what the model has for each", () => {
-    expect(completed(" ")).toEqual(["op:", "name:", "dtype:", "shape:", "attr:", "scope:", "kind:"]);
+    expect(completed(" ")).toEqual([
+      "op:",
+      "name:",
+      "dtype:",
+      "shape:",
+      "attr:",
+      "scope:",
+      "before:",
+      "after:",
+      "kind:",
+    ]);
     expect(completed("op:")).toEqual(["op:Conv", "op:ConvTranspose", "op:Relu"]);
     expect(completed("relu -dtype:")).toEqual(["relu -dtype:float32", "relu -dtype:float16"]);
     expect(completed("scope:")).toEqual(["scope:enc", "scope:dec"]);

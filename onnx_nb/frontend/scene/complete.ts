@@ -62,6 +62,8 @@ function fields(columns: Columns, to: number): Completion[] {
     shape: "tensors of a shape, as shape:1x*x768 or shape:...x768",
     attr: `nodes with an attribute, as attr:${first("attr", "axis")}`,
     scope: "all in a scope or module class",
+    before: "what a node or tensor depends on, by its name",
+    after: "what depends on a node or tensor",
     kind: KINDS.join(", "),
   };
   return FIELDS.map((field) => ({ text: `${field}:`, from: 0, to, note: notes[field] }));
@@ -105,6 +107,11 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
         const named = columns.groupKind[group] === GROUP.SCOPE || columns.groupKind[group] === GROUP.REPEAT;
         if (named) add(columns.str(columns.groupPath[group]), columns.groupNodes[group]);
       }
+      break;
+    case "before":
+    case "after":
+      if (typed === "") break; // all names there are help nobody
+      for (const [string, count] of tally(columns.valueName)) add(columns.str(string), count);
       break;
     case "kind":
       for (const kind of KINDS) add(kind, 0);

@@ -10,7 +10,7 @@
 
 import { compile, type Matcher, PatternError } from "./regex.ts";
 
-export const FIELDS = ["op", "name", "dtype", "shape", "attr", "scope", "kind"] as const;
+export const FIELDS = ["op", "name", "dtype", "shape", "attr", "scope", "before", "after", "kind"] as const;
 export type Field = (typeof FIELDS)[number];
 
 export const KINDS = ["node", "tensor", "weight", "input", "output", "scope"] as const;

@@ -5,6 +5,7 @@ import { chains } from "./chain.ts";
 import { globOf, type Kind, kindsOf, parse, plainValue, type Query, QueryError, shapeOf, type Term } from "./query.ts";
 import type { Matcher } from "./regex.ts";
 import { type Ranks, Texts } from "./texts.ts";
+import { trace } from "./trace.ts";
 
 /** How many hits are kept; a search with more is too wide to step through. */
 export const MOST_HITS = 5000;
@@ -97,7 +98,11 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge): S
 /** A search that only excludes is about the kinds of things that its fields are about. */
 function kindsWanted(terms: readonly Term[]): readonly boolean[] {
   const about = (field: Term["field"], kind: number): boolean =>
-    field === "op" || field === "attr" ? kind === NODE : field === "dtype" || field === "shape" ? kind === VALUE : true;
+    field === "op" || field === "attr" || field === "before" || field === "after"
+      ? kind === NODE
+      : field === "dtype" || field === "shape"
+        ? kind === VALUE
+        : true;
   if (terms.some((term) => !term.negative)) return [true, true, true];
   return [GROUP, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
 }
@@ -168,6 +173,9 @@ class Judge {
         return [never, this.#attribute(term), never];
       case "scope":
         return this.#scope(term);
+      case "before":
+      case "after":
+        return [never, this.#along(term, term.field), never];
       case "kind":
         return this.#kind(term);
     }
@@ -236,6 +244,21 @@ class Judge {
       return this.#ranks({ ...term, patterns: [pattern] });
     });
     return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
+  }
+
+  /** What the flow leads through before or after a node or tensor of this name: the nodes that make the tensor, or read it. */
+  #along(term: Term, way: "before" | "after"): Verdict {
+    const { nodeName, valueName, producer } = this.#columns;
+    const rank = this.#ranks(term, true);
+    const starts: number[] = [];
+    for (let node = 0; node < nodeName.length; node++) if (rank(nodeName[node]) !== NO) starts.push(node);
+    for (let value = 0; value < valueName.length; value++) {
+      if (rank(valueName[value]) === NO) continue;
+      if (way === "after") starts.push(...this.#columns.consumersOf(value));
+      else if (producer[value] >= 0) starts.push(producer[value]);
+    }
+    const reached = trace(this.#columns, starts, way);
+    return (node) => (reached[node] === 1 ? OWN : NO);
   }
 
   #name(term: Term): Verdicts {
