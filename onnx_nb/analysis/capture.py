@@ -504,7 +504,7 @@ def _check(graph: Graph, job: Job) -> None:
 
 def _lowered(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial] | None]:
     """Let the model run with the casts that onnxruntime would put in; give also what translates the results back."""
-    model = lowered(job.model)
+    model = lowered(job.model, job.providers)
     if model is job.model:
         return job, None
     low = Graph.of(model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ _ADDED: Final = "InsertedPrecisionFreeCast_"
 """What onnxruntime puts before the name of a value for its float32 twin."""
 
 
-def lowered(model: Model) -> Model:
+def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
     """Give a model with onnxruntime's casts written out; the model itself if it needs none.
 
     Every value of the main graph keeps its name and its bits; weights stay where they are.
@@ -37,6 +37,8 @@ def lowered(model: Model) -> Model:
     ----------
     model
         Weights are not read.
+    providers
+        That will run it: others than the CPU have more kernels.
 
     Examples
     --------
@@ -52,7 +54,9 @@ def lowered(model: Model) -> Model:
     with tempfile.TemporaryDirectory(prefix="onnx_nb-lowering-") as folder:
         path = Path(folder) / "lowered.onnx"
         try:
-            session.create(_without_weights(model), optimize=False, transient=True, written_to=path)
+            session.create(
+                _without_weights(model), optimize=False, providers=providers, transient=True, written_to=path
+            )
         except OnnxNbError:
             return model  # running it in windows tells which node it is
         proto = onnx.load(path)
