@@ -621,3 +621,38 @@ def test_broken_nodes_are_unknown(node: onnx.NodeProto) -> None:
     assert costs.unknown
     assert costs.unknown[0].reason
     assert onnx_nb.summarize(costs.graph.model).cost == costs.total
+
+
+def _contributed(op: str, read: Sequence[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, read, ["y"], domain="com.microsoft", **attributes)
+
+
+def test_operators_of_onnxruntime_by_hand() -> None:
+    fused = _contributed("FusedMatMul", ["a", "b"], transA=1, transB=1, alpha=0.5)
+    cost = _one(fused, {"a": [7, 3, 2], "b": [5, 3]})
+    assert (cost.macs, cost.flops, cost.activation_bytes) == (7 * 2 * 3 * 5, 2 * 210 + 70, 4 * 70)
+    packed = _contributed("MatMulNBits", ["a", "b", "s"], K=64, N=10, bits=4, block_size=32)
+    cost = _one(packed, {"a": [2, 3, 64]}, weights={"b": np.zeros((10, 2, 16), np.uint8), "s": _zeros(20)})
+    assert (cost.macs, cost.activation_bytes) == (2 * 3 * 64 * 10, 4 * 60)
+    # query, key and value of 4 heads and of 2, each 8 wide, side by side
+    grouped = _contributed("GroupQueryAttention", ["q", "", "", "", "", "l", "t"], num_heads=4, kv_num_heads=2)
+    weights = {"l": np.asarray([4, 4], np.int32), "t": np.asarray(5, np.int32)}
+    cost = _one(grouped, {"q": [2, 5, 64]}, weights=weights)
+    assert (cost.macs, cost.activation_bytes) == (2 * 4 * 5 * 5 * 16, 4 * 2 * 5 * 32)
+    whole = _contributed("Attention", ["x", "w", "b"], num_heads=4)
+    cost = _one(whole, {"x": [2, 5, 32]}, weights={"w": _zeros(32, 96), "b": _zeros(96)})
+    assert cost.macs == 2 * 5 * 32 * 96 + 2 * 5 * 5 * 32 * 2
+    assert cost.activation_bytes == 4 * 2 * 5 * 32
+
+
+def test_masks_of_old_dropouts_have_the_size_of_the_input() -> None:
+    assert not onnx_nb.costs(models.light("squeezenet")).unknown
+
+
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    # multiply-adds for one picture, as torchvision's documentation has them
+    [("vgg19", 19.63e9), ("densenet121", 2.83e9), ("resnet50", 4.09e9)],
+)
+def test_known_networks_cost_what_is_published(name: str, macs: float) -> None:
+    assert onnx_nb.costs(models.light(name)).total.macs == pytest.approx(macs, rel=0.005)

@@ -466,7 +466,10 @@ class _Walk:
             )
         except Exception:  # noqa: BLE001 (the C++ side lets out any kind; what is unknown then is reported)
             return []
-        return [self._kind(found[name]) if name in found else self._nothing for name in map(text, node.output)]
+        made = [self._kind(found[name]) if name in found else self._nothing for name in map(text, node.output)]
+        if text(node.op_type) == "Dropout" and version < 10:
+            made = made[:1] * len(made)  # of the mask, which was a float then, onnx infers no shape
+        return made
 
     def _computed(self, case: Case, values: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
         """Compute what a node makes if everything that it reads is known, and small."""

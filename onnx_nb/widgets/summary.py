@@ -13,7 +13,7 @@ from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.summary import Summary, outline, with_costs
 from onnx_nb.widgets._base import OnnxWidget
 
-PROMPT = 10_000
+PROMPT = 5_000
 """Of graphs with more nodes, costs are counted only when the tables are shown."""
 
 
