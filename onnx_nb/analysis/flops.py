@@ -20,7 +20,7 @@ attention, LSTM, GRU and RNN, their quantised forms, and LinearClassifier and Li
 like others, and causal masks take nothing away."""
 
 FLOPS = """Two for each multiply-accumulate, one for each element to which a bias is added or that a factor other than 1
-scales, and for all other operators as many a element as their formula in the ONNX standard has steps: 1 for elementwise
+scales, and for other operators, for each element, the steps of their formula in the ONNX standard: 1 for elementwise
 functions and comparisons, whatever the function, 5 for Softmax (largest, difference, exponential, sum, quotient), 7 for
 LayerNormalization (sum, difference, square, sum, product, scale, bias), 2 for BatchNormalization (a scale and a bias
 each channel), one for each element that is reduced or each tap of a pooling window. What happens once a row does not

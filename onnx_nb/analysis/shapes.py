@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -104,6 +104,7 @@ class Case:
     inner: Types | None = None
     """The body of the local function that is called, with the types that it has there."""
     known_operator: bool = True
+    """Whether onnx defines the operator at that opset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,9 +432,7 @@ class _Walk:
             known = (_NO_VALUE,) * len(made)
         self._made.append((outputs, known))
         described = tuple(self._kinds[kind] if kind >= 0 else None for kind in outputs)
-        self._cases.append(
-            Case(**{**vars(case), "outputs": described, "inner": inner}),
-        )
+        self._cases.append(replace(case, outputs=described, inner=inner))
         settled = all(self._kinds[kind].size is not None for kind, value in zip(found, made, strict=True) if value >= 0)
         return len(self._cases) - 1, settled
 
@@ -656,12 +655,10 @@ class _Walk:
         names = [case.node.input[place] for place in places]
         node = onnx.helper.make_node(op, names, case.node.output[:1])
         node.attribute.extend(a for a in case.node.attribute if known is not None and a.name in known.attributes)
-        picked = Case(
-            **{
-                **vars(case),
-                "inputs": tuple(case.inputs[place] for place in places),
-                "values": tuple(case.values[place] for place in places),
-            }
+        picked = replace(
+            case,
+            inputs=tuple(case.inputs[place] for place in places),
+            values=tuple(case.values[place] for place in places),
         )
         found = self._infer(picked, node, version)
         # the fourth output of SkipLayerNormalization is the sum that it normalises
