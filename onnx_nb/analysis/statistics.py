@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 BINS: Final = 128
 """A histogram has at most so many bins."""
 
-_CHUNK: Final = 1 << 15
+_CHUNK: Final = 1 << 16
 """Values taken at once: their float64 copies stay in a core's own cache."""
+_WAITING: Final = 1 << 19
+"""The bins of so many values are counted at once: numpy's counting is slow to start."""
 _DEPTH: Final = 45
 """A bin is not narrower than the largest magnitude divided by two to this: multiples of it must be exact in float64."""
 _FINEST: Final = -1074
@@ -117,7 +119,7 @@ EMPTY: Final = Histogram(_FINEST, 0, np.zeros(0, np.int64))
 """The histogram of no values."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """What is known of the values of an array without keeping it.
 
@@ -198,6 +200,18 @@ class Statistics:
 
     __or__ = merge
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        # NaN stands for "no finite value", and is then as good as any other answer
+        return all(
+            mine == yours or (mine != mine and yours != yours)  # noqa: PLR0124 (of NaN alone)
+            for mine, yours in ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.count, self.nan, self.posinf, self.neginf, self.zeros, self.histogram))
+
 
 class _Moments(NamedTuple):
     """Of some finite values: how many, their mean and standard deviation."""
@@ -250,16 +264,19 @@ class _Pass:
         if extremes is None:
             return empty
         low, high = extremes
-        bins = _Bins(low, high)
+        bins = _Bins(low, high, self.array.size)
         # squares of what is huge or tiny leave float64
         magnitude = math.frexp(max(abs(low), abs(high)))[1]
         exponent = magnitude if abs(magnitude) > _SAFE else 0
         zeros = 0
         moments: _Moments | None = None
+        size = min(self.array.size, _CHUNK)
+        # fresh memory for every chunk would cost more than what is done in it
+        values, is_zero = np.empty(size), np.empty(size, bool)
         for chunk in self._finite():
             bins.add(chunk)
-            zeros += int(np.count_nonzero(chunk == 0))
-            own = _moments(chunk, exponent)
+            zeros += int(np.count_nonzero(np.equal(chunk, 0, out=is_zero[: chunk.size])))
+            own = _moments(chunk, exponent, values[: chunk.size])
             moments = own if moments is None else moments.merge(own)
         if moments is None or low == high:
             # what rounding would blur
@@ -321,11 +338,11 @@ def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
             yield array[start : start + rows].ravel()
 
 
-def _moments(chunk: NDArray[Any], exponent: int) -> _Moments:
-    """Give the moments of finite values divided by two to ``exponent``."""
-    values = chunk.astype(np.float64)
+def _moments(chunk: NDArray[Any], exponent: int, values: NDArray[np.float64]) -> _Moments:
+    """Give the moments of finite values divided by two to ``exponent``; ``values`` is overwritten."""
+    np.copyto(values, chunk)
     if exponent:
-        values = np.ldexp(values, -exponent)
+        np.ldexp(values, -exponent, out=values)
     mean = float(values.sum()) / values.size
     values -= mean
     # not a dot product: that of BLAS depends on the number of threads
@@ -336,54 +353,82 @@ def _moments(chunk: NDArray[Any], exponent: int) -> _Moments:
 class _Bins:
     """Counts finite values between two extremes, which say where the bins lie: as narrow as `BINS` of them allow."""
 
-    def __init__(self, low: Number, high: Number) -> None:
+    def __init__(self, low: Number, high: Number, size: int) -> None:
         finest = 0 if isinstance(low, int) else _FINEST
         largest = max(abs(low), abs(high))
         exponent = max(math.frexp(largest)[1] - _DEPTH, finest) if largest else finest
         if low < high:
-            # two to this cannot be enough, as a bin must be wider than the span divided by their number
-            exponent = max(exponent, math.frexp(high / BINS - low / BINS)[1] - 1)
+            # two to one less cannot be enough, as a bin must be wider than the span divided by their number; halves,
+            # as the span itself may be infinite, and nothing where half of the smallest numbers is zero
+            half = high / 2 - low / 2
+            exponent = max(exponent, math.frexp(half)[1] - 7) if half else exponent
             while _floor(high, exponent) - _floor(low, exponent) >= BINS:
                 exponent += 1
         self.exponent = exponent
         self.first = _floor(low, exponent)
-        self.counts = np.zeros(_floor(high, exponent) - self.first + 1, np.int64)
+        self.size = _floor(high, exponent) - self.first + 1
         # numbers divided by more than one may vanish, and are counted as zero though they lie below it
         self.may_vanish = exponent > 0 > low
+        self.negative = 0
         # the width is a number of float32, and so are all multiples that arise
         self.exact_in_float32 = abs(exponent) <= 126
+        # there is one bin more than there should be, for those that vanished
+        self.counts = np.zeros(BINS + 1, np.int64)
+        self.waiting = np.empty(min(size, _WAITING), np.uint8)
+        self.filled = 0
+        self.scaled = np.empty(min(size, _CHUNK), np.float32)
 
     def add(self, chunk: NDArray[Any]) -> None:
-        size = len(self.counts)
-        counts = np.bincount(self._places(chunk), minlength=size)
+        if self.filled + chunk.size > len(self.waiting):
+            self._count()
         if self.may_vanish and chunk.dtype.kind == "f":
-            vanished = int(np.count_nonzero(chunk < 0)) - int(counts[: -self.first].sum())
-            if vanished:
-                counts[-self.first] -= vanished
-                counts[-self.first - 1] += vanished
-        # there is one more than there should be only if the vanished were in it
-        self.counts += counts[:size]
+            self.negative += int(np.count_nonzero(chunk < 0))
+        np.copyto(self.waiting[self.filled : self.filled + chunk.size], self._places(chunk), casting="unsafe")
+        self.filled += chunk.size
 
-    def _places(self, chunk: NDArray[Any]) -> NDArray[np.intp]:
+    def _count(self) -> None:
+        """Count the bins in pairs: half as many numbers, and a table that is small beside them."""
+        if self.filled < 1 << 16:
+            self.counts += np.bincount(self.waiting[: self.filled], minlength=BINS + 1)
+            self.filled = 0
+            return
+        if self.filled % 2:
+            self.filled -= 1
+            self.counts[self.waiting[self.filled]] += 1
+        pairs = np.bincount(self.waiting[: self.filled].view(np.uint16), minlength=(BINS + 1) * 256)
+        table = pairs.reshape(BINS + 1, 256)
+        self.counts += table.sum(axis=1) + table.sum(axis=0)[: BINS + 1]
+        self.filled = 0
+
+    def _places(self, chunk: NDArray[Any]) -> NDArray[Any]:
         """Give the bin of each value; every step is exact."""
         if chunk.dtype.kind != "f":
             shifted = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
             # of unsigned numbers too: what is beyond int64 wraps around and back
-            return shifted.astype(np.intp) - self.first
+            places: NDArray[np.intp] = shifted.astype(np.intp) - self.first
+            return places
         if chunk.dtype == np.float32 and self.exact_in_float32:
-            scaled = chunk * np.float32(math.ldexp(1, -self.exponent))
+            factor = np.float32(math.ldexp(1, -self.exponent))
+            scaled: NDArray[Any] = np.multiply(chunk, factor, out=self.scaled[: chunk.size])
         else:
             scaled = chunk.astype(np.float64)
             if abs(self.exponent) <= 1022:
                 scaled *= math.ldexp(1, -self.exponent)
             else:
                 np.ldexp(scaled, -self.exponent, out=scaled)
-        np.floor(scaled, out=scaled)
-        scaled -= scaled.dtype.type(self.first)
-        return scaled.astype(np.intp)
+        if self.first:  # else they are not negative, and become whole numbers all the same
+            np.floor(scaled, out=scaled)
+            scaled -= scaled.dtype.type(self.first)
+        return scaled
 
     def histogram(self) -> Histogram:
-        return Histogram(self.exponent, self.first, self.counts)
+        self._count()
+        if self.may_vanish and self.negative:
+            vanished = self.negative - int(self.counts[: -self.first].sum())
+            if vanished:
+                self.counts[-self.first] -= vanished
+                self.counts[-self.first - 1] += vanished
+        return Histogram(self.exponent, self.first, self.counts[: self.size].copy())
 
 
 def _floor(value: Number, exponent: int) -> int:
