@@ -576,3 +576,25 @@ def test_csr_arrays_are_consistent(name: str) -> None:
     assert len(listed) == len(set(listed))
     assert set(listed) == pairs
     assert len(graph.nodes) == graph.node_count
+
+
+@pytest.mark.parametrize("inputs", [[], [""], ["x", ""]])
+def test_a_node_that_lacks_an_input_is_told_and_does_not_reach_the_inference_of_onnx(inputs: list[str]) -> None:
+    # the inference of LabelEncoder crashes the process where its only input is ""
+    op, domain = ("LabelEncoder", "ai.onnx.ml") if len(inputs) < 2 else ("MatMul", "")
+    node = helper.make_node(op, inputs, ["y"], "broken", domain=domain)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 4)]
+    proto = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=opsets)
+    graph = Graph.of(proto)
+    assert graph.lacking == {0}
+    (fault,) = [fault for fault in graph.faults if fault.kind == "inference"]
+    assert "broken" in fault.message
+    assert fault.node == 0
+
+
+def test_optional_inputs_may_be_left_out() -> None:
+    clip = helper.make_node("Clip", ["x", "", "high"], ["y"])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in ("x", "high", "y")]
+    proto = helper.make_model(helper.make_graph([clip], "g", ports[:2], ports[2:]))
+    assert not Graph.of(proto).lacking

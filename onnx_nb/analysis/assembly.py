@@ -20,7 +20,7 @@ from onnx_nb.analysis import tensors, wire
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, cut, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
-from onnx_nb.analysis.session import MARK
+from onnx_nb.analysis.operators import MARK
 from onnx_nb.analysis.storage import references
 
 if TYPE_CHECKING:
@@ -331,6 +331,10 @@ class _Types:
 
     def _infer(self, lacking: Sequence[int]) -> None:
         """Let onnx infer, from the nearest types that are declared."""
+        if self._graph.lacking:
+            label = self._graph.node_label(min(self._graph.lacking))
+            self._reasons.append(f"onnx cannot infer it ({label} lacks an input that its operator needs)")
+            return
         nodes = self._before(lacking)
         piece = np.full(self._graph.main_count + 1, -1, np.int32)  # the last for −1, values that no node makes
         piece[nodes] = np.arange(len(nodes)) // _PIECE

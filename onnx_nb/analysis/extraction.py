@@ -21,8 +21,8 @@ from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, closest, shown
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.operators import MARK
 from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, REPEAT, Scopes, scopes
-from onnx_nb.analysis.session import MARK
 
 if TYPE_CHECKING:
     import onnx

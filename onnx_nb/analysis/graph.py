@@ -368,6 +368,22 @@ class Graph:
         kept[list(self._bodies_of)] = False
         return np.asarray(kept, bool)
 
+    @functools.cached_property
+    def lacking(self) -> frozenset[int]:
+        """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
+        required = np.zeros(len(self.operators), np.int64)
+        single = onnx.defs.OpSchema.FormalParameterOption.Single
+        for index, (op, domain) in enumerate(self.operators):
+            found = operators.schema(op, domain, self.opsets.get(_domain(domain), 0))
+            needed = [] if found is None else [at for at, port in enumerate(found.inputs) if port.option == single]
+            required[index] = needed[-1] + 1 if needed else 0
+        wanted = required[self.op_index]
+        left_out = np.flatnonzero(self.in_value < 0)
+        node = np.searchsorted(self.in_ptr, left_out, side="right") - 1
+        omitted = node[left_out - self.in_ptr[node] < wanted[node]]
+        short = np.flatnonzero(np.diff(self.in_ptr) < wanted)
+        return frozenset([*short.tolist(), *omitted.tolist()])
+
     @property
     def constant_values(self) -> NDArray[np.bool_]:
         """The values that are weights or made by folded nodes."""
@@ -886,6 +902,8 @@ def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[
     domain = _domain(domain)
     if (domain, op) in local:
         return "", ""
+    if (domain, op) == operators.MARK:
+        return "", ""
     named, where, version = f"operator {shown(op)}", shown(domain or "ai.onnx"), opsets.get(domain)
     if domain and domain not in operators.known_domains():
         return "unknown_domain", f"{named} is of the unknown domain {where}: it needs a custom-op library"
@@ -920,6 +938,11 @@ class _Types:
             self.of_value[frame.weights] = np.asarray([self._of_weight(kind) for kind in kinds])[index]
 
     def _infer(self, graph: Graph) -> list[onnx.GraphProto]:
+        if graph.lacking:
+            node = min(graph.lacking)
+            message = f"types are not inferred: {graph.node_label(node)} lacks an input that its operator needs"
+            self.faults = (Fault("inference", message, node),)
+            return []
         try:
             proto = onnx.shape_inference.infer_shapes(graph.model.proto)
         except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)

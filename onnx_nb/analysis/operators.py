@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import onnx
 import onnx.defs
@@ -167,6 +167,10 @@ def attribute_defaults(op_type: str, domain: str, opset: int) -> Mapping[str, An
             value = onnx.helper.get_attribute_value(proto)
             defaults[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return MappingProxyType(defaults)
+
+
+MARK: Final = ("onnx_nb", "Mark")
+"""Domain and type of the nodes that `mark` leaves in an exported model; they hand on their input."""
 
 
 @functools.lru_cache(maxsize=8192)

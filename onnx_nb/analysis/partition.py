@@ -20,9 +20,9 @@ from onnx_nb.analysis.extraction import mark_name, nodes_of_groups, nodes_of_sco
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph, strongly_connected
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.operators import MARK
 from onnx_nb.analysis.scopes import CHUNK, REPEAT
 from onnx_nb.analysis.scopes import scopes as scopes_of
-from onnx_nb.analysis.session import MARK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from onnx_nb.analysis.session import MARK
+from onnx_nb.analysis.operators import MARK
 
 if TYPE_CHECKING:
     import torch

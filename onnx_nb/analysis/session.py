@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 from onnx_nb.analysis import feeds as feeding
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, shown
 from onnx_nb.analysis.model import load
+from onnx_nb.analysis.operators import MARK
 from onnx_nb.analysis.tensors import decoded, numpy_dtype
 
 if TYPE_CHECKING:
@@ -371,10 +372,6 @@ def _serialised(model: Model, proto: ModelProto) -> bytes:
         message = f"{model.name} holds more than 2 GB besides the weights of its main graph."
         raise OnnxNbError(message, advice="Move large Constant nodes to initializers.") from error
     return data
-
-
-MARK: Final = ("onnx_nb", "Mark")
-"""Domain and type of the nodes that `mark` leaves in an exported model; they hand on their input."""
 
 
 def _with_marks(source: ModelProto) -> ModelProto:
