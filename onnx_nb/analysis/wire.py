@@ -39,6 +39,8 @@ _MODEL_GRAPH, _MODEL_OPSET_IMPORT = 7, 8
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_TAG: Final = _GRAPH_NODE << 3 | _BYTES
 _INITIALIZER_TAG: Final = _GRAPH_INITIALIZER << 3 | _BYTES
+_SMALL_TAGS: Final = frozenset((_INITIALIZER_TAG, 13 << 3 | _BYTES))
+"""What there may be thousands of besides nodes: weights and value_info."""
 _TENSOR_DATA_TYPE, _TENSOR_SEGMENT, _TENSOR_NAME = 2, 3, 8
 _TENSOR_FLOAT_DATA, _TENSOR_RAW_DATA, _TENSOR_DOUBLE_DATA = 4, 9, 10
 _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 13, 14
@@ -282,7 +284,7 @@ class _Window:
         data, start = self.bytes, self.start
         # Four bytes ahead are looked at: a tag and a length of up to three.
         limit = min(end - start, len(data)) - 4
-        while index < limit and ((tag := data[index]) == _NODE_TAG or tag == _INITIALIZER_TAG):
+        while index < limit and ((tag := data[index]) == _NODE_TAG or tag in _SMALL_TAGS):
             length, head = data[index + 1], 2
             if length >= 128:
                 second, head = data[index + 2], 3
