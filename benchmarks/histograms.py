@@ -1,6 +1,6 @@
 """`Statistics.of` against the same figures by numpy: mean, std, min, max, NaN and a histogram, in CPU time.
 
-Run ``python -m benchmarks.statistics``; it fails if ours is slower than numpy on float32, or below 0.3 GB/s.
+Run ``python -m benchmarks.histograms``; it fails if ours is slower than numpy on float32, or below 0.3 GB/s.
 """
 
 from __future__ import annotations
