@@ -282,8 +282,20 @@ function groupsAt(columns: Columns, paths: readonly string[]): number[] {
 }
 
 function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSignal): void {
-  const summary = model.get("_summary") as SummaryData;
-  createSummary(root, summary, { expanded: model.get("expanded") === true }, signal);
+  const fill = (): void => {
+    const focused = root.contains(document.activeElement);
+    const turned = (expanded: boolean): void => {
+      model.set("expanded", expanded);
+      model.save_changes();
+    };
+    const options = { expanded: model.get("expanded") === true, turned };
+    createSummary(root, model.get("_summary") as SummaryData, options, signal);
+    if (focused) root.querySelector<HTMLElement>(".onnx-nb-details")?.focus({ preventScroll: true });
+  };
+  fill();
+  // of a large model the kernel counts what a run costs when the tables are opened
+  model.on("change:_summary", fill);
+  signal.addEventListener("abort", () => model.off("change:_summary", fill));
   watchTheme(root, () => undefined, signal);
   root.dataset.state = "drawn";
 }

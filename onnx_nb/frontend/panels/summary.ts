@@ -56,6 +56,8 @@ const MOST = 5000;
 export interface SummaryOptions {
   /** false: one line, whose button opens the tables */
   readonly expanded?: boolean;
+  /** is told when the tables are opened or closed */
+  readonly turned?: (expanded: boolean) => void;
 }
 
 export function createSummary(
@@ -183,7 +185,12 @@ export function createSummary(
     root.classList.toggle("onnx-nb-folded", !expanded);
     details.setAttribute("aria-expanded", String(expanded));
   };
-  const details = button("Details", () => expand(body.hidden === true), signal, { class: "onnx-nb-details" });
+  const turn = (): void => {
+    const expanded = body.hidden === true;
+    expand(expanded);
+    options.turned?.(expanded);
+  };
+  const details = button("Details", turn, signal, { class: "onnx-nb-details" });
   header.append(details);
   expand(options.expanded ?? true);
   if (nodes === 0) body.prepend(el("p", { class: "onnx-nb-dim" }, "This model has no nodes."));
