@@ -74,7 +74,7 @@ class Scopes:
 
 
 def scopes(graph: Graph) -> Scopes:
-    """Group the nodes of a graph.
+    """Group the nodes of a graph; made at the first call and kept with the model.
 
     Examples
     --------
@@ -87,6 +87,15 @@ def scopes(graph: Graph) -> Scopes:
     >>> found.source, found.group_name, found.node_group.tolist()
     ('names', ['', 'a', 'b'], [1, 1, 1, 2, 2, 2])
     """
+    model = graph.model
+    with model.lock:
+        if Scopes not in model.memo:
+            model.memo[Scopes] = _scopes(graph)
+        found: Scopes = model.memo[Scopes]
+    return found
+
+
+def _scopes(graph: Graph) -> Scopes:
     whole = _Whole(graph.node_count)
     source = "structure"
     roots = {0: 0}
