@@ -18,6 +18,7 @@ import {
   type StatisticsReply,
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
+import type { Direction } from "./scene/scene.ts";
 import type { Plan } from "./scene/state.ts";
 import css from "./style.css";
 
@@ -160,6 +161,7 @@ class GraphWidget {
           model.set("selection", selection === null ? [] : [{ ...selection, kind: WORDS[selection.kind] }]);
         }
         if (patch.overlay === null) model.set("_overlay", null);
+        if (patch.direction !== undefined) model.set("direction", patch.direction);
         if (patch.open !== undefined) model.set("view", { open: patch.open.map((id) => pathOf(columns, id)) });
         model.save_changes();
       },
@@ -202,6 +204,7 @@ class GraphWidget {
     const paths = openPaths(model);
     const options: GraphOptions = {
       height: Number(model.get("height")),
+      direction: directionIn(model),
       ...(paths === null ? {} : { open: groupsAt(columns, paths) }),
     };
     const view = createGraphView(root, columns, this.host(columns), options, signal);
@@ -220,9 +223,14 @@ class GraphWidget {
     });
     const overlay = (): Patch => ({ overlay: overlayIn(model) });
     follow("_overlay", overlay);
+    follow("direction", () => ({ direction: directionIn(model) }));
     view.apply({ ...cut(), ...overlay(), selection: selectionIn(model, columns) });
     this.#watchKernel(view, signal);
   }
+}
+
+function directionIn(model: WidgetModel): Direction {
+  return model.get("direction") === "right" ? "right" : "down";
 }
 
 function overlayIn(model: WidgetModel): OverlayData | null {

@@ -48,6 +48,8 @@ class ModelGraph(OnnxWidget):
         A path, bytes, ``ModelProto``, ``onnx_ir.Model``, ``ONNXProgram`` or `Model`. It is never changed.
     inputs, outputs
         Names of tensors chosen for extraction at the start.
+    direction
+        ``"right"`` draws from left to right.
     height
         Height of the view in pixels.
     theme
@@ -88,6 +90,9 @@ class ModelGraph(OnnxWidget):
 
     view = traitlets.Dict().tag(sync=True)
     """What is shown: ``{"open": [paths of open scopes]}``; empty for the first view."""
+
+    direction = traitlets.Enum(("down", "right"), default_value="down").tag(sync=True)
+    """Which way the flow goes."""
 
     height = traitlets.Int(640, min=160).tag(sync=True)
     """Height of the view in CSS pixels."""
@@ -204,13 +209,13 @@ class ModelGraph(OnnxWidget):
         """
         return write_page(path, summary=summarize(self.model), columns=self._packed)
 
-    def to_graphviz(self, *, direction: Direction = "down", theme: Theme | None = None) -> graphviz.Digraph:
+    def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
 
         Parameters
         ----------
         direction
-            Where the data flows to: ``"down"`` or ``"right"``.
+            Where the data flows to: ``"down"`` or ``"right"``; by default as in this widget.
         theme
             ``"light"`` or ``"dark"``; by default this widget's, light where that is ``"auto"``.
 
@@ -233,7 +238,7 @@ class ModelGraph(OnnxWidget):
             inputs=self.inputs,
             outputs=self.outputs,
             plan=self.plan() if self.outputs else None,
-            direction=direction,
+            direction=direction or self.direction,
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 

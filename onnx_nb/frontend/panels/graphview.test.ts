@@ -149,6 +149,21 @@ describe("a graph view", () => {
     expect(lit()).toEqual(["act"]);
   });
 
+  it("draws across, tells so, and is told so", () => {
+    const view = show();
+    const at = (name: string): { x: number; y: number } => view.locate(name, "node") ?? { x: 0, y: 0 };
+    expect(at("act").y).toBeGreaterThan(at("enc/mm").y);
+    buttonIn(root, "Across").click();
+    expect(at("act").x).toBeGreaterThan(at("enc/mm").x);
+    expect(host.patches.at(-1)).toEqual({ direction: "right" });
+    press("t");
+    expect(view.state.direction).toBe("down");
+    const told = host.patches.length;
+    view.apply({ direction: "right" });
+    expect(buttonIn(root, "Down")).toBeDefined();
+    expect(host.patches.length).toBe(told);
+  });
+
   it("lists its keys", () => {
     show();
     press("?");

@@ -87,7 +87,7 @@ export function createGraphView(
   root.dataset.state = "loading";
   root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
-  let state: State = { ...initialState(options.open ?? defaultOpen(columns)), live: host.live };
+  let state: State = { ...initialState(options.open ?? defaultOpen(columns), options.direction), live: host.live };
   const cache = createCache();
   let theme: Theme;
   let measure: Measure;
@@ -166,6 +166,12 @@ export function createGraphView(
       asked ??= performance.now();
       rebuild("group" in action ? action.group : null);
       if (!quiet) host.changed({ open: [...state.open] });
+    }
+    if (state.direction !== before.direction) {
+      asked ??= performance.now();
+      untouched = true; // nothing stays where it was, so the view opens anew
+      rebuild(null);
+      if (!quiet) host.changed({ direction: state.direction });
     }
     if (state.overlay !== null && scene !== null) state = { ...state, overlay: state.overlay.over(scene.boxes) };
     if (!same(state.selection, before.selection)) {
@@ -368,7 +374,7 @@ export function createGraphView(
     const before = scene;
     let built: Scene;
     try {
-      built = buildScene(columns, state.open, measure, cache, { direction: options.direction ?? "down" });
+      built = buildScene(columns, state.open, measure, cache, { direction: state.direction });
     } catch (error) {
       fail(error);
       return;
@@ -708,6 +714,7 @@ export function createGraphView(
     Enter: toggleSelected,
     f: () => dispatch({ type: "fit" }),
     s: () => toolbar.save(),
+    t: () => dispatch({ type: "direction", direction: state.direction === "down" ? "right" : "down" }),
     "/": () => toolbar.focusSearch(),
     "?": () => help.toggle(),
     "+": () => zoomBy(1.25),
@@ -811,6 +818,9 @@ export function createGraphView(
         if (patch.selection !== undefined) {
           const { selection } = patch;
           dispatch({ type: "select", target: selection === null ? null : { kind: selection.kind, id: selection.id } });
+        }
+        if (patch.direction !== undefined && patch.direction !== state.direction) {
+          dispatch({ type: "direction", direction: patch.direction });
         }
         if (patch.overlay !== undefined) {
           dispatch({ type: "overlay", overlay: patch.overlay === null ? null : new Overlay(patch.overlay) });

@@ -15,6 +15,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["/", "search; Enter, Shift+Enter for the next, the previous"],
   ["f  +  −", "show all, zoom in, zoom out"],
   ["s", "save a picture"],
+  ["t", "draw across, draw down"],
   ["Esc", "clear the selection"],
   ["?", "this list"],
 ];

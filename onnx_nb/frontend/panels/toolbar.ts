@@ -36,6 +36,13 @@ export function createToolbar(
   const searchBox = createSearchBox(columns, dispatch, actions.leaveSearch, signal);
 
   const fit = button("Fit", () => dispatch({ type: "fit" }), signal, { title: "Show the whole graph (f)" });
+  const turn = button(
+    "Across",
+    () => dispatch({ type: "direction", direction: shownDirection === "down" ? "right" : "down" }),
+    signal,
+    { title: "Draw from left to right, or from top to bottom (t)" },
+  );
+  let shownDirection: State["direction"] = "down";
   const tree = button(
     "Tree",
     () => {
@@ -50,7 +57,7 @@ export function createToolbar(
   const colour = createColours(dispatch, signal);
   colour.element.hidden = !colours;
   const save = createSaveMenu(dispatch, signal);
-  root.append(tree, name, crumbs, searchBox.element, fit, colour.element, save.element, help);
+  root.append(tree, name, crumbs, searchBox.element, fit, turn, colour.element, save.element, help);
 
   let shown: State = { ...EMPTY };
   return {
@@ -61,6 +68,8 @@ export function createToolbar(
       shown = state;
       searchBox.update(state);
       colour.update(state);
+      shownDirection = state.direction;
+      turn.textContent = state.direction === "down" ? "Across" : "Down";
       if (state.selection !== before.selection) breadcrumbs(crumbs, columns, state.selection);
     },
   };

@@ -5,6 +5,7 @@
 
 import type { Target } from "../model/columns.ts";
 import type { OverlayData } from "./overlay.ts";
+import type { Direction } from "./scene.ts";
 import type { Plan } from "./state.ts";
 
 export interface ExtractReply {
@@ -32,6 +33,7 @@ export interface Patch {
   /** ids of open groups */
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
+  readonly direction?: Direction;
 }
 
 /** An error with a way out, as `OnnxNbError` has it. */

@@ -2,6 +2,7 @@
 
 import type { Columns, Target } from "../model/columns.ts";
 import type { Overlay, Range } from "./overlay.ts";
+import type { Direction } from "./scene.ts";
 import type { Hit } from "./search.ts";
 
 /** An input that an extraction lacks, as `analysis.plan_extraction` reports it. */
@@ -31,6 +32,8 @@ export interface Cut {
 
 export interface State {
   readonly open: ReadonlySet<number>;
+  /** which way the flow goes */
+  readonly direction: Direction;
   readonly selection: Target | null;
   readonly hover: Target | null;
   readonly cut: Cut;
@@ -57,6 +60,7 @@ export interface State {
 
 export type Action =
   | { readonly type: "open" | "close" | "toggle"; readonly group: number }
+  | { readonly type: "direction"; readonly direction: Direction }
   | { readonly type: "openAll"; readonly groups: Iterable<number> }
   | { readonly type: "select" | "hover"; readonly target: Target | null }
   | { readonly type: "input" | "output"; readonly value: number }
@@ -87,9 +91,10 @@ export type Command =
 
 export type Dispatch = (action: Action | Command) => void;
 
-export function initialState(open: Iterable<number>): State {
+export function initialState(open: Iterable<number>, direction: Direction = "down"): State {
   return {
     open: new Set(open),
+    direction,
     selection: null,
     hover: null,
     cut: { inputs: [], outputs: [] },
@@ -115,6 +120,8 @@ export function reduce(state: State, action: Action, columns: Columns): State {
     case "close":
     case "toggle":
       return { ...state, open: toggled(state.open, action.group, action.type, columns) };
+    case "direction":
+      return { ...state, direction: action.direction };
     case "openAll":
       return { ...state, open: new Set([...state.open, ...action.groups]) };
     case "select":
