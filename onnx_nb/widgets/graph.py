@@ -238,7 +238,7 @@ class ModelGraph(OnnxWidget):
             inputs=self.inputs,
             outputs=self.outputs,
             plan=self.plan() if self.outputs else None,
-            direction=direction or self.direction,
+            direction=direction or ("right" if self.direction == "right" else "down"),
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
