@@ -25,7 +25,7 @@ export interface Fitted {
   readonly h: number;
 }
 
-/** Where text stands in a box, in px from its top left corner (`y` is the baseline), as in shared/look/graph.py. */
+/** Where text stands in a box, in px from its top left corner (`y` is the baseline). */
 export const TEXT = {
   title: 12,
   line: 10.5,

@@ -57,7 +57,7 @@ export interface Edges {
   readonly scope: Int32Array;
   /** edge e has points[2·ptr[e]] … points[2·ptr[e+1] − 1], as x, y pairs from port to port */
   readonly ptr: Uint32Array;
-  /** the curve between two points has tangents along the direction of the layout, as `edge` in shared/look/graph.py */
+  /** the curve between two points has tangents along the direction of the layout */
   readonly points: Float32Array;
   /** 1: read in a body, from outside of it */
   readonly captured: Uint8Array;
