@@ -119,6 +119,7 @@ export class Columns {
   #byName: Record<Target["kind"], Map<string, number>> | undefined;
 
   #yielded: Set<number> | undefined;
+  #given: Map<number, number[]> | undefined;
 
   constructor(packed: Packed) {
     const { arrays } = packed;
@@ -299,12 +300,16 @@ export class Columns {
   }
 
   /** What bodies give that becomes this output of their owner. */
-  yieldedTo(output: number): number[] {
-    const found: number[] = [];
-    for (let at = 0; at < this.yieldOutput.length; at++) {
-      if (this.yieldOutput[at] === output) found.push(this.yieldValue[at]);
+  yieldedTo(output: number): readonly number[] {
+    if (this.#given === undefined) {
+      this.#given = new Map<number, number[]>();
+      for (let at = 0; at < this.yieldOutput.length; at++) {
+        const known = this.#given.get(this.yieldOutput[at]);
+        if (known === undefined) this.#given.set(this.yieldOutput[at], [this.yieldValue[at]]);
+        else known.push(this.yieldValue[at]);
+      }
     }
-    return found;
+    return this.#given.get(output) ?? [];
   }
 
   isGraphOutput(value: number): boolean {

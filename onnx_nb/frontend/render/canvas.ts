@@ -226,26 +226,29 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   drawBadges(ctx, picture, fine, k);
 }
 
+/** Boxes by what they have in common, without those that have nothing; one path each is drawn fastest. */
+function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
+  const groups = new Map<K, number[]>();
+  for (const box of boxes) {
+    const key = of(box);
+    if (key === undefined) continue;
+    const same = groups.get(key);
+    if (same === undefined) groups.set(key, [box]);
+    else same.push(box);
+  }
+  return groups;
+}
+
 /** Boxes too small for words: one path a colour. */
 function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
-  const byColour = new Map<string, number[]>();
-  for (const box of boxes) {
-    const plain = kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT;
-    const colour =
-      overlay !== null && !plain
-        ? (painted(picture, box)?.fill ?? theme.line)
-        : kind[box] === BOX.NODE
-          ? (theme.categories[columns.categoryOf(id[box])] ?? theme.dim)
-          : kind[box] === BOX.GROUP
-            ? theme.edge
-            : theme.text;
-    const same = byColour.get(colour);
-    if (same === undefined) byColour.set(colour, [box]);
-    else same.push(box);
-  }
-  for (const [colour, same] of byColour) {
+  const colourOf = (box: number): string => {
+    if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
+    if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
+    return kind[box] === BOX.NODE ? (theme.categories[columns.categoryOf(id[box])] ?? theme.dim) : theme.edge;
+  };
+  for (const [colour, same] of grouped(boxes, colourOf)) {
     ctx.beginPath();
     for (const box of same) ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
     ctx.fillStyle = colour;
@@ -302,15 +305,12 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   fill(theme.scopes[0], (box) => kind[box] === BOX.GROUP);
   fill(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
   if (overlay !== null) {
-    const byColour = new Map<string, Set<number>>();
-    for (const box of boxes) {
-      const colour = painted(picture, box)?.fill;
-      if (colour === undefined) continue;
-      const same = byColour.get(colour);
-      if (same === undefined) byColour.set(colour, new Set([box]));
-      else same.add(box);
+    for (const [colour, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) {
+      ctx.beginPath();
+      for (const box of same) outline(box);
+      ctx.fillStyle = colour;
+      ctx.fill();
     }
-    for (const [colour, same] of byColour) fill(colour, (box) => same.has(box));
   }
 
   ctx.beginPath();
@@ -320,15 +320,9 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.stroke();
 
   // colour stripes, one path a category
-  const stripes = new Map<number, number[]>();
-  for (const box of boxes) {
-    if (kind[box] !== BOX.NODE || overlay !== null) continue;
-    const category = columns.categoryOf(id[box]);
-    const same = stripes.get(category);
-    if (same === undefined) stripes.set(category, [box]);
-    else same.push(box);
-  }
-  for (const [category, same] of stripes) {
+  const striped = (box: number): number | undefined =>
+    kind[box] !== BOX.NODE || overlay !== null ? undefined : columns.categoryOf(id[box]);
+  for (const [category, same] of grouped(boxes, striped)) {
     ctx.beginPath();
     for (const box of same) ctx.roundRect(x[box], y[box], 5, h[box], [4, 0, 0, 4]);
     ctx.fillStyle = theme.categories[category] ?? theme.dim;
