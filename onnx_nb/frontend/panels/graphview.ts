@@ -12,7 +12,7 @@ import { boxOf, faultsOf, type Marks, marksOf } from "../render/marks.ts";
 import { toSvg } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import { type Step, walk } from "../render/walk.ts";
-import { failure, type GraphHost, type Patch } from "../scene/host.ts";
+import { failure, type GraphHost, type Patch, type ValueHost } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
 import { Overlay } from "../scene/overlay.ts";
 import { BOX, buildScene, createCache, type Direction, defaultOpen, keepInPlace, type Scene } from "../scene/scene.ts";
@@ -143,7 +143,7 @@ export function createGraphView(
         if (scene !== null) glide(cameras.fitAll(scene.bounds, view));
         return;
       case "extract":
-        void extract();
+        if (state.cut.outputs.length > 0 || !host.live) void extract();
         return;
       case "reveal":
         bringIntoView(action.target);
@@ -152,7 +152,8 @@ export function createGraphView(
         save(action.what);
         return;
       case "capture":
-        void capture(action.value);
+        // whoever asks for it was offered it
+        if (host.values !== undefined) void capture(host.values, action.value);
         return;
       case "colour":
         void colour(action.by);
@@ -173,7 +174,11 @@ export function createGraphView(
       rebuild(null);
       if (!quiet) host.changed({ direction: state.direction });
     }
-    if (state.overlay !== null && scene !== null) state = { ...state, overlay: state.overlay.over(scene.boxes) };
+    const redrawn =
+      state.open !== before.open || state.direction !== before.direction || state.overlay !== before.overlay;
+    if (redrawn && state.overlay !== null && scene !== null) {
+      state = { ...state, overlay: state.overlay.over(scene.boxes) };
+    }
     if (!same(state.selection, before.selection)) {
       announce(state.selection);
       root.classList.toggle("onnx-nb-selected", state.selection !== null);
@@ -248,35 +253,15 @@ export function createGraphView(
   };
 
   let working: AbortController | null = null;
-  const extract = async (): Promise<void> => {
+  /**
+   * One piece of work in the kernel at a time, which the bar shows and can cancel.
+   * @param ask asks the kernel, and gives what is to be done with the answer if it is still wanted
+   */
+  const work = async (
+    start: { readonly busy: string; readonly done?: number },
+    ask: (round: AbortSignal, told: (done: number, message: string) => void) => Promise<() => void>,
+  ): Promise<void> => {
     if (!host.live) {
-      dispatch({ type: "error", error: { message: host.reason ?? NO_KERNEL, advice: "" } });
-      return;
-    }
-    if (state.busy !== null || state.cut.outputs.length === 0) return;
-    const round = new AbortController();
-    working = round;
-    dispatch({ type: "error", error: null });
-    dispatch({ type: "busy", busy: "Extracting the submodel…" });
-    const { inputs, outputs } = names();
-    try {
-      const reply = await host.extract(inputs, outputs, round.signal);
-      const packed = await unpack(reply.columns);
-      if (round.signal.aborted || signal.aborted) return;
-      showSubmodel(new Columns(packed));
-      say(reply.message);
-    } catch (error) {
-      if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
-    } finally {
-      if (working === round) {
-        working = null;
-        dispatch({ type: "busy", busy: null });
-      }
-    }
-  };
-  const capture = async (value: number | null): Promise<void> => {
-    const { values } = host;
-    if (!host.live || values === undefined) {
       dispatch({ type: "error", error: { message: host.reason ?? NO_KERNEL, advice: "" } });
       return;
     }
@@ -284,15 +269,12 @@ export function createGraphView(
     const round = new AbortController();
     working = round;
     dispatch({ type: "error", error: null });
-    dispatch({ type: "busy", busy: "Running the model…", done: 0 });
+    dispatch({ type: "busy", ...start });
     try {
-      const told = (done: number, message: string): void => {
+      const finish = await ask(round.signal, (done, message) => {
         if (working === round) dispatch({ type: "busy", busy: message, done });
-      };
-      const message = await values.capture(value, told, round.signal);
-      if (round.signal.aborted || signal.aborted) return;
-      dispatch({ type: "captured", all: value === null });
-      say(message);
+      });
+      if (!round.signal.aborted && !signal.aborted) finish();
     } catch (error) {
       if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
     } finally {
@@ -302,6 +284,24 @@ export function createGraphView(
       }
     }
   };
+  const extract = (): Promise<void> =>
+    work({ busy: "Extracting the submodel…" }, async (round) => {
+      const { inputs, outputs } = names();
+      const reply = await host.extract(inputs, outputs, round);
+      const packed = await unpack(reply.columns);
+      return () => {
+        showSubmodel(new Columns(packed));
+        say(reply.message);
+      };
+    });
+  const capture = (values: ValueHost, value: number | null): Promise<void> =>
+    work({ busy: "Running the model…", done: 0 }, async (round, told) => {
+      const message = await values.capture(value, told, round);
+      return () => {
+        dispatch({ type: "captured", all: value === null });
+        say(message);
+      };
+    });
 
   let colouring: AbortController | null = null;
   const colour = async (by: string): Promise<void> => {
