@@ -1,5 +1,7 @@
 /** Elements in one call. Text goes in as text nodes only, so nothing from a model is ever read as HTML. */
 
+import { rounded } from "../scene/numbers.ts";
+
 type Child = Node | string | null;
 
 interface Properties {
@@ -107,22 +109,12 @@ export function counted(count: number, noun: string): string {
 
 /** 7087872 → "7.1 M" */
 export function scaled(count: number): string {
-  return prefixed(count, ["", " k", " M", " G", " T", " P"]);
+  return rounded(count, ["", " k", " M", " G", " T", " P"]);
 }
 
 /** 2400000 → "2.4 MB" */
 export function bytes(count: number): string {
-  return prefixed(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
-}
-
-function prefixed(count: number, units: readonly string[]): string {
-  let value = count;
-  let unit = 0;
-  while (Math.abs(value) >= 999.5 && unit < units.length - 1) {
-    value /= 1000;
-    unit++;
-  }
-  return `${unit === 0 || Math.abs(value) >= 99.95 ? Math.round(value) : value.toFixed(1)}${units[unit]}`;
+  return rounded(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
 }
 
 /** A signal for each filling of a panel; the one before is aborted, so that listeners do not pile up. */

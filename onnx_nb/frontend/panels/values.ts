@@ -2,6 +2,7 @@
 
 import type { Columns } from "../model/columns.ts";
 import { failure, type PageReply, type Place, type StatisticsReply, type ValueHost } from "../scene/host.ts";
+import { written } from "../scene/numbers.ts";
 import type { Dispatch } from "../scene/state.ts";
 import { button, copyButton, el, elide, plain } from "./dom.ts";
 import { download } from "./save.ts";
@@ -224,11 +225,7 @@ function heat(pixels: Uint8Array, [height, width]: readonly [number, number]): H
   return canvas;
 }
 
-/** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold as it came. */
+/** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
 function said(x: number | string): string {
-  if (typeof x === "string") return x === "nan" ? "–" : x.replace("-", "−");
-  if (x === 0) return "0";
-  const size = Math.abs(x);
-  if (size >= 1e6 || size < 1e-4) return x.toExponential(2).replace("e+", "e").replaceAll("-", "−");
-  return String(Number(x.toPrecision(4))).replace("-", "−");
+  return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
 }

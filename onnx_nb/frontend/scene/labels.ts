@@ -1,6 +1,7 @@
 /** The words in a box and on an edge, elided to fitLabel, and the size of the box that holds them. */
 
 import { type Columns, GROUP } from "../model/columns.ts";
+import { rounded } from "./numbers.ts";
 import { BOX } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
@@ -114,14 +115,7 @@ export function elide(
 
 /** 7087872 → "7.1 M". */
 export function count(n: number): string {
-  const units = ["", " k", " M", " G", " T"];
-  let unit = 0;
-  let x = n;
-  while (x >= 999.5 && unit < units.length - 1) {
-    x /= 1000;
-    unit++;
-  }
-  return unit === 0 ? String(Math.round(x)) : `${x < 99.95 ? x.toFixed(1) : x.toFixed(0)}${units[unit]}`;
+  return rounded(n, ["", " k", " M", " G", " T"]);
 }
 
 function fitNode(columns: Columns, node: number, measure: Measure): Fitted {

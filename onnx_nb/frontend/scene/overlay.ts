@@ -1,6 +1,12 @@
 /** Numbers of nodes and scopes as colours: where a number lies between the least and the largest, and how it is said. */
 
+import { prefixed, written } from "./numbers.ts";
 import { BOX, type Boxes } from "./scene.ts";
+
+const DIGITS = 3;
+const PLAIN = [""];
+const COUNTS = ["", " k", " M", " G", " T"];
+const BYTES = [" B", " kB", " MB", " GB", " TB"];
 
 export interface OverlayData {
   readonly label: string;
@@ -89,9 +95,9 @@ export class Overlay {
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
     const { label } = this.data;
     if (label === "seconds") return seconds(x);
-    if (/\bbytes$/.test(label)) return scaled(x, [" B", " kB", " MB", " GB", " TB"]);
-    if (/^(parameters|macs|flops)$/i.test(label)) return scaled(x, ["", " k", " M", " G", " T"]);
-    return short(x);
+    const units = /\bbytes$/.test(label) ? BYTES : /^(parameters|macs|flops)$/i.test(label) ? COUNTS : PLAIN;
+    const [scaled, unit] = prefixed(x, units);
+    return `${written(scaled, DIGITS)}${unit}`;
   }
 }
 
@@ -110,23 +116,5 @@ function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, nu
 function seconds(x: number): string {
   if (x === 0) return "0 s";
   const [factor, unit] = x < 1e-3 ? [1e6, "µs"] : x < 1 ? [1e3, "ms"] : [1, "s"];
-  return `${short(x * factor)} ${unit}`;
-}
-
-function scaled(x: number, units: readonly string[]): string {
-  let value = x;
-  let unit = 0;
-  while (Math.abs(value) >= 999.5 && unit < units.length - 1) {
-    value /= 1000;
-    unit++;
-  }
-  return `${short(value)}${units[unit]}`;
-}
-
-/** Three digits, as a person writes them. */
-function short(x: number): string {
-  if (x === 0) return "0";
-  const size = Math.abs(x);
-  if (size >= 1e6 || size < 1e-4) return x.toExponential(2).replace("e+", "e").replace("-", "−");
-  return String(Number(x.toPrecision(3))).replace("-", "−");
+  return `${written(x * factor, DIGITS)} ${unit}`;
 }
