@@ -284,7 +284,7 @@ def _counted(types: Types) -> Costs:
     graph = types.graph
     tree = scopes(graph)
     run, reasons, reason_of = _Run(types).figures()
-    node, value, parameters, nbytes = _weights(graph)
+    node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _group_sums(tree, run)
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
         sums[metric] = _group_weights(tree, node, value, size)
@@ -386,7 +386,7 @@ def _nbytes(kind: Kind) -> tuple[float, str]:
     return min(declared_bytes(tensor), MOST), ""
 
 
-def _weights(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
+def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     """Give who reads which weight, as nodes and values, and elements and bytes of every value that is a weight."""
     is_weight = graph.value_kind == INITIALIZER
     elements, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)

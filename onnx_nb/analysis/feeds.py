@@ -590,6 +590,33 @@ def random_feeds(
     return check_feeds(loaded, found)
 
 
+def asked_size(
+    called: str, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
+) -> int | tuple[int, ...]:
+    """Check an entry of ``shapes=`` against the inputs of a model.
+
+    Returns
+    -------
+    int or tuple of int
+        The size of a symbol, or the shape of an input.
+    """
+    number = isinstance(size, int | np.integer)
+    sizes = tuple(size) if isinstance(size, Iterable) else (size,)
+    if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+        raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
+    if number and key in symbols:
+        return int(size)
+    if key not in declared:
+        known = dict.fromkeys([*declared, *symbols])
+        message = f"{called} has neither an input nor a dimension {shown(key)}."
+        raise FeedError(message, advice=f"It has {_listed(closest(key, known) or known) or 'none'}.")
+    shape = declared[key]
+    if number or (shape is not None and not _fits(shape, sizes)):
+        message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {_shape_text(shape or ())}."
+        raise FeedError(message, advice="Give a size for each of its axes.")
+    return tuple(map(int, sizes))
+
+
 class _Sizes:
     """The size of every dimension of every input: as asked for, or small."""
 
@@ -619,25 +646,14 @@ class _Sizes:
     def _take(
         self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
     ) -> None:
-        number = isinstance(size, int | np.integer)
-        sizes = tuple(size) if isinstance(size, Iterable) else (size,)
-        if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
-            raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
-        if number and key in symbols:
-            self.symbols[key] = int(size)
+        asked = asked_size(model.called, key, size, declared, symbols)
+        if isinstance(asked, int):
+            self.symbols[key] = asked
             return
-        if key not in declared:
-            known = dict.fromkeys([*declared, *symbols])
-            message = f"{model.name} has neither an input nor a dimension {shown(key)}."
-            raise FeedError(message, advice=f"It has {_listed(closest(key, known) or known) or 'none'}.")
-        shape = declared[key]
-        if number or (shape is not None and not _fits(shape, sizes)):
-            message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {_shape_text(shape or ())}."
-            raise FeedError(message, advice="Give a size for each of its axes.")
-        self.shapes[key] = tuple(map(int, sizes))
-        for dim, one in zip(shape or (), sizes, strict=False):
+        self.shapes[key] = asked
+        for dim, one in zip(declared[key] or (), asked, strict=False):
             if isinstance(dim, str):
-                self.symbols.setdefault(dim, int(one))
+                self.symbols.setdefault(dim, one)
 
     def of(self, name: str, kind: TypeProto) -> tuple[int, ...]:
         """Give the shape of an input, or of an element of it."""

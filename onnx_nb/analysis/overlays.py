@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from onnx_nb.analysis.columns import columns
-from onnx_nb.analysis.costs import costs
+from onnx_nb.analysis.costs import costs, weights_read
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.feeds import random_feeds
-from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes import scopes, upward
 
@@ -108,7 +107,9 @@ def overlay(
         if values in _COSTS:
             numbers, groups = _cost(loaded, _COSTS[values])
         else:
-            numbers = _weights(loaded, graph, values)
+            node, value, elements, nbytes = weights_read(graph)
+            size = elements if values == "parameters" else nbytes
+            numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
             name = "group_params" if values == "parameters" else "group_bytes"
             groups = columns(loaded).arrays[name].astype(np.float64)
         groups = groups if reduce == "sum" else None
@@ -169,18 +170,6 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
     return _named(graph, {name: number for name, number in found.items() if number is not None})[0]
 
 
-def _weights(model: Model, graph: Graph, which: str) -> NDArray[np.float64]:
-    """Sum up the weights that each node reads."""
-    infos = model.initializers
-    size = np.zeros(graph.value_count)
-    for value in np.flatnonzero((graph.value_kind == INITIALIZER) & (graph.value_frame == 0)).tolist():
-        info = infos.get(graph.value_names[value])
-        if info is not None:
-            size[value] = math.prod(info.shape) if which == "parameters" else info.nbytes
-    read = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
-    return np.bincount(graph.consumer_node, size[read], minlength=graph.node_count).astype(np.float64)
-
-
 _COSTS: Final = {"MACs": "macs", "activation bytes": "activation_bytes"}
 
 
@@ -220,7 +209,7 @@ def _of_nodes(events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]
 
 def _by_group(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
     tree = scopes(graph)
-    known = np.isfinite(numbers) | np.isinf(numbers)
+    known = ~np.isnan(numbers)
     count = len(tree.group_parent)
     there = upward(np.add, np.bincount(tree.node_group[known], minlength=count), tree.group_parent) > 0
     own = np.full(count, 0.0 if reduce == "sum" else -np.inf)

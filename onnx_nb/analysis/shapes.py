@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto
 
 from onnx_nb.analysis import operators, tensors
-from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, shown, text
-from onnx_nb.analysis.feeds import dims, inputs
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, shown, text
+from onnx_nb.analysis.feeds import asked_size, dims, inputs
 from onnx_nb.analysis.graph import INITIALIZER, Graph, Ints
 from onnx_nb.analysis.model import ModelLike, load
 
@@ -161,28 +161,12 @@ def _bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dic
     sizes: dict[str, int] = {}
     given: dict[str, tuple[int, ...]] = {}
     for key, size in shapes.items():
-        number = isinstance(size, int | np.integer)
-        asked = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
-        if any(not isinstance(one, int | np.integer) or one < 0 for one in asked):
-            raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
-        if number and key in symbols:
-            _agree(sizes, key, int(asked[0]))
+        asked = asked_size(graph.model.called, key, size, declared, symbols)
+        if isinstance(asked, int):
+            _agree(sizes, key, asked)
             continue
-        if key not in declared:
-            near = ", ".join(map(shown, closest(key, [*declared, *symbols]) or [*declared, *symbols])) or "none"
-            message = f"{graph.model.called} has neither an input nor a dimension {shown(key)}."
-            raise FeedError(message, advice=f"It has {near}.")
-        shape = declared[key]
-        fits = shape is None or (
-            len(shape) == len(asked)
-            and all(not isinstance(dim, int) or dim == one for dim, one in zip(shape, asked, strict=True))
-        )
-        if number or not fits:
-            takes = ", ".join("?" if dim is None else str(dim) for dim in shape or ())
-            message = f"shapes[{key!r}] is {size!r:.80}, and the input takes [{takes}]."
-            raise FeedError(message, advice="Give a size for each of its axes.")
-        given[key] = tuple(map(int, asked))
-        for dim, one in zip(shape or (), given[key], strict=False):
+        given[key] = asked
+        for dim, one in zip(declared[key] or (), asked, strict=False):
             if isinstance(dim, str):
                 _agree(sizes, dim, one)
     return sizes, given
