@@ -26,6 +26,7 @@ from onnx_nb import external_data
 from onnx_nb.analysis import tensors, wire, writing
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from tests import models
+from tests.test_model import model_of, weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,32 +34,11 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.external_data import Audit
 
 
-def weight(name: str, size: int, start: int = 0) -> TensorProto:
-    return numpy_helper.from_array(np.arange(start, start + size, dtype=np.float32), name)
-
-
 def outside(name: str, size: int, **entries: object) -> TensorProto:
     tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[size], data_location=TensorProto.EXTERNAL)
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=str(value))
     return tensor
-
-
-def model_of(*weights: TensorProto, **options: Any) -> ModelProto:
-    """y = x + w0 + w1 + …"""
-    nodes, last = [], "x"
-    for i, tensor in enumerate(weights):
-        nodes.append(helper.make_node("Add", [last, tensor.name], [f"y{i}"], f"add{i}"))
-        last = f"y{i}"
-    graph = helper.make_graph(
-        nodes,
-        "sum",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n"])],
-        list(weights),
-        **options,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def written(proto: ModelProto, folder: Path, **files: bytes) -> Path:
