@@ -1,0 +1,48 @@
+/** The pane beside a graph that shows a submodel cut out of it. */
+
+import type { Columns } from "../model/columns.ts";
+import { button, bytes, counted, el } from "./dom.ts";
+
+export interface Beside {
+  readonly element: HTMLElement;
+  /** @param fill makes the view of the submodel, which lives until the signal aborts */
+  show(submodel: Columns, fill: (root: HTMLElement, signal: AbortSignal) => void): void;
+}
+
+/** @param closed called when a person has closed the pane */
+export function createBeside(root: HTMLElement, closed: () => void, signal: AbortSignal): Beside {
+  const element = el("section", { class: "onnx-nb-beside", attrs: { "aria-label": "Submodel" } });
+  element.hidden = true;
+  let pane: AbortController | null = null;
+  const close = (): void => {
+    pane?.abort();
+    pane = null;
+    element.hidden = true;
+    element.replaceChildren();
+    root.classList.remove("onnx-nb-split");
+    closed();
+  };
+  signal.addEventListener("abort", () => pane?.abort(), { once: true });
+  return {
+    element,
+    show(submodel, fill) {
+      pane?.abort();
+      pane = new AbortController();
+      const inner = el("div");
+      const title = `submodel — ${counted(submodel.meta.nodes, "node")}, ${bytes(submodel.meta.nbytes)}`;
+      element.replaceChildren(
+        el(
+          "header",
+          { class: "onnx-nb-bar" },
+          el("b", {}, title),
+          el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, "in the kernel: ", el("code", {}, "g.submodel")),
+          button("Close", close, pane.signal, { attrs: { "aria-label": "Close submodel" } }),
+        ),
+        inner,
+      );
+      element.hidden = false;
+      root.classList.add("onnx-nb-split");
+      fill(inner, pane.signal);
+    },
+  };
+}

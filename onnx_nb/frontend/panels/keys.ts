@@ -1,0 +1,108 @@
+/** The keyboard of a graph view; `help.ts` lists the same keys. */
+
+import type { Columns, Target } from "../model/columns.ts";
+import type { Step } from "../render/walk.ts";
+import type { GraphHost } from "../scene/host.ts";
+import type { Dispatch, State } from "../scene/state.ts";
+import type { Help } from "./help.ts";
+import { NO_KERNEL } from "./inspector.ts";
+import type { Stage } from "./stage.ts";
+import type { Toolbar } from "./toolbar.ts";
+
+export interface Keyed {
+  readonly columns: Columns;
+  readonly host: GraphHost;
+  readonly stage: Stage;
+  readonly toolbar: Toolbar;
+  readonly help: Help;
+  /** arrow keys scroll it */
+  readonly inspector: HTMLElement;
+  state(): State;
+  readonly dispatch: Dispatch;
+  say(text: string): void;
+}
+
+export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal): void {
+  const { columns, host, stage, toolbar, help, inspector, state, dispatch, say } = view;
+
+  const end = (type: "input" | "output"): void => {
+    const value = tensorOf(columns, state().selection);
+    if (!host.live) say(host.reason ?? NO_KERNEL);
+    else if (value === null) say("Select a tensor first: click an arrow, or press Shift with an arrow key");
+    else dispatch({ type, value });
+  };
+  const step = (direction: Step, tensors: boolean): void => {
+    const target = stage.neighbour(direction, tensors);
+    if (target === null) {
+      say("Nothing further that way");
+      return;
+    }
+    dispatch({ type: "select", target });
+    stage.show(target);
+  };
+  const toggleSelected = (): void => {
+    const { selection } = state();
+    if (selection === null) return;
+    const group =
+      selection.kind === "group" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
+    if (group >= 0) dispatch({ type: "toggle", group });
+  };
+
+  const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
+    i: () => end("input"),
+    o: () => end("output"),
+    e: toggleSelected,
+    Enter: toggleSelected,
+    f: () => dispatch({ type: "fit" }),
+    s: () => toolbar.save(),
+    t: () => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" }),
+    "/": () => toolbar.focusSearch(),
+    "?": () => help.toggle(),
+    "+": () => stage.zoomBy(1.25),
+    "=": () => stage.zoomBy(1.25),
+    "-": () => stage.zoomBy(0.8),
+    "−": () => stage.zoomBy(0.8),
+    ArrowUp: (event) => step("up", event.shiftKey),
+    ArrowDown: (event) => step("down", event.shiftKey),
+    ArrowLeft: () => step("left", false),
+    ArrowRight: () => step("right", false),
+    Escape: () => {
+      if (!help.close()) dispatch({ type: "select", target: null });
+    },
+  };
+  root.addEventListener(
+    "keydown",
+    (event) => {
+      const from = event.target instanceof HTMLElement ? event.target : null;
+      if (from?.closest("[data-widget]") !== root) return; // a nested view has keys of its own
+      const command = event.ctrlKey || event.metaKey;
+      const typing = from.matches("input, textarea, select");
+      // keys without Ctrl are ours: the notebook would cut cells or stop the kernel
+      if (!command && !event.altKey) event.stopPropagation();
+      if (event.defaultPrevented || typing || event.altKey) return;
+      if (command) {
+        const key = event.key.toLowerCase();
+        if (key !== "z" && key !== "y") return;
+        event.preventDefault();
+        event.stopPropagation();
+        dispatch({ type: key === "y" || event.shiftKey ? "redo" : "undo" });
+        return;
+      }
+      if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
+      if (inspector.contains(from) && event.key.startsWith("Arrow")) return; // it scrolls
+      const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (act === undefined) return;
+      event.preventDefault();
+      act(event);
+    },
+    { signal },
+  );
+}
+
+/** The tensor that i and o mean: the selected one, or the only output of the selected node. */
+function tensorOf(columns: Columns, selection: Target | null): number | null {
+  if (selection?.kind === "value") return columns.isConstant(selection.id) ? null : selection.id;
+  if (selection?.kind !== "node") return null;
+  const made = columns.outputsOf(selection.id).filter((value) => value >= 0);
+  return made.length === 1 ? made[0] : null;
+}

@@ -1,0 +1,520 @@
+/**
+ * The part of the view with the picture: the scene that follows from the state, the camera over it, drawing, animation,
+ * the map, and the pointer. It changes no state itself; what a person does here it dispatches.
+ */
+
+import type { Columns, Target } from "../model/columns.ts";
+import * as cameras from "../render/camera.ts";
+import { draw, middle, type Picture } from "../render/canvas.ts";
+import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
+import { boxOf, faultsOf, type Marks, marksOf } from "../render/marks.ts";
+import { toSvg } from "../render/svg.ts";
+import { createMeasure, readTheme, type Theme, watchTheme } from "../render/theme.ts";
+import { type Step, walk } from "../render/walk.ts";
+import type { GraphHost } from "../scene/host.ts";
+import type { Measure } from "../scene/labels.ts";
+import { BOX, buildScene, createCache, keepInPlace, type Scene } from "../scene/scene.ts";
+import type { Dispatch, Saving, State } from "../scene/state.ts";
+import { el, elide } from "./dom.ts";
+import { createMinimap } from "./minimap.ts";
+import { listenPointer } from "./pointer.ts";
+import { download } from "./save.ts";
+import { createTip } from "./tip.ts";
+
+export interface Stage {
+  /** panels may be laid over the picture */
+  readonly element: HTMLElement;
+  /** null until `start`, and if the graph could not be drawn */
+  readonly scene: Scene | null;
+  readonly dark: boolean;
+  /** Draws for the first time; the element must be in its place. */
+  start(): void;
+  /** Lays out what is open now; the `anchor`, an id of a group, or else what is in the middle stays where it is. */
+  rebuild(anchor: number | null): void;
+  /** Lays out anew and opens the view anew, for nothing stays where it was. */
+  reopen(): void;
+  update(state: State): void;
+  /** Takes over the size of its element. */
+  resize(): void;
+  focus(): void;
+  fit(): void;
+  /** Moves the camera to what is drawn of a target, as little as it must. */
+  show(target: Target): void;
+  zoomBy(factor: number): void;
+  /** What is next to the selection. */
+  neighbour(step: Step, tensors: boolean): Target | null;
+  save(what: Saving): void;
+  /** Where in the viewport a pointer would hit this target; null if it cannot be seen now. */
+  locate(target: Target): cameras.Point | null;
+}
+
+/** What a stage needs of the view around it. */
+export interface Staged {
+  state(): State;
+  readonly dispatch: Dispatch;
+  say(text: string): void;
+  /** colours or fonts of the page are others now */
+  dressed(): void;
+  /** the graph could not be laid out */
+  failed(error: unknown): void;
+}
+
+/** An edge can be hit from this many screen px. */
+const REACH = 6;
+/** Below this width panels go under the picture. */
+const NARROW = 760;
+/** A picture that takes longer than this is moved as a bitmap until it rests. */
+const SLOW_MS = 9;
+/** … but not longer than this */
+const REDRAWN_MS = 300;
+export const ANIMATION_MS = 180;
+/** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
+const PICTURE_MS = 800;
+const PICTURE_PX = 1000;
+
+export function createStage(
+  root: HTMLElement,
+  columns: Columns,
+  host: GraphHost,
+  { state, dispatch, say, dressed, failed }: Staged,
+  signal: AbortSignal,
+): Stage {
+  const cache = createCache();
+  let theme: Theme;
+  let measure: Measure;
+  let scene: Scene | null = null;
+  let index: HitIndex;
+  let faults: ReadonlyMap<number, number> = new Map();
+  let marks: Marks | null = null;
+  let camera: cameras.Camera = { x: 0, y: 0, k: 1 };
+  let view: cameras.Size = { w: 0, h: 0 };
+  /** the camera still stands where it was put first, so a new size may put it there again */
+  let untouched = true;
+  /** when the picture that is due was asked for; null when no mark is due */
+  let asked: number | null = performance.now();
+
+  const canvas = el("canvas", {
+    class: "onnx-nb-canvas",
+    attrs: {
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "graph",
+      "aria-label": `Graph of ${elide(columns.meta.name || "model", 80)}. Arrow keys move along it, ? lists the keys; the tree holds the same.`,
+    },
+  });
+  const map = el("canvas", { class: "onnx-nb-map", attrs: { "aria-hidden": "true" } });
+  const hint = el(
+    "div",
+    { class: "onnx-nb-hint", attrs: { "aria-hidden": "true" } },
+    "Click the graph or hold Ctrl to zoom",
+  );
+  const tip = createTip(columns);
+  const stage = el("div", { class: "onnx-nb-stage" }, canvas, map, tip.element, hint);
+
+  // ---------------------------------------------------------------- scene and camera
+
+  const rebuild = (anchor: number | null): void => {
+    const before = scene;
+    let built: Scene;
+    try {
+      const { open, direction } = state();
+      built = buildScene(columns, open, measure, cache, { direction });
+    } catch (error) {
+      failed(error);
+      return;
+    }
+    scene = built;
+    index = new HitIndex(built, measure);
+    faults = faultsOf(built, columns);
+    marks = null;
+    bitmap = null;
+    if (before === null) return;
+    if (untouched && anchor === null) {
+      if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built));
+      return;
+    }
+    // what was clicked, or else what is in the middle, stays where it is
+    const kept: Target | null = anchor === null ? inTheMiddle(before) : { kind: "group", id: anchor };
+    if (kept === null) return;
+    const { dx, dy } = keepInPlace(before, built, kept.kind, kept.id);
+    camera = { x: camera.x + dx, y: camera.y + dy, k: camera.k };
+    untouched = false;
+    stopGlide();
+  };
+
+  const inTheMiddle = (scene: Scene): Target | null => {
+    const { x, y } = cameras.toWorld(camera, view.w / 2, view.h / 2);
+    const { boxes } = scene;
+    let best = -1;
+    let nearest = Number.POSITIVE_INFINITY;
+    for (let box = 0; box < boxes.count; box++) {
+      if (boxes.kind[box] !== BOX.NODE && boxes.kind[box] !== BOX.GROUP) continue;
+      const d = Math.hypot(boxes.x[box] + boxes.w[box] / 2 - x, boxes.y[box] + boxes.h[box] / 2 - y);
+      if (d < nearest) {
+        nearest = d;
+        best = box;
+      }
+    }
+    return best < 0 ? null : boxTarget(scene, best);
+  };
+
+  let gliding = 0;
+  const stopGlide = (): void => {
+    cancelAnimationFrame(gliding);
+    gliding = 0;
+  };
+  const glide = (to: cameras.Camera): void => {
+    stopGlide();
+    untouched = false;
+    if (view.w === 0 || still()) {
+      camera = to;
+      redraw();
+      return;
+    }
+    const from = camera;
+    const start = performance.now();
+    const frame = (): void => {
+      const t = Math.min(1, (performance.now() - start) / ANIMATION_MS);
+      camera = cameras.between(from, to, cameras.ease(t), view);
+      moved();
+      gliding = t < 1 ? requestAnimationFrame(frame) : 0;
+    };
+    gliding = requestAnimationFrame(frame);
+  };
+
+  /** Where a target lies in the world, as far as it is drawn. */
+  const place = (target: Target): cameras.Rect | null => {
+    if (scene === null) return null;
+    const { boxes } = scene;
+    const around = (box: number): cameras.Rect => ({
+      x: boxes.x[box],
+      y: boxes.y[box],
+      w: boxes.w[box],
+      h: boxes.h[box],
+    });
+    const box = boxOf(scene, columns, target);
+    if (target.kind === "value") {
+      if (box >= 0 && (boxes.kind[box] === BOX.INPUT || boxes.kind[box] === BOX.OUTPUT)) return around(box);
+      const [edge] = scene.edgesOf(target.id);
+      if (edge !== undefined) {
+        const { x, y } = middle(scene, edge);
+        return { x: x - 70, y: y - 50, w: 140, h: 100 };
+      }
+    }
+    return box >= 0 ? around(box) : null;
+  };
+
+  // ---------------------------------------------------------------- drawing
+
+  const ctx = canvas.getContext("2d", { alpha: false });
+  let due = 0;
+  /** how the picture on the canvas was drawn, null once the canvas shows something else */
+  let drawnFrom: { readonly camera: cameras.Camera; readonly made: number } | null = null;
+  let bitmap: { readonly canvas: HTMLCanvasElement; readonly camera: cameras.Camera; readonly made: number } | null =
+    null;
+  let cost = 0;
+  let settle = 0;
+  let picturing = 0;
+
+  const redraw = (): void => {
+    bitmap = null;
+    drawnFrom = null;
+    schedule();
+  };
+  const schedule = (): void => {
+    if (due === 0) due = requestAnimationFrame(paint);
+  };
+  const moved = (): void => {
+    if (bitmap === null && drawnFrom !== null && cost > SLOW_MS) bitmap = { canvas: copyOf(canvas), ...drawnFrom };
+    schedule();
+    window.clearTimeout(settle);
+    settle = window.setTimeout(redraw, 90);
+  };
+
+  const pictureOf = (scene: Scene): Picture => {
+    marks ??= marksOf(scene, columns, state(), faults);
+    return { scene, columns, index, marks, theme, measure, overlay: state().overlay };
+  };
+
+  const paint = (): void => {
+    due = 0;
+    if (scene === null || ctx === null || view.w === 0 || signal.aborted) return;
+    const dpr = window.devicePixelRatio || 1;
+    if (canvas.width !== Math.round(view.w * dpr)) {
+      size(); // the window came to a screen of another density
+      return;
+    }
+    const now = performance.now();
+    if (bitmap !== null && cost > SLOW_MS && now - bitmap.made < REDRAWN_MS) {
+      const s = camera.k / bitmap.camera.k;
+      const at = cameras.toScreen(camera, bitmap.camera.x, bitmap.camera.y);
+      ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+      ctx.fillStyle = theme.background;
+      ctx.fillRect(0, 0, view.w, view.h);
+      ctx.drawImage(bitmap.canvas, at.x, at.y, view.w * s, view.h * s);
+    } else {
+      draw(ctx, pictureOf(scene), camera, view, dpr);
+      cost = performance.now() - now;
+      drawnFrom = { camera, made: now };
+      bitmap = null;
+    }
+    minimap.update(scene, theme, camera, view);
+    if (asked !== null) {
+      const from = asked;
+      const boxes = scene.boxes.count;
+      asked = null;
+      root.dataset.state = "drawn";
+      // the task after a frame runs when the frame is on the screen
+      setTimeout(() => {
+        performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
+      });
+      window.clearTimeout(picturing);
+      if (host.picture !== undefined) picturing = window.setTimeout(leavePicture, PICTURE_MS);
+    }
+  };
+
+  /** What stays in the notebook: all of the graph, or if that would take more than a page what the view shows. */
+  const leavePicture = (): void => {
+    if (scene === null || signal.aborted) return;
+    const picture = pictureOf(scene);
+    const { w, h } = scene.bounds;
+    const whole = w <= PICTURE_PX && h <= PICTURE_PX;
+    host.picture?.(toSvg(picture, whole ? undefined : { camera, view }));
+  };
+
+  const save = (what: Saving): void => {
+    if (scene === null) return;
+    const picture = pictureOf(scene);
+    const hand = (content: Blob, extension: string): void => {
+      download(content, columns.meta.name, extension);
+      say(`Saved as ${extension.toUpperCase()}`);
+    };
+    if (what !== "png") {
+      const text = toSvg(picture, what === "svg" ? undefined : { camera, view });
+      hand(new Blob([text], { type: "image/svg+xml" }), "svg");
+      return;
+    }
+    const sheet = el("canvas");
+    [sheet.width, sheet.height] = [Math.round(2 * view.w), Math.round(2 * view.h)];
+    const paper = sheet.getContext("2d");
+    if (paper === null) return;
+    draw(paper, picture, camera, view, 2);
+    sheet.toBlob((content) => content !== null && hand(content, "png"), "image/png");
+  };
+
+  const size = (): void => {
+    const { clientWidth: w, clientHeight: h } = stage;
+    root.classList.toggle("onnx-nb-narrow", root.clientWidth > 0 && root.clientWidth < NARROW);
+    if (w === 0 || h === 0) {
+      view = { w: 0, h: 0 };
+      return;
+    }
+    if (undressed) {
+      dress();
+      redraw();
+    }
+    const dpr = window.devicePixelRatio || 1;
+    if (view.w === w && view.h === h && canvas.width === Math.round(w * dpr)) return;
+    if (view.w > 0) {
+      // the middle of the picture stays in the middle
+      camera = { ...camera, x: camera.x + (view.w - w) / camera.k / 2 };
+    }
+    view = { w, h };
+    canvas.width = Math.round(w * dpr);
+    canvas.height = Math.round(h * dpr);
+    if (untouched && scene !== null) camera = cameras.opening(scene.bounds, view, scene.direction, startOf(scene));
+    bitmap = null;
+    window.cancelAnimationFrame(due);
+    due = 0;
+    paint(); // at once: a resized canvas is blank until it is painted
+  };
+
+  // ---------------------------------------------------------------- pointer
+
+  const hitAt = (x: number, y: number): Hit | null => {
+    if (scene === null) return null;
+    const world = cameras.toWorld(camera, x, y);
+    return index.hit(world.x, world.y, REACH / camera.k, camera.k);
+  };
+  const look = (next: cameras.Camera): void => {
+    if (scene === null) return;
+    stopGlide();
+    untouched = false;
+    camera = cameras.keepInSight(next, scene.bounds, view);
+    tip.hide();
+    moved();
+  };
+
+  /** A little further out than all of the graph there is nothing to see. */
+  const farthest = (): number => (scene === null ? 0.01 : cameras.fitAll(scene.bounds, view).k * 0.6);
+
+  let hintTimer = 0;
+  listenPointer(
+    canvas,
+    {
+      pan: (dx, dy) => look(cameras.pan(camera, dx, dy)),
+      zoom: (factor, x, y) => look(cameras.zoom(camera, factor, x, y, farthest())),
+      click(x, y) {
+        const hit = hitAt(x, y);
+        if (hit?.part === "toggle") dispatch({ type: "toggle", group: hit.target.id });
+        else dispatch({ type: "select", target: hit?.target ?? null });
+      },
+      doubleClick(x, y) {
+        const hit = hitAt(x, y);
+        if (hit?.part === "box" && hit.target.kind === "group") dispatch({ type: "toggle", group: hit.target.id });
+      },
+      hover(at) {
+        const hit = at === null ? null : hitAt(at.x, at.y);
+        canvas.classList.toggle("onnx-nb-pointing", hit !== null);
+        dispatch({ type: "hover", target: hit?.target ?? null });
+        if (hit === null || at === null || hit.part === "toggle") tip.hide();
+        else tip.show(hit.target, state().overlay, at, view);
+      },
+      passed() {
+        hint.classList.add("onnx-nb-shown");
+        window.clearTimeout(hintTimer);
+        hintTimer = window.setTimeout(() => hint.classList.remove("onnx-nb-shown"), 1100);
+      },
+    },
+    signal,
+  );
+
+  canvas.addEventListener("blur", () => dispatch({ type: "hover", target: null }), { signal });
+  const minimap = createMinimap(
+    map,
+    (x, y) => look({ ...camera, x: x - view.w / camera.k / 2, y: y - view.h / camera.k / 2 }),
+    signal,
+  );
+
+  // ---------------------------------------------------------------- life
+
+  let font = "";
+  /** nothing has a colour out of the page, where a cell is before it is shown and while it is scrolled away */
+  let undressed = false;
+  const dress = (): void => {
+    undressed = !root.isConnected;
+    theme = readTheme(root, columns.meta.categories);
+    if (theme.font === font) return;
+    ({ font } = theme);
+    measure = createMeasure(font);
+    if (scene !== null) rebuild(null);
+  };
+  const observer = new ResizeObserver(size);
+  signal.addEventListener(
+    "abort",
+    () => {
+      observer.disconnect();
+      stopGlide();
+      window.cancelAnimationFrame(due);
+      window.clearTimeout(settle);
+      window.clearTimeout(picturing);
+      window.clearTimeout(hintTimer);
+    },
+    { once: true },
+  );
+
+  let shown: State | undefined;
+  return {
+    element: stage,
+    get scene() {
+      return scene;
+    },
+    get dark() {
+      return theme.dark;
+    },
+    start() {
+      watchTheme(
+        root,
+        () => {
+          dress();
+          dressed();
+        },
+        signal,
+      );
+      dress();
+      rebuild(null);
+      observer.observe(stage);
+      observer.observe(root);
+      document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && redraw(), {
+        signal,
+      });
+    },
+    rebuild(anchor) {
+      asked ??= performance.now();
+      rebuild(anchor);
+    },
+    reopen() {
+      asked ??= performance.now();
+      untouched = true;
+      rebuild(null);
+    },
+    update(next) {
+      if (next !== shown) marks = null;
+      shown = next;
+      redraw();
+    },
+    resize: size,
+    focus: () => canvas.focus({ preventScroll: true }),
+    fit() {
+      if (scene !== null) glide(cameras.fitAll(scene.bounds, view));
+    },
+    show(target) {
+      const rect = place(target);
+      if (rect !== null) glide(cameras.reveal(camera, rect, view));
+    },
+    zoomBy: (factor) => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest())),
+    neighbour: (step, tensors) => (scene === null ? null : walk(scene, columns, state().selection, step, tensors)),
+    save,
+    locate(target) {
+      if (scene === null || view.w === 0) return null;
+      const { left, top } = canvas.getBoundingClientRect();
+      const inside = (x: number, y: number): boolean => {
+        const at = cameras.toScreen(camera, x, y);
+        if (at.x < 1 || at.y < 1 || at.x > view.w - 1 || at.y > view.h - 1) return false;
+        return document.elementFromPoint === undefined || uncovered(canvas, left + at.x, top + at.y);
+      };
+      const body = target.kind === "node" ? columns.nodeBody[target.id] : -1;
+      const drawn: Target = body >= 0 ? { kind: "group", id: body } : target;
+      const point = index.pointOf(drawn, REACH / camera.k, camera.k, inside);
+      if (point === null) return null;
+      const at = cameras.toScreen(camera, point.x, point.y);
+      return { x: left + at.x, y: top + at.y };
+    },
+  };
+}
+
+/** Where the flow begins: the middle of the boxes in the first row. */
+function startOf({ boxes, direction }: Scene): cameras.Point {
+  const { count, kind, x, y, w, h } = boxes;
+  const along = direction === "down" ? y : x;
+  let first = Number.POSITIVE_INFINITY;
+  for (let box = 0; box < count; box++) if (kind[box] !== BOX.OPEN) first = Math.min(first, along[box]);
+  let low = { x: Number.POSITIVE_INFINITY, y: Number.POSITIVE_INFINITY };
+  let high = { x: Number.NEGATIVE_INFINITY, y: Number.NEGATIVE_INFINITY };
+  for (let box = 0; box < count; box++) {
+    if (kind[box] === BOX.OPEN || along[box] > first + 1) continue;
+    low = { x: Math.min(low.x, x[box]), y: Math.min(low.y, y[box]) };
+    high = { x: Math.max(high.x, x[box] + w[box]), y: Math.max(high.y, y[box] + h[box]) };
+  }
+  return count === 0 ? { x: 0, y: 0 } : { x: (low.x + high.x) / 2, y: (low.y + high.y) / 2 };
+}
+
+/** Whether the person asked their system for less motion. */
+function still(): boolean {
+  return typeof matchMedia === "function" && matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+function copyOf(canvas: HTMLCanvasElement): HTMLCanvasElement {
+  const copy = document.createElement("canvas");
+  copy.width = canvas.width;
+  copy.height = canvas.height;
+  copy.getContext("2d")?.drawImage(canvas, 0, 0);
+  return copy;
+}
+
+/** Whether nothing (legend, map) lies over the canvas at a point, or the point is scrolled out of the window. */
+function uncovered(canvas: HTMLCanvasElement, x: number, y: number): boolean {
+  const root = canvas.getRootNode() as Document | ShadowRoot;
+  const top = root.elementFromPoint(x, y);
+  return top === null || top === canvas;
+}
