@@ -646,7 +646,7 @@ def test_a_widget_draws_the_planned_extraction() -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_colours_are_those_of_the_stylesheet(theme: str) -> None:
-    css = (FRONTEND / "style.css").read_text()
+    css = (FRONTEND / "style" / "base.css").read_text()
     blocks = re.findall(r"^\.onnx-nb(?:-dark)? \{(.*?)^\}", css, re.DOTALL | re.MULTILINE)
     found: dict[str, str] = dict(re.findall(r"--nb-([\w-]+): (.*?);", blocks[0]))
     if theme == "dark":

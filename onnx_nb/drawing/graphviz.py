@@ -194,7 +194,7 @@ class _Marks:
 
 @dataclass(frozen=True)
 class _Look:
-    """The colours of ``frontend/style.css``, of which some are mixed of others there and here."""
+    """The colours of ``frontend/style/base.css``, of which some are mixed of others there and here."""
 
     background: str
     text: str

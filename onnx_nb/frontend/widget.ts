@@ -20,7 +20,7 @@ import {
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Direction } from "./scene/scene.ts";
 import type { Plan } from "./scene/state.ts";
-import css from "./style.css";
+import { css } from "./style/index.ts";
 
 /** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
 interface WidgetModel extends Comm {

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { categoryVariable, watchTheme } from "./theme.ts";
 
-const css = readFileSync("style.css", "utf8");
+const css = readFileSync("style/base.css", "utf8");
 
 type Rgb = readonly [number, number, number];
 

@@ -1,5 +1,5 @@
 /**
- * Colours and fonts for the canvas, read from the custom properties of style.css, which follow JupyterLab's `--jp-*`
+ * Colours and fonts for the canvas, read from the custom properties of style/base.css, which follow JupyterLab's `--jp-*`
  * variables where there are any. What the page looks like decides; `data-theme` on the root or around it overrides.
  */
 
