@@ -79,9 +79,18 @@ def exported(name: str, *, dynamo: bool) -> Path:
     return _cached(f"{versions}/{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
 
 
-def chain(nodes: int) -> Path:
-    """Transformer blocks one after another, `nodes` nodes in all, each weight a few dozen bytes."""
-    return _cached(f"chain-{nodes}.onnx", lambda path: onnx.save(_chain(nodes), path))
+def chain(nodes: int, *, named: bool = True) -> Path:
+    """Transformer blocks one after another, `nodes` nodes in all, each weight a few dozen bytes.
+
+    Without names neither nodes nor weights tell of scopes, as in a file that a converter wrote.
+    """
+    name = f"chain-{nodes}.onnx" if named else f"chain-{nodes}-unnamed.onnx"
+    return _cached(name, lambda path: onnx.save(_chain(nodes, named=named), path))
+
+
+def experts(layers: int, experts: int) -> Path:
+    """Layers of so many gated experts side by side, six nodes each: as wide as it is long."""
+    return _cached(f"experts-{layers}-{experts}.onnx", lambda path: onnx.save(_experts(layers, experts), path))
 
 
 def control_flow() -> Path:
@@ -146,7 +155,7 @@ def _model(graph: onnx.GraphProto, functions: Sequence[onnx.FunctionProto] = ())
     return model
 
 
-def _chain(nodes: int) -> onnx.ModelProto:
+def _chain(nodes: int, *, named: bool) -> onnx.ModelProto:
     random = np.random.default_rng(0)
     width = 4
     made: list[onnx.NodeProto] = []
@@ -154,13 +163,14 @@ def _chain(nodes: int) -> onnx.ModelProto:
 
     def weight(name: str, *shape: int) -> str:
         values = random.normal(scale=0.3, size=shape).astype(np.float32)
-        weights.append(numpy_helper.from_array(values, name))
-        return name
+        weights.append(numpy_helper.from_array(values, name if named else f"onnx::w_{len(weights)}"))
+        return weights[-1].name
 
     def node(scope: str, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        name = f"{scope}/{op}"
-        made.append(helper.make_node(op, inputs, [f"{name}_output_0"], name, **attributes))
-        return f"{name}_output_0"
+        name = f"{scope}/{op}" if named else ""
+        output = f"{name}_output_0" if named else str(len(made))
+        made.append(helper.make_node(op, inputs, [output], name, **attributes))
+        return output
 
     def norm(scope: str, x: str) -> str:
         scale, bias = (
@@ -192,6 +202,35 @@ def _chain(nodes: int) -> onnx.ModelProto:
     shape = ("batch", "seq", width)
     return _model(
         helper.make_graph(made, f"chain {nodes}", [_float("x", *shape)], [_float("y", *shape)], [scale, *weights])
+    )
+
+
+def _experts(layers: int, experts: int) -> onnx.ModelProto:
+    made: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+
+    def node(name: str, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        made.append(helper.make_node(op, inputs, [f"{name}/{op}_output_0"], f"{name}/{op}", **attributes))
+        return f"{name}/{op}_output_0"
+
+    def linear(scope: str, x: str) -> str:
+        weights.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), f"{scope[1:].replace('/', '.')}.weight"))
+        return node(scope, "MatMul", [x, weights[-1].name])
+
+    x = "x"
+    for layer in range(layers):
+        block = f"/layers.{layer}"
+        routed = node(f"{block}/router", "Softmax", [linear(f"{block}/router/gate", x)], axis=-1)
+        mixed = []
+        for expert in range(experts):
+            scope = f"{block}/experts.{expert}"
+            opened = node(f"{scope}/act", "Sigmoid", [linear(f"{scope}/gate", x)])
+            gated = node(f"{scope}/gated", "Mul", [opened, linear(f"{scope}/up", x)])
+            mixed.append(node(scope, "Mul", [linear(f"{scope}/down", gated), routed]))
+        x = node(f"{block}/mix", "Sum", [x, *mixed])
+    made[-1].output[0] = "y"
+    return _model(
+        helper.make_graph(made, f"experts {layers}x{experts}", [_float("x", "n", 2)], [_float("y", "n", 2)], weights)
     )
 
 

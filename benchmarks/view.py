@@ -1,0 +1,427 @@
+"""How fast the graph view is: running a cell against opening Netron's page, and working in a large graph.
+
+Both in the same Chromium without a GPU, on the same files, in turn, each in a fresh window with an empty cache. The
+clock of Netron starts when its page is opened and stops at the first frame that holds nodes; ours starts when the cell
+is run, in a fresh kernel that has imported onnx_nb, and stops at ``onnx_nb:drawn``. What follows is measured in
+JupyterLab, once with an idle kernel and once while a cell runs; memory is that of the process that draws an exported
+page.
+
+``python -m benchmarks.view [rows …]`` prints every figure beside its limit and fails if one does not hold; rows are
+``open``, ``work``, ``memory`` and ``bundle``, by default all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import ViewportSize, sync_playwright
+
+from onnx_nb import ModelGraph
+from tests import models
+from tests.browser.conftest import FLAGS, chromium_path
+from tests.browser.jupyter import ROOT, JupyterPage, JupyterServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator, Page, Playwright
+
+RUNS = 3
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
+# whatever asks for a host outside hears at once that there is none
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+# writes into the page when the first frame with nodes was done, in milliseconds since the page was opened; it is there
+# before the page, because Netron takes away the eval that asking later would need
+NETRON_DRAWN = """(() => {
+    const drawn = () => { document.documentElement.dataset.drawn = performance.now(); };
+    const look = () => document.body?.classList.contains('default') && document.querySelector('#canvas .node')
+        ? requestAnimationFrame(() => setTimeout(drawn))
+        : requestAnimationFrame(look);
+    look();
+})()"""
+# runs a cell, resolves with milliseconds until the graph was drawn
+CELL_DRAWN = """index => new Promise((resolve, reject) => {
+    const marks = performance.getEntriesByName('onnx_nb:drawn').length;
+    jupyterapp.shell.currentWidget.content.activeCellIndex = index;
+    const started = performance.now();
+    new PerformanceObserver((list, observer) => {
+        const mark = performance.getEntriesByName('onnx_nb:drawn')[marks];
+        if (mark) { observer.disconnect(); resolve(mark.startTime - started); }
+    }).observe({type: 'mark'});
+    jupyterapp.commands.execute('notebook:run-cell');
+    setTimeout(() => reject(new Error('not drawn in 60 s')), 60000);
+})"""
+# dispatches an action; tells when the picture that follows from it was on the screen, and the longest task until then
+ACT = """async (root, action) => {
+    const marks = () => performance.getEntriesByName('onnx_nb:drawn');
+    const before = marks().length;
+    let longest = 0;
+    const tasks = new PerformanceObserver(list => {
+        for (const {duration} of list.getEntries()) longest = Math.max(longest, duration);
+    });
+    tasks.observe({type: 'longtask'});
+    const started = performance.now();
+    root.onnxNb.dispatch(action);
+    while (marks().length === before) {
+        if (performance.now() - started > 60000) throw new Error('not drawn in 60 s');
+        await new Promise(resolve => setTimeout(resolve, 1));
+    }
+    const {startTime, detail} = marks().at(-1);
+    await new Promise(resolve => setTimeout(resolve, 300)); // what the action leaves to do later counts as a task too
+    tasks.disconnect();
+    return {ms: startTime - started, boxes: detail.boxes, longest};
+}"""
+# turns the wheel at every frame, first to pan and then to zoom in and out; tells frames and the longest between two
+TURN = """async (root, seconds) => {
+    const canvas = root.querySelector('.onnx-nb-canvas');
+    canvas.focus({preventScroll: true});
+    root.onnxNb.dispatch({type: 'fit'});
+    await new Promise(resolve => setTimeout(resolve, 1500));
+    const {left, top, width, height} = canvas.getBoundingClientRect();
+    const times = [];
+    const wheel = options => canvas.dispatchEvent(new WheelEvent('wheel', {
+        bubbles: true, cancelable: true, clientX: left + width / 2, clientY: top + height / 2, ...options}));
+    await new Promise(resolve => {
+        const frame = now => {
+            times.push(now);
+            const at = times.length;
+            if (now - times[0] < 500 * seconds) wheel({deltaX: 40 * Math.cos(at / 9), deltaY: 39 * Math.sin(at / 9)});
+            else wheel({ctrlKey: true, deltaY: at % 40 < 20 ? -60 : 60});
+            if (now - times[0] < 1000 * seconds) requestAnimationFrame(frame);
+            else resolve();
+        };
+        requestAnimationFrame(frame);
+    });
+    const gaps = times.slice(1).map((time, at) => time - times[at]);
+    return {frames: gaps.length, seconds: (times.at(-1) - times[0]) / 1000, longest: Math.max(...gaps)};
+}"""
+
+
+class Table:
+    """Figures beside their limits, printed as they come."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def most(self, what: str, figure: float, limit: float, unit: str) -> None:
+        """Print one figure that must not exceed its limit."""
+        self.row(what, f"{figure:.0f} {unit}", f"{limit:.0f} {unit}", holds=figure <= limit)
+
+    def row(self, what: str, figure: str, limit: str = "", *, holds: bool = True) -> None:
+        """Print one figure; without a limit it is only told."""
+        verdict = "" if limit == "" else "holds" if holds else "FAILS"
+        print(f"{verdict:6} {what:58} {figure:>30}  {limit}", flush=True)
+        if not holds:
+            self.failed.append(what)
+
+
+def main(rows: list[str]) -> int:
+    """Measure, print, and tell whether every limit holds."""
+    if importlib.util.find_spec("netron") is None:
+        sys.exit("netron is not installed: `make bench` installs it")
+    table = Table()
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        server = JupyterServer(Path(folder))
+        try:
+            if not rows or "bundle" in rows:
+                size = (ROOT / "onnx_nb" / "static" / "widget.js").stat().st_size
+                table.row("bundle", f"{size / 1000:.0f} kB", "300 kB", holds=size <= 300_000)
+            if not rows or "open" in rows:
+                opening(playwright, server, table)
+            if not rows or "work" in rows:
+                working(playwright, server, table)
+            if not rows or "memory" in rows:
+                memory(playwright, Path(folder), table)
+        finally:
+            server.stop()
+    print(f"{len(table.failed)} of the limits do not hold" if table.failed else "every limit holds")
+    return 1 if table.failed else 0
+
+
+# ---------------------------------------------------------------- opening
+
+
+def opening(playwright: Playwright, server: JupyterServer, table: Table) -> None:
+    """Run a cell, and open Netron's page, on the same files in turn."""
+    # seconds that are few enough by themselves, and the part of Netron's that is
+    cases: list[tuple[str, Path, float, float, int]] = [
+        ("ResNet-50", models.exported("resnet50", dynamo=True), 0.4, 1 / 3, RUNS),
+        ("Llama, 1,897 nodes", models.exported("llama", dynamo=False), 0.5, 1 / 3, RUNS),
+        ("10,000 nodes", models.chain(10_000), 0, 0.15, RUNS),
+        ("50,000 nodes", models.chain(50_000), 0, 0.05, 1),
+        ("100,000 nodes", models.chain(100_000), 2, 0, RUNS),
+    ]
+    for name, model, enough, part, runs in cases:
+        ours, cold, netron = [], [], []
+        for _ in range(runs):
+            with launched(playwright) as browser:
+                if part:
+                    with serve(model) as url:
+                        netron.append(netron_seconds(browser, url))
+            with launched(playwright) as browser:
+                first, second = notebook_seconds(browser, server, model)
+                cold.append(first)
+                ours.append(second)
+        seconds = statistics.median(ours)
+        table.row(f"{name}: import and cell → drawn", f"{statistics.median(cold):.2f} s")
+        if part:
+            peer = statistics.median(netron)
+            limit = f"{part:.2f} of Netron's {peer:.2f} s" + (f" or {enough:.1f} s" if enough else "")
+            figure = f"{seconds:.2f} s ({seconds / peer:.3f} of Netron)"
+            table.row(f"{name}: cell → drawn", figure, limit, holds=seconds <= max(enough, part * peer))
+        else:
+            table.row(f"{name}: cell → drawn", f"{seconds:.2f} s", f"{enough} s", holds=seconds <= enough)
+
+
+@contextmanager
+def launched(playwright: Playwright) -> Iterator[Browser]:
+    """Start a Chromium of its own."""
+    browser = playwright.chromium.launch(executable_path=chromium_path(playwright), args=[*FLAGS, OFFLINE])
+    yield browser
+    browser.close()
+
+
+@contextmanager
+def serve(model: Path) -> Iterator[str]:
+    """Run Netron's own server in a process of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = (
+        "import netron, sys; netron.start(sys.argv[1], ('127.0.0.1', int(sys.argv[2])), browse=False); netron.wait()"
+    )
+    server = subprocess.Popen([sys.executable, "-c", program, str(model), str(port)], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def netron_seconds(browser: Browser, url: str) -> float:
+    """Open Netron's page in a fresh window."""
+    page = browser.new_page(viewport=VIEWPORT)
+    # as for a person who has answered Netron's question about cookies
+    page.context.add_cookies([{"name": "consent", "value": "1", "url": url}])
+    page.add_init_script(NETRON_DRAWN)
+    page.goto(url, wait_until="commit")
+    html = page.locator("html[data-drawn]")
+    html.wait_for(state="attached", timeout=300_000)
+    seconds = float(html.get_attribute("data-drawn") or "nan") / 1000
+    page.close()
+    return seconds
+
+
+def notebook_seconds(browser: Browser, server: JupyterServer, model: Path) -> tuple[float, float]:
+    """Run the cell in a fresh kernel, and again in a fresh kernel where onnx_nb is imported already."""
+    seconds = []
+    for before in ("pass", "import onnx_nb\nonnx_nb.ModelGraph"):
+        name = server.write("netron.ipynb", before, f"import onnx_nb\nonnx_nb.ModelGraph({str(model)!r})")
+        page = browser.new_page(viewport=VIEWPORT)
+        with JupyterPage(server, page) as lab:
+            lab.open(name).run_cell(0)
+            seconds.append(page.evaluate(CELL_DRAWN, 1) / 1000)
+        page.close()
+    return seconds[0], seconds[1]
+
+
+# ---------------------------------------------------------------- working
+
+
+def working(playwright: Playwright, server: JupyterServer, table: Table) -> None:
+    """Expand, collapse, pan and zoom in JupyterLab."""
+    deep, wide, flat = models.chain(50_000), models.experts(128, 64), models.chain(50_000, named=False)
+    for name, model in (("50,000 in a row", deep), ("49,664 side by side", wide), ("50,000 unnamed", flat)):
+        with shown(playwright, server, model) as graph:
+            large(name, graph, table)
+    with shown(playwright, server, models.chain(100_000)) as graph:
+        scopes("100,000 in a row", graph, table)
+    with shown(playwright, server, wide, busy=True) as graph:
+        large("kernel busy", graph, table)
+
+
+@contextmanager
+def shown(playwright: Playwright, server: JupyterServer, model: Path, *, busy: bool = False) -> Iterator[Graph]:
+    """Show a model in JupyterLab, maybe with a cell that keeps on running."""
+    busily = "from itertools import count\nfor _ in count(): pass"
+    name = server.write("work.ipynb", f"import onnx_nb\nonnx_nb.ModelGraph({str(model)!r})", busily)
+    with launched(playwright) as browser:
+        page = browser.new_page(viewport=VIEWPORT)
+        with JupyterPage(server, page) as lab:
+            lab.open(name).run_cell(0)
+            root = lab.widget("graph")
+            if busy:
+                page.evaluate("""() => {
+                    jupyterapp.shell.currentWidget.content.activeCellIndex = 1;
+                    jupyterapp.commands.execute('notebook:run-cell'); // and never ends
+                }""")
+                page.locator('.jp-Notebook-ExecutionIndicator[data-status="busy"]').wait_for()
+            lab.cell(0)
+            yield Graph(page, root, Renderer(browser))
+            if busy:
+                page.evaluate(
+                    "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.interrupt()",
+                )
+
+
+class Renderer:
+    """The process that draws: the one of the browser's that has used most of the processor."""
+
+    def __init__(self, browser: Browser) -> None:
+        about = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+        drawing = [process for process in about if process["type"] == "renderer"]
+        self.folder = Path("/proc") / str(max(drawing, key=lambda process: process["cpuTime"])["id"])
+
+    def cpu(self) -> float:
+        """Give the seconds of all its threads."""
+        fields = (self.folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self) -> int:
+        """Give the bytes that are resident, shared libraries among them."""
+        found = re.search(r"VmRSS:\s*(\d+)", (self.folder / "status").read_text(encoding="ascii"))
+        assert found is not None  # noqa: S101 (Linux has it)
+        return int(found[1]) * 1024
+
+
+class Graph:
+    """A graph view on a page."""
+
+    def __init__(self, page: Page, root: Locator, renderer: Renderer) -> None:
+        self.root = root
+        self.renderer = renderer
+        self._cdp = page.context.new_cdp_session(page)
+        self._cdp.send("Performance.enable")
+
+    def act(self, **action: Any) -> dict[str, float]:
+        """Dispatch an action and wait for its picture."""
+        told: dict[str, float] = self.root.evaluate(ACT, action)
+        return told
+
+    def turn(self, seconds: float) -> dict[str, float]:
+        """Pan and zoom around all of the graph; milliseconds are those of a frame."""
+        tasks, cpu = self._tasks(), self.renderer.cpu()
+        told: dict[str, float] = self.root.evaluate(TURN, seconds)
+        # fitting and settling before the first frame counts too: it can only make it worse
+        tasks, cpu = self._tasks() - tasks, self.renderer.cpu() - cpu
+        return {
+            "fps": told["frames"] / told["seconds"],
+            "main": 1000 * tasks / told["frames"],
+            "process": 1000 * cpu / told["frames"],
+            "longest": told["longest"],
+        }
+
+    def closed(self, count: int) -> list[int]:
+        """Give some closed scopes that show, from all over the graph."""
+        found: list[int] = self.root.evaluate(
+            """(root, count) => {
+                const {columns, state: {open}} = root.onnxNb;
+                const groups = [];
+                for (let group = 1; group < columns.groupCount; group++) {
+                    if (!open.has(group) && columns.ancestry(group).slice(0, -1).every(around => open.has(around)))
+                        groups.push(group);
+                }
+                return groups.filter((_, at) => at % Math.max(1, Math.floor(groups.length / count)) === 0)
+                    .slice(0, count);
+            }""",
+            count,
+        )
+        return found
+
+    def largest(self, count: int) -> list[int]:
+        """Give some scopes that hold only nodes, from all over the graph."""
+        found: list[int] = self.root.evaluate(
+            """(root, count) => {
+                const {columns} = root.onnxNb;
+                const leaves = [];
+                for (let group = 1; group < columns.groupCount; group++)
+                    if (columns.childrenOf(group).length === 0) leaves.push(group);
+                return leaves.filter((_, at) => at % Math.floor(leaves.length / count) === 0).slice(0, count);
+            }""",
+            count,
+        )
+        return found
+
+    def reveal(self, group: int) -> None:
+        """Bring a scope into view at a size that can be read."""
+        self.root.evaluate("(root, id) => root.onnxNb.dispatch({type: 'reveal', target: {kind: 'group', id}})", group)
+        self.root.page.wait_for_timeout(600)
+
+    def _tasks(self) -> float:
+        metrics = self._cdp.send("Performance.getMetrics")["metrics"]
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+
+def scopes(name: str, graph: Graph, table: Table) -> None:
+    """Expand and collapse single scopes in the first view."""
+    times = []
+    for group in graph.closed(5):
+        times += [graph.act(type="toggle", group=group)["ms"] for _ in range(4)]
+    told(f"{name}, first view: expand or collapse a scope", times, table)
+
+
+def large(name: str, graph: Graph, table: Table) -> None:
+    """All of the above with everything open."""
+    scopes(name, graph, table)
+    opened = graph.act(type="expandAll")
+    boxes = f"{opened['boxes']:,.0f} boxes"
+    table.most(f"{name}: expand all → {boxes} drawn", opened["ms"], 2000, "ms")
+    table.most("  the longest task", opened["longest"], 200, "ms")
+    turned = graph.turn(4)
+    table.row(
+        f"{name}: pan and zoom, all {boxes} in view", f"{turned['fps']:.0f} fps", "55 fps", holds=turned["fps"] >= 55
+    )
+    table.most("  main thread, a frame", turned["main"], 10, "ms")
+    table.row("  all threads, a frame", f"{turned['process']:.1f} ms")
+    table.row("  the longest between two frames", f"{turned['longest']:.0f} ms")
+    times = []
+    for group in graph.largest(5):
+        graph.reveal(group)
+        times += [graph.act(type="toggle", group=group)["ms"] for _ in range(4)]
+    told(f"{name}, all open: collapse or expand a scope", times, table)
+    table.row(f"{name}: memory of JupyterLab's page", f"{graph.renderer.memory() / 1e6:.0f} MB")
+
+
+def told(what: str, times: list[float], table: Table) -> None:
+    """Tell the median and the longest of several times; the median is held to the limit."""
+    median = statistics.median(times)
+    table.row(what, f"{median:.0f} ms (to {max(times):.0f})", "50 ms", holds=median <= 50)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory(playwright: Playwright, folder: Path, table: Table) -> None:
+    """Open an exported page of 50,000 nodes, expand all of it and move around."""
+    path = ModelGraph(models.chain(50_000)).to_html(folder / "graph.html")
+    with launched(playwright) as browser:
+        page = browser.new_page(viewport=VIEWPORT)
+        page.goto(path.as_uri())
+        root = page.locator('.onnx-nb[data-widget="graph"][data-state="drawn"]')
+        root.wait_for()
+        graph = Graph(page, root, Renderer(browser))
+        page.wait_for_timeout(1000)
+        table.most("memory at 50,000 nodes, as opened", graph.renderer.memory() / 1e6, 300, "MB")
+        graph.act(type="expandAll")
+        graph.turn(4)
+        table.most("memory at 50,000 nodes, all open and moved", graph.renderer.memory() / 1e6, 300, "MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
