@@ -21,16 +21,23 @@ export interface Arrangement {
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
   readonly h: Float64Array;
+  /** how the open groups among the items are arranged, by item */
+  readonly inner: readonly (Arrangement | undefined)[];
+  /** size of the box around all of it, and where the origin of the layout stands in that */
+  readonly frame: { readonly w: number; readonly h: number; readonly x: number; readonly y: number };
 }
 
-/** Layouts of the open groups that show, from the innermost out. */
-export function arrangeAll(
+/**
+ * Arranges the open groups that show, from the innermost out, and gives the root's arrangement. A group in which
+ * nothing opened or closed stays as it was. Yields the part that is done before each group that is laid out.
+ */
+export function* arrangeAll(
   columns: Columns,
   open: ReadonlySet<number>,
   cache: Cache,
   direction: Direction,
   measure: Measure,
-): Map<number, Arrangement> {
+): Generator<number, Arrangement> {
   const visible: number[] = [0];
   const shows = new Uint8Array(columns.groupCount);
   shows[0] = 1;
@@ -40,21 +47,28 @@ export function arrangeAll(
     visible.push(group);
   }
   visible.sort((a, b) => columns.groupDepth[b] - columns.groupDepth[a] || a - b);
-  const arrangements = new Map<number, Arrangement>();
-  for (const group of visible)
-    arrangements.set(group, arrange(columns, group, arrangements, cache, direction, measure));
-  return arrangements;
+  const arranged = cache.arranged(direction);
+  const innerOf = ({ kind, id }: Scope, item: number): Arrangement | undefined =>
+    kind[item] === BOX.GROUP && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
+  for (let at = 0; at < visible.length; at++) {
+    const known = arranged.get(visible[at]);
+    if (known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true) continue;
+    yield at / visible.length;
+    const scope = cache.scope(visible[at]);
+    const inner = Array.from(scope.kind, (_, item) => innerOf(scope, item));
+    arranged.set(visible[at], arrange(columns, scope, inner, cache, direction, measure));
+  }
+  return arranged.get(0) as Arrangement;
 }
 
 function arrange(
   columns: Columns,
-  group: number,
-  inner: ReadonlyMap<number, Arrangement>,
+  scope: Scope,
+  inner: readonly (Arrangement | undefined)[],
   cache: Cache,
   direction: Direction,
   measure: Measure,
 ): Arrangement {
-  const scope = cache.scope(group);
   const count = scope.kind.length;
   const w = new Float64Array(count);
   const h = new Float64Array(count);
@@ -66,7 +80,7 @@ function arrange(
   const inWay = new Float64Array(scope.sink.length);
   const openItems: (ReadonlyMap<number, Port> | undefined)[] = [];
   for (let item = 0; item < count; item++) {
-    const child = scope.kind[item] === BOX.GROUP ? inner.get(scope.id[item]) : undefined;
+    const child = inner[item];
     ports[item] = scope.kind[item] === BOX.GROUP ? PORTS.FREE : PORTS.ORDERED;
     weight[item] = weigh(columns, scope.kind[item], scope.id[item]);
     if (child === undefined) {
@@ -75,7 +89,7 @@ function arrange(
       h[item] = size.h;
       continue;
     }
-    const frame = framed(child, cache, direction);
+    const { frame } = child;
     w[item] = frame.w;
     h[item] = frame.h;
     ports[item] = PORTS.FIXED;
@@ -113,7 +127,9 @@ function arrange(
     nameWidth: down ? text.name : text.name.map(thin),
     nameLength: down ? text.name.map(thin) : text.name,
   };
-  return { scope, layout: cache.layout(graph), w, h };
+  const { width, height, layout } = cache.layout(graph);
+  const frame = framed(scope, layout, cache, direction);
+  return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
 /** What computes on learned numbers is the main way through a model; shapes and masks go beside it. */
@@ -162,11 +178,7 @@ function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number,
 }
 
 /** Size of an open group, and where the origin of its layout stands in it. */
-export function framed(
-  { scope, layout }: Arrangement,
-  cache: Cache,
-  direction: Direction,
-): { w: number; h: number; x: number; y: number } {
+function framed(scope: Scope, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
   const title = cache.size(BOX.OPEN, scope.group);
   const entered = scope.source.includes(BORDER);
   const left = scope.sink.includes(BORDER);

@@ -2,10 +2,10 @@
 
 import { STUB } from "../layout/graph.ts";
 import type { Columns, Target } from "../model/columns.ts";
-import { type Arrangement, edgeText, framed, nameText } from "./arrange.ts";
+import { type Arrangement, edgeText, nameText } from "./arrange.ts";
 import type { Cache } from "./cache.ts";
 import { fitLabel, type Label, type Measure } from "./labels.ts";
-import { BOX, type Boxes, type Direction, type Edges, type Rect, type Scene } from "./scene.ts";
+import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
 import { BORDER } from "./scope.ts";
 
 /** What an edge's label says. */
@@ -13,31 +13,65 @@ const SAYS = { NOTHING: 0, TYPE: 1, NAME: 2 } as const;
 
 export function assemble(
   columns: Columns,
-  arrangements: ReadonlyMap<number, Arrangement>,
+  root: Arrangement,
   cache: Cache,
   measure: Measure,
   direction: Direction,
 ): Scene {
-  const sizes = count(arrangements);
+  const queue: Arrangement[] = [root];
+  const sizes = count(queue);
   const boxes = newBoxes(sizes.boxes);
   const edges = newEdges(sizes.edges, sizes.points);
+  const scopes = newScopes(queue.length);
   const says = new Uint8Array(sizes.edges);
+  const { points } = edges;
   const down = direction === "down";
+  const alongAxis = down ? 1 : 0;
   let nextBox = 0;
   let nextEdge = 0;
   let nextPoint = 0;
+  let nextScope = 1;
+  // of the scope at hand: the box around it and where the origin of its layout stands
+  let outer = -1;
+  let ox = 0;
+  let oy = 0;
 
-  /** Open scopes still to be put in: the box around each (−1 the root) and where its layout's origin stands. */
-  const queue: { group: number; box: number; x: number; y: number }[] = [{ group: 0, box: -1, x: 0, y: 0 }];
+  /** across and along the flow → world */
+  const put = (across: number, along: number): void => {
+    points[nextPoint++] = down ? ox + across : ox + along;
+    points[nextPoint++] = down ? oy + along : oy + across;
+  };
+  const begin = (value: number, from: number, to: number, stub: number, captured: number): void => {
+    edges.value[nextEdge] = value;
+    edges.fromBox[nextEdge] = from;
+    edges.toBox[nextEdge] = to;
+    edges.scope[nextEdge] = outer;
+    edges.captured[nextEdge] = captured;
+    edges.stub[nextEdge] = stub;
+  };
+  const label = (value: number, across: number, along: number, what: number): void => {
+    says[nextEdge] = what;
+    const width = down ? 0 : cache.textWidth(text(columns, value, what, measure));
+    edges.labelX[nextEdge] = down ? ox + across : ox + along - width / 2;
+    edges.labelY[nextEdge] = down ? oy + along : oy + across + 6;
+  };
+
   for (let at = 0; at < queue.length; at++) {
-    const { group, box: outer, x: ox, y: oy } = queue[at];
-    const { scope, layout, w, h } = arrangements.get(group) as Arrangement;
+    const { scope, layout, w, h, inner } = queue[at];
     const first = nextBox;
+    outer = scopes.box[at];
+    if (outer >= 0) {
+      ox = boxes.x[outer] + queue[at].frame.x;
+      oy = boxes.y[outer] + queue[at].frame.y;
+    }
+    scopes.boxPtr[at] = nextBox;
+    scopes.edgePtr[at] = nextEdge;
+    scopes.firstInside[at] = nextScope;
     const depth = outer < 0 ? 0 : Math.min(255, boxes.depth[outer] + 1);
     for (let item = 0; item < scope.kind.length; item++) {
       const box = nextBox++;
-      const inner = scope.kind[item] === BOX.GROUP ? arrangements.get(scope.id[item]) : undefined;
-      boxes.kind[box] = inner === undefined ? scope.kind[item] : BOX.OPEN;
+      const opened = inner[item] !== undefined;
+      boxes.kind[box] = opened ? BOX.OPEN : scope.kind[item];
       boxes.id[box] = scope.id[item];
       boxes.parent[box] = outer;
       boxes.depth[box] = depth;
@@ -45,92 +79,80 @@ export function assemble(
       boxes.y[box] = oy + (down ? layout.y[item] : layout.x[item]);
       boxes.w[box] = w[item];
       boxes.h[box] = h[item];
-      if (inner === undefined) continue;
-      const frame = framed(inner, cache, direction);
-      queue.push({ group: scope.id[item], box, x: boxes.x[box] + frame.x, y: boxes.y[box] + frame.y });
+      if (opened) scopes.box[nextScope++] = box;
     }
 
-    /** across and along the flow → world */
-    const put = (across: number, along: number): void => {
-      edges.points[nextPoint++] = down ? ox + across : ox + along;
-      edges.points[nextPoint++] = down ? oy + along : oy + across;
-    };
     const start = outer < 0 ? 0 : down ? boxes.y[outer] - oy : boxes.x[outer] - ox;
     const end = outer < 0 ? 0 : start + (down ? boxes.h[outer] : boxes.w[outer]);
-    const boxOfItem = (item: number): number => (item >= 0 ? first + item : item === BORDER ? outer : -1);
-    const label = (e: number, across: number, along: number, what: number): void => {
-      says[nextEdge] = what;
-      const width = down ? 0 : cache.textWidth(text(columns, scope.value[e], what, measure));
-      edges.labelX[nextEdge] = down ? ox + across : ox + along - width / 2;
-      edges.labelY[nextEdge] = down ? oy + along : oy + across + 6;
-    };
-
     for (let e = 0; e < scope.value.length; e++) {
-      const many = layout.tail[e] === 1 && scope.ptr[e + 1] > scope.ptr[e];
+      const value = scope.value[e];
+      const source = scope.source[e];
+      const from = source >= 0 ? first + source : source === BORDER ? outer : -1;
       let labelled = Number.isNaN(layout.labelX[e]);
-      const begin = (to: number, stub: number, captured: number): void => {
-        edges.value[nextEdge] = scope.value[e];
-        edges.fromBox[nextEdge] = boxOfItem(scope.source[e]);
-        edges.toBox[nextEdge] = to;
-        edges.scope[nextEdge] = outer;
-        edges.captured[nextEdge] = captured;
-        edges.stub[nextEdge] = stub;
-      };
-      const finish = (stub: number): void => {
-        if (!labelled && stub === 0) {
-          labelled = true;
-          label(e, layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
-        }
-        edges.ptr[++nextEdge] = nextPoint / 2;
-      };
       if (layout.tail[e] === 1) {
-        const source = scope.source[e];
+        const many = scope.ptr[e + 1] > scope.ptr[e];
         const along = source < 0 ? start : layout.y[source] + (down ? h[source] : w[source]);
-        begin(-1, 1, 0);
+        begin(value, from, -1, 1, 0);
         put(layout.outX[e], along);
         put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
-        finish(0);
+        if (!labelled) label(value, layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
+        labelled = true;
+        edges.ptr[++nextEdge] = nextPoint / 2;
       }
       for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
-        const from = layout.linePtr[k];
-        const to = layout.linePtr[k + 1];
-        if (from === to) continue;
-        begin(boxOfItem(scope.sink[k]), layout.stub[k], scope.captured[k]);
-        for (let p = from; p < to; p++) {
-          // where a line passes the border of its scope it begins (ends) on the border of the box
-          const along =
-            p === from && scope.source[e] === BORDER && layout.stub[k] === 0
-              ? start
-              : p === to - 1 && scope.sink[k] === BORDER
-                ? end
-                : layout.line[2 * p + 1];
-          put(layout.line[2 * p], along);
+        const p0 = layout.linePtr[k];
+        const p1 = layout.linePtr[k + 1];
+        if (p0 === p1) continue;
+        const sink = scope.sink[k];
+        const stub = layout.stub[k];
+        begin(value, from, sink >= 0 ? first + sink : sink === BORDER ? outer : -1, stub, scope.captured[k]);
+        for (let p = p0; p < p1; p++) put(layout.line[2 * p], layout.line[2 * p + 1]);
+        // where a line passes the border of its scope it begins (ends) on the border of the box
+        if (sink === BORDER) points[nextPoint - 2 + alongAxis] = (down ? oy : ox) + end;
+        if (source === BORDER && stub === 0) points[nextPoint - 2 * (p1 - p0) + alongAxis] = (down ? oy : ox) + start;
+        if (stub === 1) {
+          const length = down ? 12 : cache.textWidth(text(columns, value, SAYS.NAME, measure));
+          const along = layout.line[2 * p1 - 1] - STUB.above - length / 2;
+          label(value, layout.inX[k] + STUB.beside, along, SAYS.NAME);
+        } else if (!labelled) {
+          labelled = true;
+          label(value, layout.labelX[e], layout.labelY[e], SAYS.TYPE);
         }
-        if (layout.stub[k] === 1) {
-          const length = down ? 12 : cache.textWidth(text(columns, scope.value[e], SAYS.NAME, measure));
-          label(e, layout.inX[k] + STUB.beside, layout.line[2 * to - 1] - STUB.above - length / 2, SAYS.NAME);
-        }
-        finish(layout.stub[k]);
+        edges.ptr[++nextEdge] = nextPoint / 2;
       }
     }
   }
-  return new Assembled(columns, boxes, edges, says, bounds(boxes, edges), direction, measure);
+  scopes.boxPtr[queue.length] = nextBox;
+  scopes.edgePtr[queue.length] = nextEdge;
+  return new Assembled(columns, boxes, edges, scopes, says, bounds(boxes, edges), direction, measure);
 }
 
-function count(arrangements: ReadonlyMap<number, Arrangement>): { boxes: number; edges: number; points: number } {
+/** Lengthens the queue, which holds the root, by all that is open inside, each after the one around it. */
+function count(queue: Arrangement[]): { boxes: number; edges: number; points: number } {
   let boxes = 0;
   let edges = 0;
   let points = 0;
-  for (const { scope, layout } of arrangements.values()) {
+  for (const { scope, layout, inner } of queue) {
     boxes += scope.kind.length;
     points += layout.line.length;
     for (let k = 0; k < scope.sink.length; k++) if (layout.linePtr[k] < layout.linePtr[k + 1]) edges++;
-    for (const tail of layout.tail) {
-      edges += tail;
-      points += 4 * tail;
+    for (let e = 0; e < layout.tail.length; e++) {
+      edges += layout.tail[e];
+      points += 4 * layout.tail[e];
     }
+    for (const each of inner) if (each !== undefined) queue.push(each);
   }
   return { boxes, edges, points };
+}
+
+function newScopes(count: number): Placed {
+  return {
+    count,
+    box: new Int32Array(count).fill(-1),
+    boxPtr: new Uint32Array(count + 1),
+    edgePtr: new Uint32Array(count + 1),
+    firstInside: new Uint32Array(count),
+  };
 }
 
 function newBoxes(count: number): Boxes {
@@ -191,6 +213,7 @@ function text(columns: Columns, value: number, what: number, measure: Measure): 
 class Assembled implements Scene {
   readonly boxes: Boxes;
   readonly edges: Edges;
+  readonly scopes: Placed;
   readonly bounds: Rect;
   readonly direction: Direction;
   readonly #columns: Columns;
@@ -206,6 +229,7 @@ class Assembled implements Scene {
     columns: Columns,
     boxes: Boxes,
     edges: Edges,
+    scopes: Placed,
     says: Uint8Array,
     around: Rect,
     direction: Direction,
@@ -214,6 +238,7 @@ class Assembled implements Scene {
     this.#columns = columns;
     this.boxes = boxes;
     this.edges = edges;
+    this.scopes = scopes;
     this.#says = says;
     this.bounds = around;
     this.direction = direction;

@@ -3,9 +3,17 @@
 import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
 import type { Columns } from "../model/columns.ts";
+import type { Arrangement } from "./arrange.ts";
 import { fitLabel, type Measure, TEXT } from "./labels.ts";
-import { BOX } from "./scene.ts";
+import { BOX, type Direction } from "./scene.ts";
 import { type Scope, scopesOf } from "./scope.ts";
+
+/** A layout and the sizes that it was made for. */
+export interface Laid {
+  readonly width: Float64Array;
+  readonly height: Float64Array;
+  readonly layout: Layout;
+}
 
 /** Keeps what does not change between two scenes of one model: scopes, sizes of boxes, layouts by their signature. */
 export class Cache {
@@ -14,7 +22,9 @@ export class Cache {
   /** w, h of every node, and of every group closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
   #groupSize = new Float32Array(0);
-  readonly #layouts = new Map<number, { signature: Float64Array; layout: Layout }[]>();
+  readonly #layouts = new Map<number, { signature: Float64Array; laid: Laid }[]>();
+  /** how each group was arranged last */
+  readonly #arranged = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
 
   /** Forgets everything if the model or the font is another one. */
@@ -24,13 +34,20 @@ export class Cache {
     this.#measure = measure;
     this.#nodeSize = new Float32Array(2 * columns.nodeCount);
     this.#groupSize = new Float32Array(4 * columns.groupCount);
-    this.#layouts.clear();
     this.#texts.clear();
+    this.forgetLayouts();
   }
 
   /** So that a benchmark can lay out twice. */
   forgetLayouts(): void {
     this.#layouts.clear();
+    this.#arranged.down.clear();
+    this.#arranged.right.clear();
+  }
+
+  /** The last arrangement of every group; whoever reads one sees to it that it still holds. */
+  arranged(direction: Direction): Map<number, Arrangement> {
+    return this.#arranged[direction];
   }
 
   scope(group: number): Scope {
@@ -60,14 +77,15 @@ export class Cache {
     return width;
   }
 
-  layout(graph: Graph): Layout {
+  /** Equal graphs share one layout. */
+  layout(graph: Graph): Laid {
     const signature = sign(graph);
     const key = hash(signature);
     const bucket = this.#layouts.get(key) ?? [];
-    for (const known of bucket) if (equal(known.signature, signature)) return known.layout;
-    const layout = layered(graph);
-    this.#layouts.set(key, [...bucket, { signature, layout }]);
-    return layout;
+    for (const known of bucket) if (equal(known.signature, signature)) return known.laid;
+    const laid = { width: graph.width, height: graph.height, layout: layered(graph) };
+    this.#layouts.set(key, [...bucket, { signature, laid }]);
+    return laid;
   }
 }
 

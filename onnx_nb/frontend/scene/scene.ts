@@ -68,10 +68,23 @@ export interface Edges {
   readonly stub: Uint8Array;
 }
 
+/** The open scopes, each after the one around it; the boxes and the edges of one scope stand in a row. */
+export interface Placed {
+  readonly count: number;
+  /** the open box around it, −1 for the root */
+  readonly box: Int32Array;
+  /** scope s has the boxes boxPtr[s] … boxPtr[s+1] − 1 and the edges edgePtr[s] … edgePtr[s+1] − 1 */
+  readonly boxPtr: Uint32Array;
+  readonly edgePtr: Uint32Array;
+  /** the first scope inside scope s; the others follow in the order of their boxes */
+  readonly firstInside: Uint32Array;
+}
+
 export interface Scene {
   readonly direction: Direction;
   readonly boxes: Boxes;
   readonly edges: Edges;
+  readonly scopes: Placed;
   readonly bounds: Rect;
   /** The box that shows a target: the nearest visible one (a node in a closed group → that group), −1 if none does. */
   boxOf(kind: Target["kind"], id: number): number;
@@ -96,9 +109,25 @@ export function buildScene(
   cache: Cache,
   options: Options = {},
 ): Scene {
+  const building = sceneInParts(columns, open, measure, cache, options);
+  for (;;) {
+    const { done, value } = building.next();
+    if (done === true) return value;
+  }
+}
+
+/** The same in parts that each take a few milliseconds at most; yields how much is done, between 0 and 1. */
+export function* sceneInParts(
+  columns: Columns,
+  open: ReadonlySet<number>,
+  measure: Measure,
+  cache: Cache,
+  options: Options = {},
+): Generator<number, Scene> {
   cache.use(columns, measure);
   const direction = options.direction ?? "down";
-  return assemble(columns, arrangeAll(columns, open, cache, direction, measure), cache, measure, direction);
+  const root = yield* arrangeAll(columns, open, cache, direction, measure);
+  return assemble(columns, root, cache, measure, direction);
 }
 
 /**
