@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_nb.analysis.errors import (
     AlignmentError,
     CaptureError,
+    ExportError,
     ExternalDataError,
     ExtractionError,
     FeedError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph import Graph
     from onnx_nb.analysis.model import Model, ModelLike, load
     from onnx_nb.analysis.partition import partition
-    from onnx_nb.analysis.pytorch import mark
+    from onnx_nb.analysis.pytorch import Recording, export, mark, record
     from onnx_nb.analysis.session import run
     from onnx_nb.analysis.summary import Summary, summarize
     from onnx_nb.drawing.graphviz import to_graphviz
@@ -56,10 +57,12 @@ _HOME = {
     "ModelLike": "analysis.model",
     "ModelSummary": "widgets.summary",
     "ModelView": "widgets.view",
+    "Recording": "analysis.pytorch",
     "Summary": "analysis.summary",
     "capture": "analysis.capture",
     "check_feeds": "analysis.feeds",
     "costs": "analysis.costs",
+    "export": "analysis.pytorch",
     "extract": "analysis.extraction",
     "load": "analysis.model",
     "mark": "analysis.pytorch",
@@ -67,6 +70,7 @@ _HOME = {
     "plan_extraction": "analysis.extraction",
     "random_feeds": "analysis.feeds",
     "read_feeds": "analysis.feeds",
+    "record": "analysis.pytorch",
     "run": "analysis.session",
     "summarize": "analysis.summary",
     "to_graphviz": "drawing.graphviz",
@@ -78,6 +82,7 @@ __all__ = [
     "Capture",
     "CaptureError",
     "Costs",
+    "ExportError",
     "ExternalDataError",
     "ExtractionError",
     "ExtractionPlan",
@@ -90,11 +95,13 @@ __all__ = [
     "ModelSummary",
     "ModelView",
     "OnnxNbError",
+    "Recording",
     "SimplificationError",
     "Summary",
     "capture",
     "check_feeds",
     "costs",
+    "export",
     "external_data",
     "extract",
     "load",
@@ -103,6 +110,7 @@ __all__ = [
     "plan_extraction",
     "random_feeds",
     "read_feeds",
+    "record",
     "run",
     "summarize",
     "to_graphviz",

@@ -137,7 +137,7 @@ def capture(
     loaded = load(model)
     graph = Graph.of(loaded)
     wanted = _wanted(graph, tensors, bodies=bodies)
-    limit = _available() // 2 if memory_limit is None else memory_limit
+    limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise CaptureError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
     kept = keep if keep is None or callable(keep) else frozenset(_named(graph, keep, wanted, "keep"))
@@ -548,7 +548,7 @@ def _translated(
     )
 
 
-def _available() -> int:
+def available_memory() -> int:
     """Give the bytes of memory that this process could still take."""
     found = []
     try:

@@ -103,6 +103,18 @@ class AlignmentError(OnnxNbError):
     """The tensors of two models could not be matched with each other."""
 
 
+class ExportError(OnnxNbError):
+    """torch could not export a module.
+
+    Attributes
+    ----------
+    module
+        Path of the submodule where it failed; ``None`` if that is not known.
+    """
+
+    module: str | None = None
+
+
 def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     """Give the names most like ``name``, best first; for "Closest names: …" in a message.
 
