@@ -10,8 +10,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnx_nb import Graph, OnnxNbError, load
-from onnx_nb.analysis.inspection import LONGEST, inspect
+from onnx_nb import Graph, OnnxNbError, capture, load
+from onnx_nb.analysis.costs import scaled
+from onnx_nb.analysis.inspection import LONGEST, duration, figures, inspect
+from onnx_nb.analysis.overlays import run_costs
 from tests import models
 
 
@@ -77,6 +79,7 @@ def test_the_torch_line_is_that_of_the_module_not_of_torch_itself() -> None:
         sources = {each.source.split(":")[0] for each in found if each.source}
         if dynamo:
             assert "modeling_bert.py" in sources
+            assert "aten.embedding.default" in {dict(each.rows).get("torch op") for each in found}
         assert not any(source.startswith("_ops") for source in sources)
 
 
@@ -84,3 +87,27 @@ def test_the_torch_line_is_that_of_the_module_not_of_torch_itself() -> None:
 def test_a_wrong_number_is_a_clear_error(kind: str, index: int) -> None:
     with pytest.raises(OnnxNbError, match="the model has no"):
         inspect(models.one_node(), kind, index)
+
+
+def test_figures_of_a_scope_are_those_of_its_nodes() -> None:
+    model = load(models.exported("bert", dynamo=True))
+    found, bound = run_costs(model)
+    paths = found.scopes.group_path
+    scope = next(group for group, path in enumerate(paths) if path.endswith(("layer.0", "layer.0.0")))
+    rows = dict(figures(model, "group", scope))
+    inside = found.scopes.node_group == scope
+    for group, path in enumerate(paths):
+        if path.startswith(f"{paths[scope]}/"):
+            inside |= found.scopes.node_group == group
+    assert rows["MACs"] == scaled(np.nansum(found.macs[inside])).strip()
+    assert bound.keys() == set() or "counted for" in rows
+
+
+def test_figures_say_how_long_a_node_took() -> None:
+    model = load(models.one_node())
+    captured = capture(model)
+    rows = dict(figures(model, "node", 0, captured))
+    assert rows["time"] == f"{duration(captured.nodes[0].seconds)}, 100.0% of the run"
+    assert figures(model, "value", 0) == []
+    with pytest.raises(OnnxNbError, match="no node number 9"):
+        figures(model, "node", 9)

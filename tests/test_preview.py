@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.preview import COLUMNS, PICTURE, ROWS, page, picture
+from onnx_nb.analysis.preview import COLUMNS, PICTURE, ROWS, TILES, page, picture
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=20)
 TYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.complex64, np.float16])
@@ -42,18 +42,59 @@ def test_a_picture_is_bright_where_the_array_is_large(array: NDArray[Any]) -> No
     assert drawn is not None
     numbers = np.abs(array) if array.dtype.kind == "c" else array
     flat = np.asarray(numbers.reshape(-1, *array.shape[-2:])[0], np.float64)
-    assert drawn.shape == flat.shape
+    (pixels,) = drawn.pixels
+    assert pixels.shape == flat.shape
     finite = np.isfinite(flat)
-    assert np.array_equal(drawn == 0, ~finite)
+    assert np.array_equal(pixels == 0, ~finite)
     order = np.argsort(flat[finite], kind="stable")
-    assert np.all(np.diff(drawn[finite][order].astype(int)) >= 0)
+    assert np.all(np.diff(pixels[finite][order].astype(int)) >= 0)
+    if finite.any():
+        assert (drawn.low, drawn.high) == (flat[finite].min(), flat[finite].max())
+
+
+@given(arrays.arrays(np.float32, st.tuples(*[st.integers(1, 5)] * 4)), st.integers(0, 9))
+def test_channels_are_slices_on_one_scale(array: NDArray[Any], channel: int) -> None:
+    drawn = picture(array, index=[array.shape[0] - 1, channel], look="channels")
+    if min(array.shape[2:]) < 2:
+        assert drawn is None
+        return
+    assert drawn is not None
+    image = array[-1].astype(np.float64)
+    assert drawn.look == ("channels" if array.shape[1] > 1 else "slice")
+    assert drawn.pixels.shape == image.shape
+    finite = np.isfinite(image)
+    assert np.array_equal(drawn.pixels == 0, ~finite)
+    if finite.any():
+        half = image[finite].max() / 2 - image[finite].min() / 2
+        shares = (image[finite] / 2 - image[finite].min() / 2) / half if half else np.full(finite.sum(), 0.5)
+        assert np.allclose(drawn.pixels[finite], 1 + 254 * shares, atol=0.51)
+
+
+def test_many_channels_are_drawn_in_parts_with_the_chosen_one_among_them() -> None:
+    array = np.arange(100.0)[None, :, None, None] * np.ones((1, 100, 4, 4))
+    drawn = picture(array, index=[0, 70], look="channels")
+    assert drawn is not None
+    assert (drawn.first, len(drawn.pixels)) == (TILES, 100 - TILES)
+    assert (drawn.low, drawn.high) == (TILES, 99)
+
+
+def test_three_channels_are_a_picture_in_colour() -> None:
+    array = np.zeros((2, 3, 4, 5), np.uint8)
+    array[1, 0] = 255
+    drawn = picture(array, index=[1, 2], look="colour")
+    assert drawn is not None
+    assert drawn.pixels.shape == (1, 4, 5, 3)
+    assert drawn.pixels[0, 0, 0].tolist() == [255, 1, 1]
+    four = picture(np.zeros((1, 4, 4, 5)), look="colour")
+    assert four is not None
+    assert four.look == "slice"
 
 
 def test_large_slices_are_thinned() -> None:
     drawn = picture(np.arange(1_000_000.0).reshape(1000, 1000))
     assert drawn is not None
-    assert drawn.shape == (PICTURE, PICTURE)
-    assert (drawn[0, 0], drawn[-1, -1]) == (1, 255)
+    assert drawn.pixels.shape == (1, PICTURE, PICTURE)
+    assert (drawn.pixels[0, 0, 0], drawn.pixels[0, -1, -1]) == (1, 255)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4])

@@ -146,7 +146,10 @@ class Costs:
         if not name or name not in self.graph.names:
             near = ", ".join(map(shown, closest(name, self.graph.names)))
             raise OnnxNbError(f"the model has no node {shown(name)}.", advice=f"Closest nodes: {near}." if near else "")
-        node = self.graph.names.index(name)
+        return self.of_node(self.graph.names.index(name))
+
+    def of_node(self, node: int) -> Cost:
+        """Give what a flat node costs."""
         known = {metric: getattr(self, metric)[node : node + 1] for metric in _METRICS}
         return _cost(
             {metric: float(np.nan_to_num(column)[0]) for metric, column in known.items()},

@@ -10,13 +10,17 @@ import numpy as np
 import onnx
 
 from onnx_nb.analysis import operators
-from onnx_nb.analysis.errors import OnnxNbError, cut
+from onnx_nb.analysis.costs import scaled
+from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.overlays import overlay, run_costs
 from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from onnx_nb.analysis.capture import Capture
 
 LONGEST = 2000
 """Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
@@ -75,6 +79,73 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     return _node(graph, index) if kind == "node" else _value(graph, index)
 
 
+def figures(model: ModelLike, kind: str, index: int, captured: Capture | None = None) -> list[tuple[str, str]]:
+    """Say what a node or scope costs in a run, and how long it took.
+
+    Parameters
+    ----------
+    model, kind, index
+        As for `inspect`; a tensor costs nothing.
+    captured
+        A capture of the model, for the time.
+
+    Returns
+    -------
+    list of (str, str)
+        Label and text. Dimensions that are open are those of `random_feeds`, and named.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n,3] x, float[3,4] w) => (float[n,4] z) { z = MatMul(x, w) }''')
+    >>> figures(model, "node", 0)
+    [('MACs', '12'), ('FLOPs', '24'), ('makes', '16 B'), ('counted for', 'n = 1')]
+    """
+    if kind not in ("node", "group"):
+        return []
+    loaded = load(model)
+    found, bound = run_costs(loaded)
+    count = found.graph.node_count if kind == "node" else len(found.scopes.group_parent)
+    if not 0 <= index < count:
+        raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
+    cost = found.of_node(index) if kind == "node" else found.of_group(index)
+    rows = []
+    for label, known, unknown in (
+        ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
+        ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
+        ("makes", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
+    ):
+        if kind == "group" or not known.startswith("0"):
+            rows.append((label, f"at least {known}" if unknown else known))
+        elif unknown:
+            rows.append((label, "unknown"))
+    if kind == "node" and cost.parameters:
+        rows.append(("parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"))
+    if kind == "node" and (reason := found.reasons[found.reason_of[index]]):
+        rows.append(("unknown as", reason))
+    if bound:
+        rows.append(("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items())))
+    if captured is not None:
+        times = overlay(loaded, captured, label="seconds")
+        seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
+        if seconds > 0:
+            rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
+    return [(label, cut(text, LONGEST)) for label, text in rows]
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person would.
+
+    >>> duration(0.0000123), duration(0.00123), duration(12.3)
+    ('12.3 µs', '1.23 ms', '12.3 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
 def _node(graph: Graph, index: int) -> Inspection:
     node = graph.nodes[index]
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -90,7 +161,7 @@ def _node(graph: Graph, index: int) -> Inspection:
     rows.append(("captured", ", ".join(captured)))
     scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
     rows.append(("torch module", scopes[-2] if len(scopes) > 1 else ""))
-    rows.append(("torch op", metadata.get("pkg.torch.onnx.fx_node", "").split(" : ")[-1]))
+    rows.append(("torch op", _torch_op(metadata.get("pkg.torch.onnx.fx_node", ""))))
     rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
     known = {"namespace"}
     rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key not in known)
@@ -172,6 +243,13 @@ def _source(trace: str) -> str:
     places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[: 50 * LONGEST], re.MULTILINE)
     own = [place for place in places if "/torch/" not in place[0]] or places
     return f"{own[-1][0].replace(chr(92), '/').rsplit('/', 1)[-1]}:{own[-1][1]}" if own else ""
+
+
+def _torch_op(call: str) -> str:
+    """Give ``aten.relu.default`` of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…)``."""
+    call = call[:LONGEST]
+    target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
+    return target[1] if target else call.split(" : ")[-1]
 
 
 def _listed(text: str) -> list[str]:

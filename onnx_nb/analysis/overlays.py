@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.capture import Capture
+    from onnx_nb.analysis.costs import Costs
 
     Source = Mapping[str, float] | Capture | str | os.PathLike[str]
 
@@ -174,15 +175,48 @@ _COSTS: Final = {"MACs": "macs", "activation bytes": "activation_bytes"}
 
 
 def _cost(model: Model, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Count for each node and group, with open dimensions as `random_feeds` fills them."""
-    found = costs(model)
-    if found.unbound:
-        found = costs(model, {name: np.shape(array) for name, array in random_feeds(model).items()})
+    found, _ = run_costs(model)
     numbers: NDArray[np.float64] = getattr(found, metric)
     known = ~np.isnan(numbers)
     tree = found.scopes
     inside = np.bincount(tree.node_group[known], minlength=len(tree.group_parent))
     return numbers, np.where(upward(np.add, inside, tree.group_parent) > 0, found.group_sums[metric], np.nan)
+
+
+def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
+    """Count what a run costs, with open dimensions as `random_feeds` fills them.
+
+    Returns
+    -------
+    costs
+        As of `costs`.
+    bound
+        The open dimensions, and the sizes they were given.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n, 4] x) => (float[n, 4] z) { z = Neg(x) }''')
+    >>> found, bound = run_costs(model)
+    >>> found.total.flops, bound
+    (4, {'n': 1})
+    """
+    loaded = load(model)
+    with loaded.lock:
+        if run_costs not in loaded.memo:
+            found, bound = costs(loaded), {}
+            if found.unbound:
+                shapes = {name: np.shape(array) for name, array in random_feeds(loaded).items()}
+                graph = Graph.of(loaded)
+                for value in graph.inputs:
+                    shape = graph.type_of(int(value)).shape or ()
+                    sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
+                    bound.update({dim: size for dim, size in sizes if dim in found.unbound})
+                found = costs(loaded, shapes)
+            loaded.memo[run_costs] = found, bound
+        kept: tuple[Costs, Mapping[str, int]] = loaded.memo[run_costs]
+    return kept
 
 
 def _profiled(path: Path) -> Mapping[str, float]:

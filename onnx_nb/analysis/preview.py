@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,13 @@ from onnx_nb.analysis.errors import cut
 ROWS: Final = 16
 COLUMNS: Final = 6
 PICTURE: Final = 192
-"""A picture has at most so many pixels a side."""
+"""A picture of one slice has at most so many pixels a side."""
+TILES: Final = 64
+"""So many slices are drawn side by side."""
+TILE: Final = 48
+"""Each of them has at least so many pixels a side, if there are as many numbers."""
+
+Look = Literal["slice", "channels", "colour"]
 
 
 @dataclass(frozen=True)
@@ -63,56 +69,128 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
     return Page(array.dtype.name, array.shape, place, row, column, cells)
 
 
-def picture(array: NDArray[Any], *, index: Sequence[int] = ()) -> NDArray[np.uint8] | None:
-    """Draw a slice of an array: 1 for the least finite value to 255 for the largest, 0 for NaN and ±Inf.
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Slices of an array as an image: 0 for NaN and ±Inf, else 1 for `low` to 255 for `high`."""
+
+    look: Look
+    pixels: NDArray[np.uint8]
+    """Of shape (tiles, height, width); of the look ``"colour"`` (1, height, width, 3)."""
+    first: int
+    """The slice that the first tile shows, counted in the third last dimension."""
+    low: float
+    high: float
+    """The least and the largest finite value of all tiles, NaN if there is none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything but the pixels as plain JSON; NaN as text."""
+        low, high = (x if math.isfinite(x) else str(x) for x in (self.low, self.high))
+        shape = list(self.pixels.shape[:3])
+        return {"look": self.look, "shape": shape, "first": self.first, "low": low, "high": high}
+
+
+def looks(shape: Sequence[int]) -> tuple[Look, ...]:
+    """Say in which ways an array can be seen.
+
+    Returns
+    -------
+    tuple of str
+        ``"slice"``: one matrix of its last two dimensions. ``"channels"``: those along the third last dimension side by
+        side, as the channels of an image (NCHW) or the heads of an attention. ``"colour"``: three of them as red, green
+        and blue. Empty for vectors and what has no elements.
+
+    Examples
+    --------
+    >>> looks((1, 3, 224, 224)), looks((8, 8)), looks((8,))
+    (('slice', 'channels', 'colour'), ('slice',), ())
+    """
+    if len(shape) < 2 or min(shape[-2:]) < 2 or 0 in shape:
+        return ()
+    channels = shape[-3] if len(shape) > 2 else 1
+    more: tuple[Look, ...] = ("channels", "colour") if channels == 3 else ("channels",) if channels > 1 else ()
+    return ("slice", *more)
+
+
+def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "slice") -> Picture | None:
+    """Draw slices of an array, all of them on one scale.
 
     Larger slices are thinned out evenly; nothing is averaged, so that a single outlier row is not hidden by its
     neighbours but may be skipped.
 
+    Parameters
+    ----------
+    array
+        Of any type and rank.
+    index
+        A number for each dimension but the last two, as for `page`.
+    look
+        One of `looks`; another one is drawn as ``"slice"``. ``"channels"`` has at most `TILES` tiles, that of `index`
+        among them.
+
     Returns
     -------
-    numpy.ndarray or None
-        Of shape (height, width), at most `PICTURE` a side; ``None`` if there is nothing to draw: fewer than two rows or
-        columns, or no numbers.
+    Picture or None
+        ``None`` if there is nothing to draw: fewer than two rows or columns, or no numbers.
 
     Examples
     --------
-    >>> picture(np.asarray([[0.0, 1.0], [np.nan, 0.5]]))
-    array([[  1, 255],
-           [  0, 128]], dtype=uint8)
+    >>> picture(np.asarray([[0.0, 1.0], [np.nan, 0.5]])).pixels
+    array([[[  1, 255],
+            [  0, 128]]], dtype=uint8)
+    >>> picture(np.arange(24).reshape(1, 6, 2, 2), look="channels").pixels.shape
+    (6, 2, 2)
     """
-    flat, _ = _slice(array, index)
-    if min(flat.shape) < 2 or flat.dtype.kind in "OSU":
+    possible = looks(array.shape)
+    if not possible or array.dtype.kind in "OSU":
         return None
-    rows, columns = (_thinned(size) for size in flat.shape)
-    part = np.asarray(flat[np.ix_(rows, columns)])
+    look = look if look in possible else "slice"
+    place = _place(array.shape, index)
+    first = place[-1] if look == "slice" and place else 0
+    if look == "slice":
+        tiles, side = array[place][None], PICTURE
+    else:
+        first = place[-1] // TILES * TILES if look == "channels" else 0
+        tiles = array[place[:-1]][first : first + TILES]
+        side = PICTURE if look == "colour" else max(TILE, PICTURE // math.isqrt(len(tiles)))
+    rows, columns = (_thinned(size, side) for size in tiles.shape[-2:])
+    pixels, low, high = _levels(np.asarray(tiles[:, rows[:, None], columns]))
+    return Picture(look, np.moveaxis(pixels, 0, -1)[None] if look == "colour" else pixels, first, low, high)
+
+
+def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
+    """Give the grey level of each number, and the range they are levels of."""
     numbers = (np.abs(part) if part.dtype.kind == "c" else part).astype(np.float64)
     finite = np.isfinite(numbers)
     if not finite.any():
-        return np.zeros(numbers.shape, np.uint8)
+        return np.zeros(numbers.shape, np.uint8), math.nan, math.nan
     low, high = float(numbers[finite].min()), float(numbers[finite].max())
     # halves, as the difference of the largest numbers is infinite
     span = high / 2 - low / 2
     place = np.where(finite, numbers / 2 - low / 2, 0.0) / span if span > 0 else np.full(numbers.shape, 0.5)
-    return np.where(finite, np.rint(1 + 254 * place), 0).astype(np.uint8)
+    return np.where(finite, np.rint(1 + 254 * place), 0).astype(np.uint8), low, high
 
 
 def _slice(array: NDArray[Any], index: Sequence[int]) -> tuple[NDArray[Any], tuple[int, ...]]:
-    leading = array.shape[:-2]
-    given = [*index, *[0] * len(leading)]
-    place = tuple(_within(int(number), size) for number, size in zip(given, leading, strict=False))
-    if 0 in leading:
+    place = _place(array.shape, index)
+    if 0 in array.shape[:-2]:
         return np.empty((0, 0), array.dtype), place
-    part = array[place] if leading else array
+    part = array[place] if place else array
     return np.asarray(part).reshape(part.shape if part.ndim == 2 else (math.prod(part.shape), 1)), place
+
+
+def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
+    """Give a number for each dimension but the last two."""
+    leading = shape[:-2]
+    given = [*index, *[0] * len(leading)]
+    return tuple(_within(int(number), size) for number, size in zip(given, leading, strict=False))
 
 
 def _within(number: int, size: int) -> int:
     return max(0, min(number, size - 1))
 
 
-def _thinned(size: int) -> NDArray[np.int64]:
-    return np.linspace(0, size - 1, min(size, PICTURE)).round().astype(np.int64)
+def _thinned(size: int, most: int) -> NDArray[np.int64]:
+    return np.linspace(0, size - 1, min(size, most)).round().astype(np.int64)
 
 
 def _text(item: Any) -> str:

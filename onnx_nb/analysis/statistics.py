@@ -8,7 +8,7 @@ Mean and standard deviation merge by Chan's formula, scaled so that no square le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,8 @@ BINS: Final = 128
 
 _CHUNK: Final = 1 << 16
 """Values taken at once: their float64 copies stay in a core's own cache."""
+_TOLD: Final = 32
+"""Progress is told once in so many chunks."""
 _WAITING: Final = 1 << 19
 """The bins of so many values are counted at once: numpy's counting is slow to start."""
 _DEPTH: Final = 45
@@ -150,13 +152,15 @@ class Statistics:
     histogram: Histogram = EMPTY
 
     @classmethod
-    def of(cls, array: Any) -> Statistics:
+    def of(cls, array: Any, *, progress: Callable[[float], None] | None = None) -> Statistics:
         """Look at every value of an array, or of whatever numpy can make one of, in float64 and without copying it.
 
         Parameters
         ----------
         array
             Any shape and type: bool, integers, floats, those of ``ml_dtypes``, complex numbers, strings.
+        progress
+            Called now and then with the part done; what it raises ends the work.
         """
         array = np.asarray(array)
         kind = _computable(array.dtype)
@@ -164,7 +168,7 @@ class Statistics:
             return cls(count=array.size)
         # a signalling NaN is no more than a NaN, and the magnitude of a complex number may be infinite
         with np.errstate(invalid="ignore", over="ignore"):
-            return _Pass(array, kind).statistics()
+            return _Pass(array, kind, progress).statistics()
 
     @property
     def nonfinite(self) -> int:
@@ -252,8 +256,9 @@ def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 class _Pass:
     """One walk over an array, a chunk at a time: more would read a large array from memory again."""
 
-    def __init__(self, array: NDArray[Any], kind: np.dtype[Any]) -> None:
+    def __init__(self, array: NDArray[Any], kind: np.dtype[Any], progress: Callable[[float], None] | None) -> None:
         self.array = array
+        self.progress = progress
         self.kind = kind
         self.nan = self.posinf = self.neginf = 0
 
@@ -299,7 +304,9 @@ class _Pass:
 
     def _chunks(self) -> Iterator[NDArray[Any]]:
         """Give the values a piece at a time; complex ones by magnitude."""
-        for piece in _pieces(self.array):
+        for number, piece in enumerate(_pieces(self.array)):
+            if self.progress is not None and number % _TOLD == 0:
+                self.progress(min(1.0, number * _CHUNK / self.array.size))
             chunk = piece.astype(self.kind, copy=False)
             yield np.abs(chunk) if self.kind.kind == "c" else chunk
 

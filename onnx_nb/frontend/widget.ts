@@ -153,6 +153,10 @@ class GraphWidget {
         const { value } = await channel.request("inspect", { kind: target.kind, id: target.id }, { signal });
         return value as InspectReply;
       },
+      async figures(target, signal) {
+        const { value } = await channel.request("figures", { kind: target.kind, id: target.id }, { signal });
+        return value as readonly (readonly [string, string])[];
+      },
       changed(patch) {
         if (patch.inputs !== undefined) model.set("inputs", patch.inputs);
         if (patch.outputs !== undefined) model.set("outputs", patch.outputs);
@@ -171,8 +175,9 @@ class GraphWidget {
           const reply = await channel.request("capture", { value }, { signal, progress: told });
           return String((reply.value as { message: string }).message);
         },
-        async statistics(value, signal) {
-          const reply = await channel.request("statistics", { value }, { signal });
+        async statistics(value, progress, signal) {
+          const told = ({ fraction, message }: Progress): void => progress(fraction, message);
+          const reply = await channel.request("statistics", { value }, { signal, progress: told });
           return reply.value as StatisticsReply | null;
         },
         async page(value, place, signal) {

@@ -15,7 +15,8 @@ import numpy as np
 from onnx_nb.analysis.capture import Capture, capture
 from onnx_nb.analysis.errors import OnnxNbError, readable, shown
 from onnx_nb.analysis.graph import INITIALIZER, Graph
-from onnx_nb.analysis.preview import page, picture
+from onnx_nb.analysis.inspection import figures
+from onnx_nb.analysis.preview import looks, page, picture
 from onnx_nb.analysis.statistics import Statistics
 from onnx_nb.widgets._channel import Reply
 
@@ -54,6 +55,11 @@ class Values:
         self.captured = None
         self._single.clear()
 
+    def figures(self, call: Call) -> Reply:
+        """Answer what a node or scope costs, and took in the last capture."""
+        kind, number = str(call.args.get("kind")), int(call.args.get("id") or 0)
+        return Reply(figures(self.model, kind, number, self.captured))
+
     def capture(self, call: Call) -> Reply:
         """Capture one value and keep its array, or all without; answer how many are known."""
         given = call.args.get("value")
@@ -66,7 +72,7 @@ class Values:
     def statistics(self, call: Call) -> Reply:
         """Answer the statistics of a value; ``None`` if nothing is known of it."""
         value = int(call.args.get("value") or 0)
-        found = self._statistics(value)
+        found = self._statistics(value, call)
         if found is None:
             return Reply(None)
         numbers = {
@@ -78,15 +84,16 @@ class Values:
         return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(value)})
 
     def page(self, call: Call) -> Reply:
-        """Answer some cells of a value and a picture of the slice they are in; captures it if it was not yet."""
+        """Answer some cells of a value and a picture around them; captures it if it was not yet."""
         value, args = int(call.args.get("value") or 0), call.args
         array = self._array(value, call)
         index = [int(number) for number in args.get("index") or []]
         shown_page = page(array, index=index, row=int(args.get("row") or 0), column=int(args.get("column") or 0))
-        drawn = picture(array, index=index)
+        value_page = {**shown_page.to_json(), "looks": looks(array.shape)}
+        drawn = picture(array, index=index, look=args.get("look") or "slice")
         if drawn is None:
-            return Reply(shown_page.to_json())
-        return Reply({**shown_page.to_json(), "picture": list(drawn.shape)}, [drawn.tobytes()])
+            return Reply(value_page)
+        return Reply({**value_page, "picture": drawn.to_json()}, [drawn.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
         """Answer a value as the content of a .npy file."""
@@ -116,13 +123,19 @@ class Values:
             self._single.popitem(last=False)
         return made
 
-    def _statistics(self, value: int) -> Statistics | None:
+    def _statistics(self, value: int, call: Call) -> Statistics | None:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
-                self._weights[value] = Statistics.of(self.model.tensor(name))
+                array = self.model.tensor(name)
+                message = f"Reading {readable(array.nbytes)}…"
+                told = lambda done: call.progress(done, message)  # noqa: E731
+                self._weights[value] = Statistics.of(array, progress=told)
             return self._weights[value]
         known = self._single.get(value) or self.captured
+        graph = Graph.of(self.model)
+        if known is None and graph.constant_values[value] and graph.value_frame[value] == 0:
+            known = self._captured_alone(value, call)  # from constants alone: nobody need ask for it
         return known.statistics(name) if known is not None and name in known else None
 
     def _array(self, value: int, call: Call) -> NDArray[Any]:
@@ -141,6 +154,8 @@ class Values:
         if self._is_weight(value):
             return "weight"
         known = self._single.get(value) or self.captured
+        if Graph.of(self.model).constant_values[value]:
+            return "constant"
         runs = 1 if known is None else known.feeds
         inputs = "random inputs" if self.feeds is None else "your feeds"
         return f"captured, {runs} run{'' if runs == 1 else 's'} on {inputs}"

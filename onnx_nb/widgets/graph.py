@@ -114,6 +114,7 @@ class ModelGraph(OnnxWidget):
             {
                 "columns": self._answer_columns,
                 "inspect": self._answer_inspect,
+                "figures": self._values.figures,
                 "plan": self._answer_plan,
                 "extract": self._answer_extract,
                 "overlay": self._answer_overlay,

@@ -48,6 +48,8 @@ export function createInspector(
       return;
     }
     const extra = el("div", { class: "onnx-nb-extra" });
+    /** what it costs in a run */
+    const figures = el("div");
     switch (target.kind) {
       case "value":
         root.append(...tensor(columns, target.id, round));
@@ -66,11 +68,22 @@ export function createInspector(
     }
     if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
     if (target.kind !== "group") root.append(...traces(columns, target, dispatch, round));
-    root.append(extra);
+    root.append(figures, extra);
     marks?.(state);
     if (!host.live) {
       if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
       return;
+    }
+    if (target.kind !== "value" && host.figures !== undefined) {
+      host.figures(target, round).then(
+        (rows) => {
+          if (!round.aborted && rows.length > 0) figures.replaceChildren(table(rows));
+        },
+        (error: unknown) => {
+          if (!round.aborted)
+            figures.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
+        },
+      );
     }
     host.inspect(target, columns.nameOf(target), round).then(
       (reply) => {
@@ -346,7 +359,7 @@ function answered(reply: InspectReply, signal: AbortSignal): Node[] {
     );
   }
   if (reply.documentation !== "") {
-    const text = el("div", { class: "onnx-nb-doc" }, reply.documentation.slice(0, 20_000));
+    const text = el("div", { class: "onnx-nb-doc" }, flowing(reply.documentation.slice(0, 20_000)));
     parts.push(
       el(
         "details",
@@ -358,6 +371,14 @@ function answered(reply: InspectReply, signal: AbortSignal): Node[] {
     );
   }
   return parts;
+}
+
+/** Text that was broken at some width flows again; lists, indented lines and what stands between fences stay as they are. */
+function flowing(text: string): string {
+  return text
+    .split("```")
+    .map((part, at) => (at % 2 === 1 ? part : part.replace(/(?<=\S) *\n(?=[^\s*\-+#|>\d])/g, " ")))
+    .join("");
 }
 
 function staticAttributes(columns: Columns, id: number): Node[] {

@@ -161,7 +161,8 @@ export class FakeValues implements ValueHost {
       ...place,
       index: [0],
       cells,
-      picture: [2, 3],
+      looks: ["slice", "channels"],
+      picture: { look: "slice", shape: [1, 2, 3], first: 0, low: -1, high: 23 },
       pixels,
     });
   }

@@ -1,17 +1,15 @@
 /** The numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice; capturing where needed. */
 
 import type { Columns } from "../model/columns.ts";
-import { failure, type PageReply, type Place, type StatisticsReply, type ValueHost } from "../scene/host.ts";
-import { written } from "../scene/numbers.ts";
+import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../scene/host.ts";
 import type { Dispatch } from "../scene/state.ts";
-import { button, copyButton, el, elide, plain } from "./dom.ts";
+import { button, copyButton, el, elide, focused, plain } from "./dom.ts";
 import { download } from "./save.ts";
+import { said, statistics } from "./statistics.ts";
 
-/** A histogram is drawn with at most so many bars. */
-const BARS = 64;
 /** Cells of a page; the kernel sends no more. */
 const PAGE = { rows: 16, columns: 6 } as const;
-const START: Place = { index: [], row: 0, column: 0 };
+const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 
 export function createValues(
   columns: Columns,
@@ -23,7 +21,8 @@ export function createValues(
 ): HTMLElement {
   const root = el("section", { class: "onnx-nb-values", attrs: { "aria-label": "Values" } });
   const constant = columns.isConstant(value);
-  if (constant && columns.producer[value] >= 0) return root; // made by folded nodes: its literal says it
+  // made by folded nodes: its literal says it all
+  if (constant && columns.producer[value] >= 0 && columns.str(columns.valueLiteral[value]) !== "") return root;
   const stats = el("div");
   const cells = el("div");
   const capture = button("Capture", () => dispatch({ type: "capture", value }), signal, {
@@ -33,8 +32,8 @@ export function createValues(
   if (!constant) root.append(el("div", { class: "onnx-nb-row" }, capture));
   if (!constant && captures === 0) return root;
 
-  const trouble = (error: unknown): void => {
-    if (!signal.aborted) cells.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
+  const trouble = (place: HTMLElement) => (error: unknown) => {
+    if (!signal.aborted) place.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
   };
   let turning = new AbortController();
   signal.addEventListener("abort", () => turning.abort(), { once: true });
@@ -42,11 +41,14 @@ export function createValues(
     turning.abort();
     turning = new AbortController();
     const round = turning;
+    const focus = focusedIn(cells);
     try {
       const page = await host.page(value, place, round.signal);
-      if (!round.signal.aborted) cells.replaceChildren(...paged(page, turn, keep, signal));
+      if (round.signal.aborted) return;
+      cells.replaceChildren(...paged(page, place.look, turn, keep, signal));
+      focus();
     } catch (error) {
-      if (!round.signal.aborted) trouble(error);
+      if (!round.signal.aborted) trouble(cells)(error);
     }
   };
   const keep = async (): Promise<void> => {
@@ -54,88 +56,80 @@ export function createValues(
       const content = await host.npy(value, signal);
       if (!signal.aborted) download(new Blob([content as Uint8Array<ArrayBuffer>]), columns.valueNameOf(value), "npy");
     } catch (error) {
-      trouble(error);
+      trouble(cells)(error);
     }
   };
-  host.statistics(value, signal).then((found) => {
-    if (signal.aborted || found === null) return;
-    capture.textContent = "Capture again";
-    stats.replaceChildren(...statistics(found));
+  const offer = (): void => {
     const open = button("Values", () => void turn(START), signal, { title: "Show the numbers" });
     cells.replaceChildren(el("div", { class: "onnx-nb-row" }, open, saveButton(keep, signal)));
-  }, trouble);
+  };
+  /** Reads the tensor, with progress if that takes a while: a weight may have gigabytes. */
+  const read = (): void => {
+    const stopping = new AbortController();
+    const stop = (): void => stopping.abort();
+    signal.addEventListener("abort", stop, { once: true });
+    const told = el("span", { class: "onnx-nb-dim" });
+    const bar = el("progress", { attrs: { max: 1, value: 0, "aria-label": "Reading" } });
+    const cancel = button("Cancel", stop, signal);
+    const progress = (done: number, message: string): void => {
+      if (!bar.isConnected)
+        stats.replaceChildren(el("div", { class: "onnx-nb-row onnx-nb-reading" }, told, bar, cancel));
+      told.textContent = message;
+      bar.value = done;
+    };
+    host.statistics(value, progress, stopping.signal).then(
+      (found) => {
+        if (signal.aborted || found === null) return;
+        capture.textContent = "Capture again";
+        stats.replaceChildren(...statistics(found));
+        if (!constant) offer();
+      },
+      (error: unknown) => {
+        if (!stopping.signal.aborted) trouble(stats)(error);
+        else if (!signal.aborted) {
+          const again = button("Statistics", read, signal, { title: "Read the whole tensor" });
+          stats.replaceChildren(el("div", { class: "onnx-nb-row" }, again));
+        }
+      },
+    );
+  };
+  // a weight's pages are read by themselves, however large it is
+  if (constant) offer();
+  read();
   return root;
+}
+
+/** Gives back the keyboard after a page was replaced. */
+function focusedIn(cells: HTMLElement): () => void {
+  const label = [...cells.querySelectorAll<HTMLElement>("[aria-label]")]
+    .find((each) => focused(each))
+    ?.getAttribute("aria-label");
+  return () => {
+    if (label == null) return;
+    [...cells.querySelectorAll<HTMLElement>("[aria-label]")]
+      .find((each) => each.getAttribute("aria-label") === label)
+      ?.focus({ preventScroll: true });
+  };
 }
 
 function saveButton(keep: () => Promise<void>, signal: AbortSignal): HTMLButtonElement {
   return button("Save .npy", () => void keep(), signal, { title: "Download the whole tensor for numpy.load" });
 }
 
-function statistics(found: StatisticsReply): Node[] {
-  const odd = found.nan + found.posinf + found.neginf;
-  const share = found.count > 0 ? `${Number(((100 * found.zeros) / found.count).toPrecision(3))}%` : "–";
-  const rows: readonly (readonly [label: string, text: string, bad: boolean])[] = [
-    ["mean ± std", `${said(found.mean)} ± ${said(found.std)}`, false],
-    ["min, max", `${said(found.min)}, ${said(found.max)}`, false],
-    ["NaN, Inf, 0", `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`, odd > 0],
-  ];
-  const list = el("dl", { class: "onnx-nb-rows" });
-  for (const [label, text, bad] of rows) {
-    const cell = el("span", { class: `onnx-nb-mono${bad ? " onnx-nb-bad" : ""}` }, text);
-    list.append(el("dt", {}, label), el("dd", {}, cell));
-  }
-  const parts: Node[] = [el("div", { class: "onnx-nb-dim" }, found.source)];
-  if (found.counts.length > 1) parts.push(histogram(found));
-  parts.push(list);
-  return parts;
-}
-
-function histogram({ counts, edges }: StatisticsReply): HTMLElement {
-  const each = Math.ceil(counts.length / BARS);
-  const bars: { readonly count: number; readonly from: number; readonly to: number }[] = [];
-  for (let at = 0; at < counts.length; at += each) {
-    const count = counts.slice(at, at + each).reduce((sum, part) => sum + part, 0);
-    bars.push({ count, from: edges[at], to: edges[Math.min(at + each, counts.length)] });
-  }
-  const most = Math.max(...bars.map(({ count }) => count));
-  const [first, last] = [edges[0], edges[edges.length - 1]];
-  const zero = -first / (last - first);
-  return el(
-    "div",
-    {
-      class: "onnx-nb-histogram",
-      attrs: { role: "img", "aria-label": `Histogram from ${said(first)} to ${said(last)}` },
-    },
-    el(
-      "div",
-      { class: "onnx-nb-bars" },
-      ...bars.map(({ count, from, to }) =>
-        el("i", {
-          title: `${said(from)} … ${said(to)}: ${plain(count)}`,
-          style: { height: `${count === 0 ? 0 : Math.max(2, (100 * count) / most)}%` },
-        }),
-      ),
-    ),
-    el(
-      "div",
-      { class: "onnx-nb-scale-ends" },
-      el("span", {}, said(first)),
-      zero > 0.2 && zero < 0.8 ? el("span", { class: "onnx-nb-zero", style: { left: `${100 * zero}%` } }, "0") : null,
-      el("span", {}, said(last)),
-    ),
-  );
-}
-
 function paged(
   page: PageReply,
+  look: Look,
   turn: (place: Place) => Promise<void>,
   keep: () => Promise<void>,
   signal: AbortSignal,
 ): Node[] {
   const { shape, index, row, column, cells } = page;
   const parts: Node[] = [];
-  if (index.length > 0) parts.push(slicer(page, turn, signal));
-  if (page.pixels !== undefined && page.picture !== undefined) parts.push(heat(page.pixels, page.picture));
+  if (index.length > 0) parts.push(slicer(page, look, turn, signal));
+  if (page.pixels !== undefined && page.picture !== undefined) {
+    if (page.looks.length > 1) parts.push(lookSwitch(page, look, turn, signal));
+    parts.push(...picture(page.pixels, page.picture, page, turn, signal));
+  }
   if (cells.length === 0) parts.push(el("p", { class: "onnx-nb-dim" }, "No values: one of its dimensions is 0."));
   else
     parts.push(
@@ -149,7 +143,7 @@ function paged(
   const across = shape.length > 1 ? shape[shape.length - 1] : 1;
   const [down, right] = [row + cells.length, column + (cells[0]?.length ?? 0)];
   const step = (text: string, name: string, to: Partial<Place>, possible: boolean): HTMLButtonElement => {
-    const made = button(text, () => void turn({ index, row, column, ...to }), signal, {
+    const made = button(text, () => void turn({ index, row, column, look, ...to }), signal, {
       class: "onnx-nb-small",
       attrs: { "aria-label": name },
     });
@@ -172,7 +166,12 @@ function paged(
 }
 
 /** One field for each dimension but the last two. */
-function slicer({ shape, index }: PageReply, turn: (place: Place) => Promise<void>, signal: AbortSignal): HTMLElement {
+function slicer(
+  { shape, index }: PageReply,
+  look: Look,
+  turn: (place: Place) => Promise<void>,
+  signal: AbortSignal,
+): HTMLElement {
   const line = el("div", { class: "onnx-nb-row onnx-nb-index" }, "[");
   index.forEach((number, dimension) => {
     const field = el("input", {
@@ -189,6 +188,7 @@ function slicer({ shape, index }: PageReply, turn: (place: Place) => Promise<voi
       index: index.map((old, at) => (at === dimension ? Number(field.value) : old)),
       row: 0,
       column: 0,
+      look,
     });
     field.addEventListener("change", () => void turn(chosen()), { signal });
     line.append(field);
@@ -208,24 +208,97 @@ function tableOf({ cells, row, column }: PageReply): HTMLElement {
   return el("table", { class: "onnx-nb-cells" }, el("thead", {}, head), body);
 }
 
-/** A slice in grey, bright where it is large; what is not finite in red. */
-function heat(pixels: Uint8Array, [height, width]: readonly [number, number]): HTMLElement {
-  const canvas = el("canvas", {
-    class: "onnx-nb-heat",
-    attrs: { role: "img", "aria-label": "Picture of the slice, bright where it is large" },
-  });
-  [canvas.width, canvas.height] = [width, height];
-  const context = canvas.getContext("2d");
-  if (context === null) return canvas;
-  const image = context.createImageData(width, height);
-  pixels.forEach((level, at) => {
-    image.data.set(level === 0 ? [220, 30, 30, 255] : [level, level, level, 255], 4 * at);
-  });
-  context.putImageData(image, 0, 0);
-  return canvas;
+const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
+  slice: ["One slice", "The matrix of the last two dimensions"],
+  channels: ["Channels", "Slices along the third last dimension side by side, on one scale"],
+  colour: ["Colour", "Its three channels as red, green and blue"],
+};
+
+function lookSwitch(
+  { looks, index, row, column }: PageReply,
+  look: Look,
+  turn: (place: Place) => Promise<void>,
+  signal: AbortSignal,
+): HTMLElement {
+  const choose = (each: Look): HTMLButtonElement =>
+    button(LOOKS[each][0], () => void turn({ index, row, column, look: each }), signal, {
+      class: "onnx-nb-small",
+      title: LOOKS[each][1],
+      attrs: { "aria-pressed": String(each === look), "aria-label": LOOKS[each][0] },
+    });
+  return el(
+    "div",
+    { class: "onnx-nb-row", attrs: { role: "group", "aria-label": "Look" } },
+    ...looks.map((each) => choose(each)),
+  );
 }
 
-/** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
-function said(x: number | string): string {
-  return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
+/** px between tiles */
+const GAP = 2;
+
+/** Slices in grey, bright where they are large, or in colour; what is not finite in red. A click on a tile opens it. */
+function picture(
+  pixels: Uint8Array,
+  { look, shape: [tiles, height, width], first, low, high }: PictureReply,
+  { index }: PageReply,
+  turn: (place: Place) => Promise<void>,
+  signal: AbortSignal,
+): Node[] {
+  const across = Math.ceil(Math.sqrt((tiles * height) / width));
+  const canvas = el("canvas", {
+    class: "onnx-nb-heat",
+    attrs: { role: "img", "aria-label": `Picture of ${LOOKS[look][0].toLowerCase()}, bright where it is large` },
+  });
+  canvas.width = across * (width + GAP) - GAP;
+  canvas.height = Math.ceil(tiles / across) * (height + GAP) - GAP;
+  const context = canvas.getContext("2d");
+  const depth = look === "colour" ? 3 : 1;
+  for (let tile = 0; tile < tiles && context !== null; tile++) {
+    const image = context.createImageData(width, height);
+    for (let at = 0; at < width * height; at++) {
+      const from = (tile * width * height + at) * depth;
+      const r = pixels[from];
+      const [g, b] = depth === 3 ? [pixels[from + 1], pixels[from + 2]] : [r, r];
+      image.data.set(r === 0 || g === 0 || b === 0 ? [220, 30, 30, 255] : [r, g, b, 255], 4 * at);
+    }
+    context.putImageData(image, (tile % across) * (width + GAP), Math.floor(tile / across) * (height + GAP));
+  }
+  if (look === "channels") {
+    const at = (event: MouseEvent): number => {
+      // drawn with object-fit: contain, from the left
+      const box = canvas.getBoundingClientRect();
+      const scale = Math.min(box.width / canvas.width, box.height / canvas.height);
+      const column = Math.floor((event.clientX - box.left) / scale / (width + GAP));
+      const top = (box.height - canvas.height * scale) / 2;
+      const row = Math.floor((event.clientY - box.top - top) / scale / (height + GAP));
+      const tile = row * across + column;
+      return column >= 0 && column < across && row >= 0 && tile < tiles ? first + tile : -1;
+    };
+    canvas.classList.add("onnx-nb-tiles");
+    canvas.addEventListener(
+      "click",
+      (event) => {
+        const channel = at(event);
+        if (channel >= 0) void turn({ ...START, index: [...index.slice(0, -1), channel] });
+      },
+      { signal },
+    );
+    canvas.addEventListener(
+      "pointermove",
+      (event) => {
+        const channel = at(event);
+        canvas.title = channel < 0 ? "" : `[${[...index.slice(0, -1), channel].join(", ")}, :, :]`;
+      },
+      { signal },
+    );
+  }
+  const ends = el(
+    "div",
+    { class: "onnx-nb-grey" },
+    el("span", {}, said(low)),
+    el("i", { attrs: { "aria-hidden": "true" } }),
+    el("span", {}, said(high)),
+  );
+  const part = look === "channels" && tiles > 1 ? `${plain(first)} to ${plain(first + tiles - 1)}` : "";
+  return [canvas, ends, ...(part === "" ? [] : [el("div", { class: "onnx-nb-dim" }, `Slices ${part} on one scale`)])];
 }

@@ -68,10 +68,25 @@ export interface PageReply {
   readonly row: number;
   readonly column: number;
   readonly cells: readonly (readonly string[])[];
-  /** height and width */
-  readonly picture?: readonly [number, number];
+  /** the ways in which the tensor can be seen */
+  readonly looks: readonly Look[];
+  readonly picture?: PictureReply;
   /** 0 for what is not finite, else 1 … 255 */
   readonly pixels?: Uint8Array;
+}
+
+/** One slice, those along the third last dimension side by side, or three of them as red, green and blue. */
+export type Look = "slice" | "channels" | "colour";
+
+export interface PictureReply {
+  readonly look: Look;
+  /** tiles, height, width */
+  readonly shape: readonly [number, number, number];
+  /** the slice in the first tile */
+  readonly first: number;
+  /** what is darkest and brightest */
+  readonly low: number | string;
+  readonly high: number | string;
 }
 
 /** Which cells: a number for each dimension but the last two, and the first row and column. */
@@ -79,6 +94,7 @@ export interface Place {
   readonly index: readonly number[];
   readonly row: number;
   readonly column: number;
+  readonly look: Look;
 }
 
 /** What a kernel can say of the numbers in tensors. */
@@ -90,7 +106,11 @@ export interface ValueHost {
     signal: AbortSignal,
   ): Promise<string>;
   /** null if nothing is known yet */
-  statistics(value: number, signal: AbortSignal): Promise<StatisticsReply | null>;
+  statistics(
+    value: number,
+    progress: (fraction: number, message: string) => void,
+    signal: AbortSignal,
+  ): Promise<StatisticsReply | null>;
   page(value: number, place: Place, signal: AbortSignal): Promise<PageReply>;
   /** the content of a .npy file */
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
@@ -106,6 +126,8 @@ export interface GraphHost {
   plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Plan>;
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
+  /** what a node or scope costs in a run, label and text; counting may take a second */
+  figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;
   changed(patch: Patch): void;
   readonly values?: ValueHost;
   /** numbers that the kernel can give of any model, by name */

@@ -1,0 +1,68 @@
+/** Statistics of a tensor in words, and its histogram in bars. */
+
+import type { StatisticsReply } from "../scene/host.ts";
+import { written } from "../scene/numbers.ts";
+import { el, plain } from "./dom.ts";
+
+/** A histogram is drawn with at most so many bars. */
+const BARS = 64;
+
+export function statistics(found: StatisticsReply): Node[] {
+  const odd = found.nan + found.posinf + found.neginf;
+  const share = found.count > 0 ? `${Number(((100 * found.zeros) / found.count).toPrecision(3))}%` : "–";
+  const rows: readonly (readonly [label: string, text: string, bad: boolean])[] = [
+    ["mean ± std", `${said(found.mean)} ± ${said(found.std)}`, false],
+    ["min, max", `${said(found.min)}, ${said(found.max)}`, false],
+    ["NaN, Inf, 0", `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`, odd > 0],
+  ];
+  const list = el("dl", { class: "onnx-nb-rows" });
+  for (const [label, text, bad] of rows) {
+    const cell = el("span", { class: `onnx-nb-mono${bad ? " onnx-nb-bad" : ""}` }, text);
+    list.append(el("dt", {}, label), el("dd", {}, cell));
+  }
+  const parts: Node[] = found.source === "" ? [] : [el("div", { class: "onnx-nb-dim" }, found.source)];
+  if (found.counts.length > 1) parts.push(histogram(found));
+  parts.push(list);
+  return parts;
+}
+
+export function histogram({ counts, edges }: StatisticsReply): HTMLElement {
+  const each = Math.ceil(counts.length / BARS);
+  const bars: { readonly count: number; readonly from: number; readonly to: number }[] = [];
+  for (let at = 0; at < counts.length; at += each) {
+    const count = counts.slice(at, at + each).reduce((sum, part) => sum + part, 0);
+    bars.push({ count, from: edges[at], to: edges[Math.min(at + each, counts.length)] });
+  }
+  const most = Math.max(...bars.map(({ count }) => count));
+  const [first, last] = [edges[0], edges[edges.length - 1]];
+  const zero = -first / (last - first);
+  return el(
+    "div",
+    {
+      class: "onnx-nb-histogram",
+      attrs: { role: "img", "aria-label": `Histogram from ${said(first)} to ${said(last)}` },
+    },
+    el(
+      "div",
+      { class: "onnx-nb-bars" },
+      ...bars.map(({ count, from, to }) =>
+        el("i", {
+          title: `${said(from)} … ${said(to)}: ${plain(count)}`,
+          style: { height: `${count === 0 ? 0 : Math.max(2, (100 * count) / most)}%` },
+        }),
+      ),
+    ),
+    el(
+      "div",
+      { class: "onnx-nb-scale-ends" },
+      el("span", {}, said(first)),
+      zero > 0.2 && zero < 0.8 ? el("span", { class: "onnx-nb-zero", style: { left: `${100 * zero}%` } }, "0") : null,
+      el("span", {}, said(last)),
+    ),
+  );
+}
+
+/** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
+export function said(x: number | string): string {
+  return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
+}

@@ -1,0 +1,108 @@
+// @vitest-environment jsdom
+import { beforeEach, describe, expect, it } from "vitest";
+import type { Place, StatisticsReply, ValueHost } from "../scene/host.ts";
+import { buttonIn, FakeValues, furnish, MODEL, settled } from "./testing.ts";
+import { createValues } from "./values.ts";
+
+const weight = MODEL.find("W", "value")?.id as number;
+const tensor = MODEL.find("p", "value")?.id as number;
+const FOUND = { count: 4, nan: 0, posinf: 0, neginf: 0, zeros: 1, min: 0, max: 3, mean: 1.5, std: 1 };
+
+let host: FakeValues;
+let root: HTMLElement;
+let leaving: AbortController;
+
+const show = (value: number, captures = 0): HTMLElement => {
+  root = createValues(MODEL, value, host, captures, () => undefined, leaving.signal);
+  document.body.replaceChildren(root);
+  return root;
+};
+
+beforeEach(() => {
+  furnish();
+  host = new FakeValues();
+  leaving = new AbortController();
+});
+
+describe("a large weight", () => {
+  let told: (done: number, message: string) => void;
+  let stopped: AbortSignal;
+  let answer: (found: StatisticsReply) => void;
+  let asked: number;
+  beforeEach(() => {
+    asked = 0;
+    const statistics: ValueHost["statistics"] = (_value, progress, signal) =>
+      new Promise((resolve, reject) => {
+        asked++;
+        told = progress;
+        stopped = signal;
+        answer = resolve;
+        signal.addEventListener("abort", () => reject(new DOMException("cancelled", "AbortError")));
+      });
+    host.statistics = statistics as FakeValues["statistics"];
+  });
+
+  it("offers its numbers at once, and shows how far its statistics are", async () => {
+    show(weight);
+    expect(buttonIn(root, "Values").disabled).toBe(false);
+    expect(root.querySelector("progress")).toBeNull();
+    told(0.25, "Reading 2.1 GB…");
+    expect(root.querySelector("progress")?.value).toBe(0.25);
+    expect(root.textContent).toContain("Reading 2.1 GB…");
+    answer({ ...FOUND, counts: [1, 3], edges: [0, 2, 4], source: "weight" });
+    await settled(0);
+    expect(root.querySelector("progress")).toBeNull();
+    expect(root.textContent).toContain("1.5 ± 1");
+    expect(buttonIn(root, "Values").disabled).toBe(false);
+  });
+
+  it("can be cancelled, and asked for again", async () => {
+    show(weight);
+    told(0.25, "Reading 2.1 GB…");
+    buttonIn(root, "Cancel").click();
+    expect(stopped.aborted).toBe(true);
+    await settled(0);
+    buttonIn(root, "Statistics").click();
+    expect(asked).toBe(2);
+  });
+
+  it("is no longer read once something else is selected", () => {
+    show(weight);
+    leaving.abort();
+    expect(stopped.aborted).toBe(true);
+  });
+});
+
+describe("channels", () => {
+  it("lie side by side, and a click on one opens it", async () => {
+    host.captured.push(tensor);
+    show(tensor, 1);
+    await settled(0);
+    buttonIn(root, "Values").click();
+    await settled(0);
+    host.page = (_value: number, place: Place) => {
+      host.places.push(place);
+      return Promise.resolve({
+        dtype: "float32",
+        shape: [2, 3, 4],
+        ...place,
+        index: [0],
+        cells: [["0"]],
+        looks: ["slice", "channels"],
+        picture: { look: "channels", shape: [2, 3, 4], first: 0, low: 0, high: 23 },
+        pixels: new Uint8Array(24).fill(7),
+      });
+    };
+    buttonIn(root, "Channels").click();
+    await settled(0);
+    expect(host.places.at(-1)?.look).toBe("channels");
+    expect(buttonIn(root, "Channels").getAttribute("aria-pressed")).toBe("true");
+    const canvas = root.querySelector("canvas") as HTMLCanvasElement;
+    // two tiles of 4×3 px, 2 px apart
+    expect([canvas.width, canvas.height]).toEqual([10, 3]);
+    canvas.getBoundingClientRect = () => ({ left: 0, top: 0, width: 10, height: 3 }) as DOMRect;
+    canvas.dispatchEvent(new MouseEvent("click", { clientX: 7, clientY: 1 }));
+    await settled(0);
+    expect(host.places.at(-1)).toEqual({ index: [1], row: 0, column: 0, look: "slice" });
+  });
+});
