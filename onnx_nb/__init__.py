@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis import external_data
     from onnx_nb.analysis.capture import Capture, capture
+    from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.costs import Costs, costs
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
     from onnx_nb.analysis.graph import Graph
+    from onnx_nb.analysis.metrics import Errors
     from onnx_nb.analysis.model import Model, ModelLike, load
     from onnx_nb.analysis.partition import partition
     from onnx_nb.analysis.pytorch import Recording, export, mark, record
@@ -49,7 +51,9 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Capture": "analysis.capture",
+    "Comparison": "analysis.comparison",
     "Costs": "analysis.costs",
+    "Errors": "analysis.metrics",
     "ExtractionPlan": "analysis.extraction",
     "Graph": "analysis.graph",
     "Model": "analysis.model",
@@ -81,7 +85,9 @@ __all__ = [
     "AlignmentError",
     "Capture",
     "CaptureError",
+    "Comparison",
     "Costs",
+    "Errors",
     "ExportError",
     "ExternalDataError",
     "ExtractionError",

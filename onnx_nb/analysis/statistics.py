@@ -266,12 +266,11 @@ class _Pass:
         low: Number = math.inf
         high: Number = -math.inf
         zeros = 0
-        bins: _Bins | None = None
-        histogram = EMPTY
+        tally = Tally(self.array.size)
         moments: _Moments | None = None
         size = min(self.array.size, _CHUNK)
         # fresh memory for every chunk would cost more than what is done in it
-        values, is_zero, scratch = np.empty(size), np.empty(size, bool), _Scratch.of(self.array.size)
+        values, is_zero = np.empty(size), np.empty(size, bool)
         for each in self._chunks():
             chunk, least, most = each, each.min(), each.max()
             if not (np.isfinite(least) and np.isfinite(most)):
@@ -282,19 +281,15 @@ class _Pass:
                 least, most = chunk.min(), chunk.max()
             least, most = least.item(), most.item()
             low, high = min(low, least), max(high, most)
-            if bins is None or not bins.hold(least, most):
-                # bins that are wide enough from now on; those from before merge into them exactly
-                histogram = histogram if bins is None else histogram.merge(bins.histogram())
-                bins = _Bins(low, high, scratch)
-            bins.add(chunk)
+            tally.add(chunk, least, most)
             zeros += int(np.count_nonzero(np.equal(chunk, 0, out=is_zero[: chunk.size])))
             own = _moments(chunk, max(abs(least), abs(most)), values[: chunk.size])
             moments = own if moments is None else moments.merge(own)
-        if bins is None or moments is None:
+        if moments is None:
             return Statistics(count=self.array.size, nan=self.nan, posinf=self.posinf, neginf=self.neginf)
         # what rounding would blur
         mean, std = (float(low), 0.0) if low == high else (moments.mean, moments.std)
-        histogram = histogram.merge(bins.histogram())
+        histogram = tally.histogram()
         return Statistics(self.array.size, self.nan, self.posinf, self.neginf, zeros, low, high, mean, std, histogram)
 
     def _count_nonfinite(self, chunk: NDArray[Any]) -> None:
@@ -340,6 +335,44 @@ def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) 
     np.multiply(values, values, out=values)
     std = math.sqrt(float(np.einsum("i->", values)) / values.size)
     return _Moments(values.size, math.ldexp(mean, exponent), math.ldexp(std, exponent))
+
+
+class Tally:
+    """Counts finite values a chunk at a time, in bins as wide as those so far ask for.
+
+    Parameters
+    ----------
+    size
+        How many values there may be.
+
+    Examples
+    --------
+    >>> tally = Tally(4)
+    >>> tally.add(np.array([1.0, 2.0]), 1.0, 2.0)
+    >>> tally.add(np.array([3.0, 900.0]), 3.0, 900.0)
+    >>> tally.histogram()
+    Histogram(4 values in 113 bins from 0 to 904)
+    """
+
+    def __init__(self, size: int) -> None:
+        self._scratch = _Scratch.of(size)
+        self._low: Number = math.inf
+        self._high: Number = -math.inf
+        self._bins: _Bins | None = None
+        self._before = EMPTY
+
+    def add(self, chunk: NDArray[Any], least: Number, most: Number) -> None:
+        """Count at most 65,536 values, flat, of which these are the smallest and the largest."""
+        self._low, self._high = min(self._low, least), max(self._high, most)
+        if self._bins is None or not self._bins.hold(least, most):
+            # bins that are wide enough from now on; those from before merge into them exactly
+            self._before = self.histogram()
+            self._bins = _Bins(self._low, self._high, self._scratch)
+        self._bins.add(chunk)
+
+    def histogram(self) -> Histogram:
+        """Give what was counted; nothing can be added after this."""
+        return self._before if self._bins is None else self._before.merge(self._bins.histogram())
 
 
 class _Scratch(NamedTuple):

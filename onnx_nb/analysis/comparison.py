@@ -1,0 +1,435 @@
+"""Where two models, or a model and what it was made from, stop computing the same.
+
+A `Comparison` has a `Point` for every value that both sides have, in the order in which the reference computes them,
+with its errors: the cumulative one, of both sides running by themselves, and where it is known the isolated one, of the
+candidate being given the reference's values.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import numpy as np
+
+from onnx_nb.analysis import archive
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, closest, shown
+from onnx_nb.analysis.metrics import METRICS, Errors, Floats, LogHistogram, Worst, precision
+from onnx_nb.analysis.statistics import Histogram
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["absolute", "signed", "relative", "ulp"]
+"""Of which errors a histogram is."""
+Which = Literal["cumulative", "isolated"]
+
+STANDS_OUT: Final = 10.0
+"""A point is told of if its error is so many times what is usual, or what came before."""
+_NOISE: Final = 32
+"""So many times the precision of a type is what rounding may do to a tensor."""
+_SMALLEST_MEDIAN: Final = 2.0**-23
+"""Isolated errors are not measured against less: where most are exact any rounding would stand out."""
+
+
+@dataclass(frozen=True, repr=False)
+class Point:
+    """A value that both sides have."""
+
+    name: str
+    """What a person calls it: the path of a PyTorch module, else the reference's tensor."""
+    reference: str
+    """The tensor of the reference, or the call that made it."""
+    candidate: str
+    """The tensor of the candidate."""
+    matched: str
+    """How it was found to be the same: "name", "suffix", "values", "scope", "order" …"""
+    depth: int
+    """Its number in the order in which the reference computes."""
+    op_type: str = ""
+    """What makes it: an operator's type, or a module's class; "" for an input of the model."""
+    node: str = ""
+    """The candidate's node that makes it."""
+    scope: str = ""
+    """Where in the module tree it is, if that is known."""
+    source: str = ""
+    """A place in the Python source, as ``modeling_bert.py:471``."""
+    output: bool = False
+    """Whether it is an output of the model."""
+    difference: str = ""
+    """In what the two sides are proven to differ here, as ``epsilon is 1e-05 instead of 1e-12``."""
+    cumulative: Errors | None = None
+    isolated: Errors | None = None
+
+    def errors(self, which: Which | None = None) -> Errors:
+        """Give its errors; where it is not said which, the isolated ones if they are known."""
+        found: Errors | None = getattr(self, which) if which else self.isolated or self.cumulative
+        if found is None:
+            message = f"the {which or ''} errors of {shown(self.name)} are not known.".replace("  ", " ")
+            raise AlignmentError(message, advice="compare_torch gives both.")
+        return found
+
+    def __repr__(self) -> str:
+        known = (("cumulative", self.cumulative), ("isolated", self.isolated))
+        errors = "".join(f", {name} {found.rel_l2:.2g}" for name, found in known if found is not None)
+        return f"Point({shown(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A value that only one side has."""
+
+    name: str
+    side: Literal["reference", "candidate"]
+    reason: str
+    """Why nothing on the other side was found to be the same."""
+    op_type: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What `compare` found: ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
+
+    Examples
+    --------
+    >>> exact = Errors.of(np.arange(4.0), np.arange(4.0))
+    >>> wrong = Errors.of(np.arange(4.0), np.arange(4.0) + 0.1)
+    >>> points = [Point(name, name, name, "name", depth, "Add", cumulative=errors)
+    ...           for depth, (name, errors) in enumerate({"a": exact, "b": exact, "c": wrong, "y": wrong}.items())]
+    >>> c = Comparison("model.onnx", "model-int8.onnx", tuple(points))
+    >>> c
+    Comparison(4 points of 'model.onnx' and 'model-int8.onnx', 2 equal)
+    >>> c.first_divergent()
+    Point('c', Add, cumulative 0.053)
+    >>> print(c.message)
+    First differs at 'c' (Add): an error of 5.3e-02 of its norm, after none.
+    """
+
+    reference: str
+    """What to call the side that is taken to be right."""
+    candidate: str
+    points: tuple[Point, ...] = ()
+    """In order of `Point.depth`."""
+    unmatched: tuple[Unmatched, ...] = ()
+    feeds: int = 1
+    """How many were run."""
+
+    def __getitem__(self, name: str) -> Point:
+        found = self._by_name.get(name)
+        if found is not None:
+            return found
+        for missing in self.unmatched:
+            if missing.name == name:
+                raise AlignmentError(f"{shown(name)} is only in the {missing.side}: {missing.reason}.")
+        near = ", ".join(map(shown, closest(str(name), self._by_name)))
+        message = f"there is no point called {shown(str(name))}."
+        raise AlignmentError(message, advice=f"Closest names: {near}." if near else "See comparison.names.")
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether a point has this name."""
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names of all points, in order of execution."""
+        return (point.name for point in self.points)
+
+    def __len__(self) -> int:
+        """Give the number of points."""
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        points = f"{len(self.points):,} point{'' if len(self.points) == 1 else 's'}"
+        equal = sum(all(errors.is_equal for errors in _known(point)) for point in self.points)
+        feeds = f", {self.feeds:,} feeds" if self.feeds != 1 else ""
+        sides = f"{shown(self.reference)} and {shown(self.candidate)}"
+        return f"{type(self).__name__}({points} of {sides}, {equal:,} equal{feeds})"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all points, in order of execution."""
+        return list(self)
+
+    @functools.cached_property
+    def has_isolated(self) -> bool:
+        """Whether isolated errors are known."""
+        return any(point.isolated is not None for point in self.points)
+
+    def first_divergent(self) -> Point | None:
+        """Find where the candidate first computes something else; None if no point stands out.
+
+        Where isolated errors are known it is the first point whose own is unusual for its kind (see `scores`), among
+        those of two faults the far larger one. Else the first whose error is ten times all before it, and more than
+        rounding explains.
+        """
+        if self.has_isolated:
+            scores = self.scores("isolated")
+            finite = scores[np.isfinite(scores)]
+            bar = max(STANDS_OUT, math.sqrt(finite.max(initial=0.0)))
+            found = np.flatnonzero(scores >= bar)
+            return self.points[found[0]] if len(found) else None
+        before = 0.0
+        for point in self.points:
+            if point.cumulative is None:
+                continue
+            if point.cumulative.mismatches:
+                return point
+            size = point.cumulative.rel_l2
+            if size > max(_NOISE * precision(point.cumulative), STANDS_OUT * before):
+                return point
+            before = max(before, 0.0 if math.isnan(size) else size)
+        return None
+
+    @property
+    def message(self) -> str:
+        """Say in words where the sides first differ, by how much, and why if attributes prove it."""
+        if not self.points:
+            return "No value of one side was found on the other."
+        first = self.first_divergent()
+        if first is None:
+            which: Which = "isolated" if self.has_isolated else "cumulative"
+            known = [point for point in self.points if getattr(point, which) is not None]
+            worst = max(known, key=lambda point: _size(point.errors(which)))
+            size = _size(worst.errors(which))
+            if not size:
+                return f"All {len(known):,} points are equal."
+            return f"No point stands out: the largest error is {_figure(size)} of the norm, at {shown(worst.name)}."
+        what = f" ({first.op_type})" if first.op_type else ""
+        errors = first.errors()
+        why = f" {first.difference[:1].upper()}{first.difference[1:]}." if first.difference else ""
+        if errors.mismatches:
+            many = f"{errors.mismatches:,} of {errors.count:,} values"
+            kind = "different" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
+            return f"First differs at {shown(first.name)}{what}: {many} are {kind}.{why}"
+        if first.isolated is None:
+            before = [_size(point.cumulative) for point in self.points[: self.points.index(first)] if point.cumulative]
+            after = f"at most {_figure(max(before))} before it" if any(before) else "after none"
+            own = f"an error of {_figure(errors.rel_l2)} of its norm"
+            return f"First differs at {shown(first.name)}{what}: {own}, {after}.{why}"
+        others = [point.isolated for point in self.points if point is not first and point.isolated is not None]
+        rest = max((_size(other) for other in others), default=0.0)
+        ratio = errors.rel_l2 / rest if rest else math.inf
+        next_worst = f"{_times(ratio)} smaller" if ratio > 1 else _figure(rest)
+        own = f"its own error is {_figure(errors.rel_l2)} of its norm, the next worst is {next_worst}"
+        return f"First differs at {shown(first.name)}{what}: {own}.{why}"
+
+    def ranked(self, by: str = "") -> list[Point]:
+        """Give the points that have such errors, the worst first.
+
+        Parameters
+        ----------
+        by
+            As `scores` takes it.
+        """
+        scores = self.scores(by)
+        order = np.argsort(-scores, kind="stable")
+        return [self.points[place] for place in order if not math.isnan(scores[place])]
+
+    def scores(self, by: str = "") -> Floats:
+        """Give a number for each point that is the larger the worse it is; NaN where there is none.
+
+        Parameters
+        ----------
+        by
+            "isolated": the norm of the point's own error by that of its values, against the median of all points of
+            the same `Point.op_type`; "cumulative": the same of the cumulative error, against nothing; or the name of
+            one of `METRICS`, of the isolated errors where they are known. If it is empty, "isolated" where known.
+
+        Returns
+        -------
+        numpy.ndarray
+            Float64, shape (points,); infinite where there are NaN or infinities on one side only.
+
+        Raises
+        ------
+        AlignmentError
+            If there is no such metric, or isolated errors are not known.
+        """
+        by = by or ("isolated" if self.has_isolated else "cumulative")
+        if by == "isolated" and not self.has_isolated:
+            raise AlignmentError("isolated errors are not known.", advice='compare_torch gives them; use "cumulative".')
+        if by in ("isolated", "cumulative"):
+            sizes = np.asarray([_size(getattr(point, by)) for point in self.points])
+            return sizes / self._usual(sizes) if by == "isolated" else sizes
+        if by not in METRICS:
+            known = ", ".join(["isolated", "cumulative", *METRICS])
+            raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {known}.")
+        known_errors = [next(iter(_known(point)), None) for point in self.points]
+        return np.asarray([math.nan if errors is None else errors.badness(by) for errors in known_errors])
+
+    def histogram(self, name: str, kind: Kind = "absolute", which: Which | None = None) -> Histogram | LogHistogram:
+        """Give the histogram of a point's errors.
+
+        Parameters
+        ----------
+        name
+            Of the point, or of its tensor on either side.
+        kind
+            "signed" (candidate − reference; a `Histogram`), "absolute", "relative" or "ulp" (each a `LogHistogram`).
+        which
+            "cumulative" or "isolated"; the latter where known if it is not said.
+        """
+        if kind not in ("absolute", "signed", "relative", "ulp"):
+            message = f"there is no histogram of {kind!r} errors."
+            raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
+        found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give a row for each point: what it is, then each metric of its cumulative and its isolated errors.
+
+        The columns of isolated errors start with ``isolated_`` and are there where any are known.
+        """
+        rows = []
+        scores = self.scores("isolated") if self.has_isolated else np.zeros(len(self.points))
+        for point, score in zip(self.points, scores.tolist(), strict=True):
+            row = {name: getattr(point, name) for name in _COLUMNS}
+            row["shape"] = next((errors.shape for errors in _known(point)), None)
+            if self.has_isolated:
+                row["score"] = score
+            for prefix, errors in (("", point.cumulative), ("isolated_", point.isolated)):
+                if not prefix or self.has_isolated:
+                    row |= {f"{prefix}{name}": errors.metric(name) if errors else math.nan for name in METRICS}
+            rows.append(row)
+        return rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """Give `rows` as a pandas data frame.
+
+        Raises
+        ------
+        OnnxNbError
+            If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            advice = "Install it (pip install pandas), or use rows()."
+            raise OnnxNbError("to_frame needs pandas, which is not installed.", advice=advice) from None
+        return pd.DataFrame(self.rows(), columns=self._columns)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write `rows` as a file of comma separated values."""
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns)
+            writer.writeheader()
+            writer.writerows(
+                {**row, "shape": "×".join(map(str, row["shape"])) if row["shape"] is not None else ""}
+                for row in self.rows()
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it to a file that `load` reads; the models and their values are not in it."""
+        known = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
+        archive.write(path, known, "comparison")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Comparison:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelFileError
+            If there is no such file, or it is something else.
+        """
+        classes = (Comparison, Point, Unmatched, Errors, Worst, Histogram, LogHistogram)
+        found: Comparison = archive.read(path, "comparison", {each.__name__: each for each in classes})
+        return found
+
+    def merge(self, other: Comparison) -> Self:
+        """Give the comparison of the feeds of both; points that only one has stay as they are.
+
+        Raises
+        ------
+        AlignmentError
+            If they have no point in common, or were made with different tolerances.
+        """
+        theirs = {(point.reference, point.candidate): point for point in other.points}
+        merged = []
+        common = 0
+        for mine in self.points:
+            yours = theirs.pop((mine.reference, mine.candidate), None)
+            common += yours is not None
+            merged.append(mine if yours is None else _merged(mine, yours, self.feeds))
+        if not common and self.points and other.points:
+            message = f"the comparisons of {shown(self.candidate)} and {shown(other.candidate)} share no point."
+            raise AlignmentError(message, advice="Merge comparisons of the same two models.")
+        merged += [
+            _merged(dataclasses.replace(point, cumulative=None, isolated=None), point, self.feeds)
+            for point in theirs.values()
+        ]
+        merged.sort(key=lambda point: point.depth)
+        there = {(point.name, side) for point in merged for side in ("reference", "candidate")}
+        missing = tuple(each for each in self.unmatched if (each.name, each.side) not in there)
+        return dataclasses.replace(self, points=tuple(merged), unmatched=missing, feeds=self.feeds + other.feeds)
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, Point]:
+        found: dict[str, Point] = {}
+        for attribute in ("name", "reference", "candidate"):
+            for point in self.points:
+                found.setdefault(getattr(point, attribute), point)
+        return found
+
+    @property
+    def _columns(self) -> list[str]:
+        isolated = [f"isolated_{name}" for name in METRICS] if self.has_isolated else []
+        return [*_COLUMNS, "shape", *(["score"] if isolated else []), *METRICS, *isolated]
+
+    def _usual(self, sizes: Floats) -> Floats:
+        """Give for each point the median error of its kind; of all where it is the only one."""
+        members: dict[str, list[int]] = {}
+        for place, point in enumerate(self.points):
+            if math.isfinite(sizes[place]):
+                members.setdefault(point.op_type, []).append(place)
+        every = _lower_median(sizes[np.isfinite(sizes)])
+        usual = {kind: _lower_median(sizes[places]) if len(places) > 1 else every for kind, places in members.items()}
+        return np.asarray([max(usual.get(point.op_type, every), _SMALLEST_MEDIAN) for point in self.points])
+
+
+_COLUMNS: Final = (
+    "name", "op_type", "reference", "candidate", "matched", "depth", "node", "scope", "source", "output", "difference",
+)  # fmt: skip
+
+
+def _known(point: Point) -> list[Errors]:
+    return [errors for errors in (point.isolated, point.cumulative) if errors is not None]
+
+
+def _size(errors: Errors | None) -> float:
+    """Give what points of any scale are compared by."""
+    if errors is None:
+        return math.nan
+    return math.inf if errors.mismatches else 0.0 if errors.is_equal else errors.rel_l2
+
+
+def _lower_median(values: Floats) -> float:
+    """Give the median, of two the smaller: one that is faulty shall not speak for its kind."""
+    return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0.0
+
+
+def _merged(mine: Point, yours: Point, feeds: int) -> Point:
+    both = {}
+    for which in ("cumulative", "isolated"):
+        one, other = getattr(mine, which), getattr(yours, which)
+        if other is not None:
+            later = tuple(dataclasses.replace(worst, feed=worst.feed + feeds) for worst in other.worst)
+            other = dataclasses.replace(other, worst=later)
+        both[which] = one.merge(other) if one and other else one or other
+    return dataclasses.replace(mine, **both)
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1e}"
+
+
+def _times(ratio: float) -> str:
+    if math.isinf(ratio):
+        return "infinitely"
+    return f"{float(f'{ratio:.2g}'):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
