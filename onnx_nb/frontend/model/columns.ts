@@ -118,6 +118,7 @@ export class Columns {
   readonly #decoder = new TextDecoder();
   #byName: Record<Target["kind"], Map<string, number>> | undefined;
 
+  #groupCategory: Uint8Array | undefined;
   #yielded: Set<number> | undefined;
   #given: Map<number, number[]> | undefined;
 
@@ -241,6 +242,29 @@ export class Columns {
 
   categoryOf(node: number): number {
     return this.#at(this.opCategory, this.#at(this.nodeOp, node));
+  }
+
+  /** The category of most nodes in a group, at any depth. */
+  categoryOfGroup(group: number): number {
+    this.#groupCategory ??= this.#mostCommon();
+    return this.#at(this.#groupCategory, group);
+  }
+
+  #mostCommon(): Uint8Array {
+    const kinds = this.meta.categories.length;
+    const counts = new Uint32Array(kinds * this.groupCount);
+    for (let node = 0; node < this.nodeCount; node++) {
+      if (!this.isFolded(node)) counts[kinds * this.#at(this.nodeGroup, node) + this.categoryOf(node)]++;
+    }
+    const most = new Uint8Array(this.groupCount);
+    for (let group = this.groupCount - 1; group >= 0; group--) {
+      const own = counts.subarray(kinds * group, kinds * (group + 1));
+      most[group] = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
+      // children come after their parents
+      const parent = this.#at(this.groupParent, group);
+      if (parent >= 0) for (let kind = 0; kind < kinds; kind++) counts[kinds * parent + kind] += own[kind];
+    }
+    return most;
   }
 
   nameOf(target: Target): string {

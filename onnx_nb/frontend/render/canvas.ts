@@ -68,25 +68,26 @@ export type Pen = Pick<
 const PATCH = 9;
 /** An edge whose ends are this close on screen is left out. */
 const SPECK = 1.2;
+/** Into an open scope this small on screen nobody can look: it is a patch as well. */
+const GRAIN = 3;
 /** Below this zoom an S-curve looks like a straight line. */
 const STRAIGHT = 0.12;
 
 export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr: number): void {
-  const { scene, index, theme } = picture;
+  const { index, theme } = picture;
   ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
   ctx.fillStyle = theme.background;
   ctx.fillRect(0, 0, view.w, view.h);
   ctx.setTransform(dpr * camera.k, 0, 0, dpr * camera.k, -camera.x * camera.k * dpr, -camera.y * camera.k * dpr);
   const seen = visible(camera, view);
   const margin = 8 / camera.k;
-  const x0 = seen.x - margin;
-  const y0 = seen.y - margin;
-  const x1 = seen.x + seen.w + margin;
-  const y1 = seen.y + seen.h + margin;
-  const { bounds } = scene;
-  const all = x0 <= bounds.x && y0 <= bounds.y && x1 >= bounds.x + bounds.w && y1 >= bounds.y + bounds.h;
-  const boxes = all ? everything(scene.boxes.count) : index.boxesIn(x0, y0, x1, y1);
-  const edges = all ? everything(scene.edges.count) : index.edgesIn(x0, y0, x1, y1);
+  const { boxes, edges } = index.seen(
+    seen.x - margin,
+    seen.y - margin,
+    seen.x + seen.w + margin,
+    seen.y + seen.h + margin,
+    GRAIN / camera.k,
+  );
 
   ctx.lineJoin = "round";
   ctx.textBaseline = "alphabetic";
@@ -97,8 +98,9 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   drawEdgeLabels(ctx, picture, edges, camera.k);
 }
 
-function everything(count: number): number[] {
-  return Array.from({ length: count }, (_, at) => at);
+/** Whether a box is an open scope that can be looked into. */
+function opened({ boxes }: Scene, box: number, k: number): boolean {
+  return boxes.kind[box] === BOX.OPEN && Math.max(boxes.w[box], boxes.h[box]) * k >= GRAIN;
 }
 
 /** Thickness in world px of a line that is `px` on screen at life size, but never thinner than a hairline. */
@@ -107,18 +109,28 @@ function stroke(px: number, k: number): number {
 }
 
 function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
-  const { kind, x, y, w, h, depth } = scene.boxes;
-  for (const box of boxes) {
-    if (kind[box] !== BOX.OPEN) continue;
-    ctx.beginPath();
+  const { x, y, w, h, depth } = scene.boxes;
+  const outline = (box: number): void => {
     if (w[box] * k < 30) ctx.rect(x[box], y[box], w[box], h[box]);
     else ctx.roundRect(x[box], y[box], w[box], h[box], 9);
-    ctx.fillStyle = theme.scopes[depth[box] % 2];
+  };
+  const open = grouped(boxes, (box) => (opened(scene, box, k) ? depth[box] : undefined));
+  for (const [level, same] of [...open].sort(([a], [b]) => a - b)) {
+    ctx.beginPath();
+    for (const box of same) outline(box);
+    ctx.fillStyle = theme.scopes[level % 2];
     ctx.fill();
-    const strong = box === marks.selected;
-    ctx.strokeStyle = strong || box === marks.hovered ? theme.accent : theme.line;
-    ctx.lineWidth = stroke(strong ? 2 : 1, k);
+    ctx.strokeStyle = theme.line;
+    ctx.lineWidth = stroke(1, k);
     ctx.stroke();
+    for (const box of same) {
+      if (box !== marks.selected && box !== marks.hovered) continue;
+      ctx.beginPath();
+      outline(box);
+      ctx.strokeStyle = theme.accent;
+      ctx.lineWidth = stroke(box === marks.selected ? 2 : 1, k);
+      ctx.stroke();
+    }
   }
 }
 
@@ -212,11 +224,11 @@ function tip(ctx: Pen, scene: Scene, edge: number): void {
 
 function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
-  const { kind, h, w } = scene.boxes;
+  const { h, w } = scene.boxes;
   const fine: number[] = [];
   const patches: number[] = [];
   for (const box of boxes) {
-    if (kind[box] === BOX.OPEN) continue;
+    if (opened(scene, box, k)) continue;
     if (Math.min(h[box], w[box]) * k < PATCH) patches.push(box);
     else fine.push(box);
   }
@@ -246,7 +258,9 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   const colourOf = (box: number): string => {
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
     if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
-    return kind[box] === BOX.NODE ? (theme.categories[columns.categoryOf(id[box])] ?? theme.dim) : theme.edge;
+    if (kind[box] === BOX.GROUP) return theme.edge;
+    const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfGroup(id[box]);
+    return theme.categories[most] ?? theme.dim;
   };
   for (const [colour, same] of grouped(boxes, colourOf)) {
     ctx.beginPath();

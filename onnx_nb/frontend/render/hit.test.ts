@@ -82,15 +82,59 @@ describe("HitIndex", () => {
 
   it("finds what a view has to draw", () => {
     const { bounds } = scene;
-    expect(index.boxesIn(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h)).toHaveLength(scene.boxes.count);
-    expect(index.edgesIn(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h)).toHaveLength(scene.edges.count);
-    expect(index.boxesIn(1e6, 1e6, 2e6, 2e6)).toEqual([]);
+    const all = index.seen(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h);
+    expect(all.boxes).toEqual([...scene.boxes.kind.keys()]);
+    expect(all.edges).toEqual([...scene.edges.value.keys()]);
+    expect(index.seen(1e6, 1e6, 2e6, 2e6)).toEqual({ boxes: [], edges: [] });
+  });
+
+  it("leaves out what is in scopes that are too small", () => {
+    const { bounds, boxes, edges } = scene;
+    const open = scene.boxOf("group", groupAt(columns, "enc"));
+    const { boxes: found, edges: lines } = index.seen(bounds.x, bounds.y, 1e6, 1e6, boxes.h[open] + 1);
+    expect(found).toEqual([...boxes.kind.keys()].filter((box) => boxes.parent[box] < 0));
+    expect(lines).toEqual([...edges.value.keys()].filter((edge) => edges.scope[edge] < 0));
+  });
+
+  it.each([40, 2600])("finds in any rectangle what a look at all of %i nodes finds", (nodes) => {
+    // every tenth node reads what came long before, and the second half is a scope
+    const lines = ["input v0 batch×768 float32"];
+    for (let i = 0; i < nodes; i++) {
+      const name = `${i < nodes / 2 ? "" : "half/"}n${i}`;
+      lines.push(
+        i % 10 === 9 ? `Add ${name} : v${i} v${Math.max(0, i - 8)} -> v${i + 1}` : `Relu ${name} : v${i} -> v${i + 1}`,
+      );
+    }
+    const long = columnsOf([...lines, `output v${nodes}`].join("\n"));
+    const drawn = buildScene(long, new Set([0, groupAt(long, "half")]), measure, createCache(), {});
+    const { boxes, edges, bounds } = drawn;
+    const looked = new HitIndex(drawn, measure);
+    const meets = (x0: number, y0: number, x1: number, y1: number, [a, b, c, d]: readonly number[]): boolean =>
+      a <= x1 && b <= y1 && c >= x0 && d >= y0;
+    for (let i = 0; i < 60; i++) {
+      const y0 = bounds.y + ((i * 37) % 101) * 0.01 * bounds.h;
+      const x0 = bounds.x + ((i * 13) % 17) * 0.05 * bounds.w;
+      const rect = [x0, y0, x0 + 60 + 9 * i, y0 + (i % 3) * 700] as const;
+      const { boxes: found, edges: lines } = looked.seen(...rect);
+      const { x, y, w, h } = boxes;
+      expect(found).toEqual(
+        [...x.keys()].filter((box) => meets(...rect, [x[box], y[box], x[box] + w[box], y[box] + h[box]])),
+      );
+      const passes = (edge: number): boolean => {
+        for (let at = edges.ptr[edge]; at + 1 < edges.ptr[edge + 1]; at++) {
+          const [ax, ay, bx, by] = edges.points.subarray(2 * at, 2 * at + 4);
+          if (meets(...rect, [Math.min(ax, bx), Math.min(ay, by), Math.max(ax, bx), Math.max(ay, by)])) return true;
+        }
+        return false;
+      };
+      expect(lines).toEqual([...edges.value.keys()].filter(passes));
+    }
   });
 
   it("stands an empty graph", () => {
     const none = columnsOf("weight W 2 float32");
     const nothing = new HitIndex(buildScene(none, new Set([0]), measure, createCache(), {}), measure);
     expect(nothing.hit(0, 0, 6, 1)).toBeNull();
-    expect(nothing.boxesIn(0, 0, 1, 1)).toEqual([]);
+    expect(nothing.seen(0, 0, 1, 1)).toEqual({ boxes: [], edges: [] });
   });
 });

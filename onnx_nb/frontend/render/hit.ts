@@ -1,9 +1,12 @@
-/** What lies under a point: an index over boxes, one over the pieces of edges, one over the words on edges. */
+/**
+ * What lies under a point or in a rectangle: from the root into the open scopes that are there. A scope has few boxes
+ * and edges as a rule, which are looked through; those of one that has many are indexed on first use.
+ */
 
 import Flatbush from "flatbush";
 import type { Target } from "../model/columns.ts";
 import { type Measure, TEXT } from "../scene/labels.ts";
-import { BOX, type Scene } from "../scene/scene.ts";
+import { BOX, type Rect, type Scene } from "../scene/scene.ts";
 import { along, distance2 } from "./curve.ts";
 
 export interface Hit {
@@ -20,38 +23,61 @@ const TOGGLE = 26;
 /** An end of an edge wins over the box it touches within this many screen px. */
 const PORT = 4.5;
 
+/** A scope with more boxes, or more pieces of edges, is indexed. */
+const MANY = 1000;
+/** How far the words on an edge may reach out of the scope that it is in. */
+const OVERHANG = 180;
+
+/** What there is in a rectangle, parents before children. */
+export interface Seen {
+  readonly boxes: number[];
+  readonly edges: number[];
+}
+
 export class HitIndex {
   readonly #scene: Scene;
   readonly #measure: Measure;
-  readonly #boxes: Flatbush | null;
-  #pieces: Flatbush | null | undefined;
-  #pieceEdge: Uint32Array = new Uint32Array(0);
-  #piecePoint: Uint32Array = new Uint32Array(0);
-  #labels: Flatbush | null | undefined;
-  #labelEdge: number[] = [];
+  /** scope → index of its boxes, of the pieces of its edges */
+  readonly #boxes = new Map<number, Flatbush>();
+  readonly #pieces = new Map<number, { readonly tree: Flatbush; readonly edge: Uint32Array }>();
 
   constructor(scene: Scene, measure: Measure) {
     this.#scene = scene;
     this.#measure = measure;
-    const { boxes } = scene;
-    this.#boxes = index(boxes.count, (add) => {
-      for (let box = 0; box < boxes.count; box++) {
-        add(boxes.x[box], boxes.y[box], boxes.x[box] + boxes.w[box], boxes.y[box] + boxes.h[box]);
+  }
+
+  /**
+   * Boxes and edges that touch a world rectangle. What is in open boxes of less than `least` world px either way is left
+   * out.
+   */
+  seen(x0: number, y0: number, x1: number, y1: number, least = 0): Seen {
+    const { boxes, bounds, scopes } = this.#scene;
+    const { x, y, w, h } = boxes;
+    const within = (rect: Rect): boolean =>
+      rect.x >= x0 && rect.y >= y0 && rect.x + rect.w <= x1 && rect.y + rect.h <= y1;
+    const seen: Seen = { boxes: [], edges: [] };
+    // scopes are numbered as they are come upon, so what is found is in order
+    const found = [0];
+    for (const scope of found) {
+      const outer = scopes.box[scope];
+      const whole = within(outer < 0 ? bounds : { x: x[outer], y: y[outer], w: w[outer], h: h[outer] });
+      const add = (box: number): void => {
+        seen.boxes.push(box);
+        if (scopes.inside[box] >= 0 && Math.max(w[box], h[box]) >= least) found.push(scopes.inside[box]);
+      };
+      if (whole) {
+        for (let box = scopes.boxPtr[scope]; box < scopes.boxPtr[scope + 1]; box++) add(box);
+        for (let edge = scopes.edgePtr[scope]; edge < scopes.edgePtr[scope + 1]; edge++) seen.edges.push(edge);
+      } else {
+        this.#boxesOf(scope, x0, y0, x1, y1, add);
+        let last = -1;
+        this.#piecesOf(scope, x0, y0, x1, y1, (edge) => {
+          if (edge !== last) seen.edges.push(edge);
+          last = edge;
+        });
       }
-    });
-  }
-
-  /** Boxes that touch a world rectangle, parents before children. */
-  boxesIn(x0: number, y0: number, x1: number, y1: number): number[] {
-    return this.#boxes?.search(x0, y0, x1, y1).sort((a, b) => a - b) ?? [];
-  }
-
-  /** Edges that touch a world rectangle, each once. */
-  edgesIn(x0: number, y0: number, x1: number, y1: number): number[] {
-    const pieces = this.#pieceIndex();
-    if (pieces === null) return [];
-    const found = pieces.search(x0, y0, x1, y1).map((piece) => this.#pieceEdge[piece]);
-    return [...new Set(found)].sort((a, b) => a - b);
+    }
+    return seen;
   }
 
   /** `tolerance` is the reach of an edge in world px; `k` is the zoom, which says what can be seen at all. */
@@ -84,8 +110,17 @@ export class HitIndex {
 
   /** The innermost box at a point, −1 for none. */
   boxAt(x: number, y: number): number {
-    // children come after their parents, so the last is the innermost
-    return this.#boxes?.search(x, y, x, y).reduce((best, box) => Math.max(best, box), -1) ?? -1;
+    const { inside } = this.#scene.scopes;
+    let at = -1;
+    for (let scope = 0; scope >= 0; ) {
+      let found = -1;
+      this.#boxesOf(scope, x, y, x, y, (box) => {
+        found = box;
+      });
+      if (found >= 0) at = found;
+      scope = found >= 0 ? inside[found] : -1;
+    }
+    return at;
   }
 
   /** A world point where `hit` gives this target, if any: what a test or a screen reader user can click. */
@@ -165,64 +200,116 @@ export class HitIndex {
 
   /** The nearest edge within reach that `allowed` lets through. */
   #edgeAt(x: number, y: number, reach: number, allowed: ((edge: number) => boolean) | null): number {
-    const pieces = this.#pieceIndex();
-    if (pieces === null) return -1;
+    const { points } = this.#scene.edges;
     let best = reach * reach;
     let found = -1;
-    for (const piece of pieces.search(x - reach, y - reach, x + reach, y + reach)) {
-      const edge = this.#pieceEdge[piece];
-      if (allowed !== null && !allowed(edge)) continue;
-      const d = distance2(this.#scene.edges.points, this.#piecePoint[piece], x, y, this.#scene.direction);
-      if (d <= best) {
-        best = d;
-        found = edge;
-      }
+    for (const scope of this.#scopesAt(x, y, reach, reach)) {
+      this.#piecesOf(scope, x - reach, y - reach, x + reach, y + reach, (edge, at) => {
+        if (allowed !== null && !allowed(edge)) return;
+        const d = distance2(points, at, x, y, this.#scene.direction);
+        if (d <= best) {
+          best = d;
+          found = edge;
+        }
+      });
     }
     return found;
   }
 
   #labelAt(x: number, y: number): number {
-    if (this.#labels === undefined) {
-      const { edges } = this.#scene;
-      this.#labelEdge = [];
-      for (let edge = 0; edge < edges.count; edge++) if (!Number.isNaN(edges.labelX[edge])) this.#labelEdge.push(edge);
-      this.#labels = index(this.#labelEdge.length, (add) => {
-        for (const edge of this.#labelEdge) {
-          const left = edges.labelX[edge];
-          const middle = edges.labelY[edge];
-          const width = this.#measure(this.#scene.edgeLabel(edge), TEXT.edge, false);
-          add(left - 2, middle - 7, left + width + 2, middle + 7);
-        }
-      });
+    const { edges, scopes } = this.#scene;
+    for (const scope of this.#scopesAt(x, y, OVERHANG, 7)) {
+      for (let edge = scopes.edgePtr[scope]; edge < scopes.edgePtr[scope + 1]; edge++) {
+        const left = edges.labelX[edge] - 2;
+        // NaN where there is no label: neither holds
+        if (!(Math.abs(edges.labelY[edge] - y) <= 7 && left <= x)) continue;
+        if (x <= left + 4 + this.#measure(this.#scene.edgeLabel(edge), TEXT.edge, false)) return edge;
+      }
     }
-    const found = this.#labels?.search(x, y, x, y)[0];
-    return found === undefined ? -1 : this.#labelEdge[found];
+    return -1;
   }
 
-  /** Pieces are indexed on first use: a picture that nobody points at needs none. */
-  #pieceIndex(): Flatbush | null {
-    if (this.#pieces !== undefined) return this.#pieces;
-    const { edges } = this.#scene;
-    const { points } = edges;
-    let count = 0;
-    for (let edge = 0; edge < edges.count; edge++) count += Math.max(0, edges.ptr[edge + 1] - edges.ptr[edge] - 1);
-    this.#pieceEdge = new Uint32Array(count);
-    this.#piecePoint = new Uint32Array(count);
-    this.#pieces = index(count, (add) => {
-      let piece = 0;
-      for (let edge = 0; edge < edges.count; edge++) {
-        for (let at = edges.ptr[edge]; at + 1 < edges.ptr[edge + 1]; at++) {
-          this.#pieceEdge[piece] = edge;
-          this.#piecePoint[piece++] = at;
-          const x0 = points[2 * at];
-          const y0 = points[2 * at + 1];
-          const x1 = points[2 * at + 2];
-          const y1 = points[2 * at + 3];
-          add(Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1));
+  /** The scopes that come as near as this to a point, from the outside in. */
+  #scopesAt(x: number, y: number, dx: number, dy: number): number[] {
+    const { inside } = this.#scene.scopes;
+    const found = [0];
+    for (const scope of found) {
+      this.#boxesOf(scope, x - dx, y - dy, x + dx, y + dy, (box) => {
+        if (inside[box] >= 0) found.push(inside[box]);
+      });
+    }
+    return found;
+  }
+
+  /** Boxes directly in a scope that touch a rectangle, in their order. */
+  #boxesOf(scope: number, x0: number, y0: number, x1: number, y1: number, found: (box: number) => void): void {
+    const { boxes, scopes } = this.#scene;
+    const { x, y, w, h } = boxes;
+    const from = scopes.boxPtr[scope];
+    const to = scopes.boxPtr[scope + 1];
+    if (to - from <= MANY) {
+      for (let box = from; box < to; box++) {
+        if (x[box] <= x1 && y[box] <= y1 && x[box] + w[box] >= x0 && y[box] + h[box] >= y0) found(box);
+      }
+      return;
+    }
+    let tree = this.#boxes.get(scope);
+    if (tree === undefined) {
+      tree = new Flatbush(to - from);
+      for (let box = from; box < to; box++) tree.add(x[box], y[box], x[box] + w[box], y[box] + h[box]);
+      tree.finish();
+      this.#boxes.set(scope, tree);
+    }
+    for (const each of tree.search(x0, y0, x1, y1).sort(ascending)) found(from + each);
+  }
+
+  /** Pieces of the edges directly in a scope that touch a rectangle, in their order, by the first of their two points. */
+  #piecesOf(
+    scope: number,
+    x0: number,
+    y0: number,
+    x1: number,
+    y1: number,
+    found: (edge: number, at: number) => void,
+  ): void {
+    const { edges, scopes } = this.#scene;
+    const { ptr, points } = edges;
+    const from = scopes.edgePtr[scope];
+    const to = scopes.edgePtr[scope + 1];
+    const first = ptr[from];
+    const count = ptr[to] - first;
+    if (count <= MANY) {
+      for (let edge = from; edge < to; edge++) {
+        for (let at = ptr[edge]; at + 1 < ptr[edge + 1]; at++) {
+          const [ax, ay, bx, by] = [points[2 * at], points[2 * at + 1], points[2 * at + 2], points[2 * at + 3]];
+          if (Math.min(ax, bx) <= x1 && Math.min(ay, by) <= y1 && Math.max(ax, bx) >= x0 && Math.max(ay, by) >= y0) {
+            found(edge, at);
+          }
         }
       }
-    });
-    return this.#pieces;
+      return;
+    }
+    let known = this.#pieces.get(scope);
+    if (known === undefined) {
+      // one entry a point; the last point of an edge starts no piece
+      const tree = new Flatbush(count);
+      const edge = new Uint32Array(count);
+      for (let e = from; e < to; e++) {
+        for (let at = ptr[e]; at < ptr[e + 1]; at++) {
+          const next = Math.min(at + 1, ptr[e + 1] - 1);
+          const [ax, ay, bx, by] = [points[2 * at], points[2 * at + 1], points[2 * next], points[2 * next + 1]];
+          edge[at - first] = e;
+          tree.add(Math.min(ax, bx), Math.min(ay, by), Math.max(ax, bx), Math.max(ay, by));
+        }
+      }
+      tree.finish();
+      known = { tree, edge };
+      this.#pieces.set(scope, known);
+    }
+    for (const each of known.tree.search(x0, y0, x1, y1).sort(ascending)) {
+      const edge = known.edge[each];
+      if (first + each + 1 < ptr[edge + 1]) found(edge, first + each);
+    }
   }
 }
 
@@ -241,13 +328,6 @@ export function boxTarget(scene: Scene, box: number): Target {
   return { kind: kind === BOX.GROUP || kind === BOX.OPEN ? "group" : "value", id };
 }
 
-function index(
-  count: number,
-  fill: (add: (x0: number, y0: number, x1: number, y1: number) => void) => void,
-): Flatbush | null {
-  if (count === 0) return null; // flatbush takes no empty index
-  const tree = new Flatbush(count);
-  fill((x0, y0, x1, y1) => tree.add(x0, y0, x1, y1));
-  tree.finish();
-  return tree;
+function ascending(a: number, b: number): number {
+  return a - b;
 }

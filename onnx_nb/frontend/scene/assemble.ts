@@ -22,7 +22,7 @@ export function assemble(
   const sizes = count(queue);
   const boxes = newBoxes(sizes.boxes);
   const edges = newEdges(sizes.edges, sizes.points);
-  const scopes = newScopes(queue.length);
+  const scopes = newScopes(queue.length, sizes.boxes);
   const says = new Uint8Array(sizes.edges);
   const { points } = edges;
   const down = direction === "down";
@@ -66,7 +66,6 @@ export function assemble(
     }
     scopes.boxPtr[at] = nextBox;
     scopes.edgePtr[at] = nextEdge;
-    scopes.firstInside[at] = nextScope;
     const depth = outer < 0 ? 0 : Math.min(255, boxes.depth[outer] + 1);
     for (let item = 0; item < scope.kind.length; item++) {
       const box = nextBox++;
@@ -79,7 +78,9 @@ export function assemble(
       boxes.y[box] = oy + (down ? layout.y[item] : layout.x[item]);
       boxes.w[box] = w[item];
       boxes.h[box] = h[item];
-      if (opened) scopes.box[nextScope++] = box;
+      if (!opened) continue;
+      scopes.inside[box] = nextScope;
+      scopes.box[nextScope++] = box;
     }
 
     const start = outer < 0 ? 0 : down ? boxes.y[outer] - oy : boxes.x[outer] - ox;
@@ -145,13 +146,13 @@ function count(queue: Arrangement[]): { boxes: number; edges: number; points: nu
   return { boxes, edges, points };
 }
 
-function newScopes(count: number): Placed {
+function newScopes(count: number, boxes: number): Placed {
   return {
     count,
     box: new Int32Array(count).fill(-1),
     boxPtr: new Uint32Array(count + 1),
     edgePtr: new Uint32Array(count + 1),
-    firstInside: new Uint32Array(count),
+    inside: new Int32Array(boxes).fill(-1),
   };
 }
 

@@ -76,8 +76,8 @@ export interface Placed {
   /** scope s has the boxes boxPtr[s] … boxPtr[s+1] − 1 and the edges edgePtr[s] … edgePtr[s+1] − 1 */
   readonly boxPtr: Uint32Array;
   readonly edgePtr: Uint32Array;
-  /** the first scope inside scope s; the others follow in the order of their boxes */
-  readonly firstInside: Uint32Array;
+  /** box → the scope inside it, −1 where it is not open */
+  readonly inside: Int32Array;
 }
 
 export interface Scene {
