@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.capture import Capture, capture
     from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.costs import Costs, costs
+    from onnx_nb.analysis.differences import Differences, differences
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
     from onnx_nb.analysis.graph import Graph
@@ -53,6 +54,7 @@ _HOME = {
     "Capture": "analysis.capture",
     "Comparison": "analysis.comparison",
     "Costs": "analysis.costs",
+    "Differences": "analysis.differences",
     "Errors": "analysis.metrics",
     "ExtractionPlan": "analysis.extraction",
     "Graph": "analysis.graph",
@@ -66,6 +68,7 @@ _HOME = {
     "capture": "analysis.capture",
     "check_feeds": "analysis.feeds",
     "costs": "analysis.costs",
+    "differences": "analysis.differences",
     "export": "analysis.pytorch",
     "extract": "analysis.extraction",
     "load": "analysis.model",
@@ -87,6 +90,7 @@ __all__ = [
     "CaptureError",
     "Comparison",
     "Costs",
+    "Differences",
     "Errors",
     "ExportError",
     "ExternalDataError",
@@ -107,6 +111,7 @@ __all__ = [
     "capture",
     "check_feeds",
     "costs",
+    "differences",
     "export",
     "external_data",
     "extract",

@@ -198,13 +198,20 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
     given = set()
     for attribute in node.attribute:
         given.add(attribute.name)
-        yield attribute.name, cut(_shown(attribute), LONGEST), False
+        yield attribute.name, cut(attribute_text(attribute), LONGEST), False
     for name, value in defaults.items():
         if name not in given:
             yield name, cut(_number(value) if isinstance(value, float) else str(value), LONGEST), True
 
 
-def _shown(attribute: onnx.AttributeProto) -> str:
+def attribute_text(attribute: onnx.AttributeProto) -> str:
+    """Say the value of an attribute: a number, a text, or what kind of thing it holds.
+
+    Examples
+    --------
+    >>> attribute_text(onnx.helper.make_attribute("perm", [0, 2, 1]))
+    '0, 2, 1'
+    """
     kind = onnx.AttributeProto
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"
