@@ -13,7 +13,7 @@ import pytest
 from onnx_nb import Graph, OnnxNbError, capture, load
 from onnx_nb.analysis.costs import scaled
 from onnx_nb.analysis.inspection import LONGEST, duration, figures, inspect
-from onnx_nb.analysis.overlays import run_costs
+from onnx_nb.analysis.overlays import overlay, run_costs
 from tests import models
 
 
@@ -106,7 +106,7 @@ def test_figures_of_a_scope_are_those_of_its_nodes() -> None:
 def test_figures_say_how_long_a_node_took() -> None:
     model = load(models.one_node())
     captured = capture(model)
-    rows = dict(figures(model, "node", 0, captured))
+    rows = dict(figures(model, "node", 0, overlay(model, captured)))
     assert rows["time"] == f"{duration(captured.nodes[0].seconds)}, 100.0% of the run"
     assert figures(model, "value", 0) == []
     with pytest.raises(OnnxNbError, match="no node number 9"):

@@ -295,6 +295,11 @@ class Capture:
         return list(self._values)
 
     @property
+    def values(self) -> Mapping[str, int]:
+        """The number that `Graph` gives each value seen, by name."""
+        return self._values
+
+    @property
     def kept(self) -> list[str]:
         """The names of the values of which arrays were kept."""
         return [name for name, value in self._values.items() if value in self._store.places]

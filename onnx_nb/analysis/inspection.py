@@ -14,13 +14,13 @@ from onnx_nb.analysis.costs import scaled
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.overlays import overlay, run_costs
+from onnx_nb.analysis.overlays import run_costs
 from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onnx_nb.analysis.capture import Capture
+    from onnx_nb.analysis.overlays import Overlay
 
 LONGEST = 2000
 """Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
@@ -79,15 +79,15 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     return _node(graph, index) if kind == "node" else _value(graph, index)
 
 
-def figures(model: ModelLike, kind: str, index: int, captured: Capture | None = None) -> list[tuple[str, str]]:
+def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = None) -> list[tuple[str, str]]:
     """Say what a node or scope costs in a run, and how long it took.
 
     Parameters
     ----------
     model, kind, index
         As for `inspect`; a tensor costs nothing.
-    captured
-        A capture of the model, for the time.
+    times
+        Seconds of each node and scope, as `overlay` takes them from a capture or a profile.
 
     Returns
     -------
@@ -126,8 +126,7 @@ def figures(model: ModelLike, kind: str, index: int, captured: Capture | None = 
         rows.append(("unknown as", reason))
     if bound:
         rows.append(("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items())))
-    if captured is not None:
-        times = overlay(loaded, captured, label="seconds")
+    if times is not None:
         seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
         if seconds > 0:
             rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
@@ -253,7 +252,7 @@ def _source(trace: str) -> str:
 
 
 def _torch_op(call: str) -> str:
-    """Give ``aten.relu.default`` of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…)``."""
+    """Give ``aten.relu.default`` of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
     call = call[:LONGEST]
     target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
     return target[1] if target else call.split(" : ")[-1]

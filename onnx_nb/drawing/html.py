@@ -11,14 +11,25 @@ import hashlib
 import html
 import json
 import os
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from onnx_nb.analysis.columns import Columns
+from onnx_nb.analysis.digest import joined, of_capture, of_weights
 from onnx_nb.analysis.errors import OnnxNbError, shown
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.inspection import figures, inspect
+from onnx_nb.analysis.overlays import overlay
+from onnx_nb.analysis.scopes import scopes
 from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.capture import Capture
+    from onnx_nb.analysis.model import Model
     from onnx_nb.analysis.summary import Summary
 
 _PAGE = """<!doctype html>
@@ -35,6 +46,7 @@ _PAGE = """<!doctype html>
 <noscript>This page draws the graph of {title} with JavaScript, all of which is in the page itself.</noscript>
 <script type="application/json" id="onnx-nb-summary">{summary}</script>
 <script type="text/plain" id="onnx-nb-columns">{columns}</script>
+<script type="text/plain" id="onnx-nb-baked">{baked}</script>
 <script type="module">{bundle}</script>
 </body>
 </html>
@@ -42,7 +54,83 @@ _PAGE = """<!doctype html>
 _STYLE = "html{color-scheme:light dark}body{margin:0;padding:12px;font-family:system-ui,sans-serif}"
 
 
-def page(*, summary: Summary, columns: bytes) -> str:
+REPLIES: Final = 4_000_000
+"""Characters that what the inspector says of nodes may take in a page."""
+STATISTICS: Final = 8_000_000
+"""Bytes that statistics and histograms may take in a page, before they are compressed."""
+
+Progress = Callable[[float, str], None]
+
+
+def bake(
+    model: Model,
+    *,
+    statistics: bool = False,
+    captured: Capture | None = None,
+    limit: int = STATISTICS,
+    progress: Progress | None = None,
+) -> bytes:
+    """Give what a page without a kernel can say of nodes, scopes and tensors when they are clicked.
+
+    Parameters
+    ----------
+    model
+        The model.
+    statistics
+        Also look at every value of every weight.
+    captured
+        A capture of the model; with ``statistics`` those of its values too.
+    limit
+        Bytes that statistics may take before they are compressed. Those of the capture are kept, then those of the
+        largest weights; the page says of the others that they were left out.
+    progress
+        Called with the part done and what is read; what it raises ends the work.
+    """
+    replies, arrays = _replies(model, captured, progress if statistics is False else _begun(progress))
+    parts = []
+    if statistics:
+        parts = [] if captured is None else [of_capture(captured)]
+        used = sum(array.nbytes for part in parts for array in part.columns().arrays.values())
+        parts.append(of_weights(model, limit=max(0, limit - used), progress=progress))
+    packed = joined(parts).columns(asked=statistics, **replies)
+    return Columns({**packed.arrays, **arrays}, packed.meta).to_bytes()
+
+
+def _begun(progress: Progress | None) -> Progress | None:
+    """Tell what is done before the weights are read as the beginning of it."""
+    return None if progress is None else lambda _done, message: progress(0.0, message)
+
+
+def _replies(
+    model: Model, captured: Capture | None, progress: Progress | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give what the inspector says of each node and scope, equal texts once."""
+    graph = Graph.of(model)
+    texts: dict[str, int] = {}
+    documentation: dict[str, int] = {}
+    size = 0
+    arrays = {}
+    times = None if captured is None else overlay(model, captured, label="seconds")
+    # scopes first: there are fewer
+    for kind, count in (("group", len(scopes(graph).group_parent)), ("node", graph.node_count)):
+        numbers = np.full(count, -1, np.int32)
+        for index in range(count):
+            if size > REPLIES:
+                break
+            if progress is not None and index % 1000 == 0:
+                progress(index / count, f"Looking at {'scope' if kind == 'group' else kind} {index:,} of {count:,}")
+            reply = inspect(model, kind, index).to_json()
+            reply["documentation"] = documentation.setdefault(reply["documentation"], len(documentation))
+            # of a node with the same text: names and numbers repeat from layer to layer
+            text = json.dumps({**reply, "figures": figures(model, kind, index, times)}, separators=(",", ":"))
+            number = texts.setdefault(text, len(texts))
+            size += len(text) if number == len(texts) - 1 else 4
+            numbers[index] = number
+        arrays[f"{kind}_reply"] = numbers
+    return {"replies": [json.loads(text) for text in texts], "documentation": list(documentation)}, arrays
+
+
+def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
     """Give the page as text.
 
     Parameters
@@ -51,6 +139,8 @@ def page(*, summary: Summary, columns: bytes) -> str:
         Of the model.
     columns
         Of the model, as ``Columns.to_bytes`` packs them.
+    baked
+        What `bake` gives; the inspector says less without it.
 
     Examples
     --------
@@ -75,18 +165,19 @@ def page(*, summary: Summary, columns: bytes) -> str:
         style=_STYLE,
         summary=data,
         columns=base64.b64encode(columns).decode(),
+        baked=base64.b64encode(baked).decode(),
         bundle=bundle,
     )
 
 
-def write_page(path: str | os.PathLike[str], *, summary: Summary, columns: bytes) -> Path:
+def write_page(path: str | os.PathLike[str], *, summary: Summary, columns: bytes, baked: bytes = b"") -> Path:
     """Write the page; the file appears whole or not at all.
 
     Parameters
     ----------
     path
         Where; folders on the way are made.
-    summary, columns
+    summary, columns, baked
         As for `page`.
 
     Raises
@@ -95,7 +186,7 @@ def write_page(path: str | os.PathLike[str], *, summary: Summary, columns: bytes
         If the file cannot be written.
     """
     target = Path(path)
-    text = page(summary=summary, columns=columns)
+    text = page(summary=summary, columns=columns, baked=baked)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

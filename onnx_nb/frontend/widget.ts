@@ -3,9 +3,10 @@
  * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
  */
 
+import { bakedOf } from "./model/baked.ts";
 import { Channel, type Comm, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
-import { Columns, type Target } from "./model/columns.ts";
+import { Columns, type Packed, type Target } from "./model/columns.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
@@ -349,7 +350,7 @@ export default () => {
 };
 
 /** An exported page has its data in two elements; a notebook has neither. */
-async function mountPage(summary: HTMLElement, columns: HTMLElement): Promise<void> {
+async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTMLElement | null): Promise<void> {
   const { signal } = new AbortController();
   style(document.body);
   const summaryRoot = rootIn(document.body, "summary");
@@ -358,9 +359,12 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement): Promise<vo
     createSummary(summaryRoot, JSON.parse(summary.textContent ?? "") as SummaryData, { expanded: false }, signal);
     watchTheme(summaryRoot, () => undefined, signal);
     summaryRoot.dataset.state = "drawn";
-    const packed = Uint8Array.from(atob(columns.textContent ?? ""), (character) => character.charCodeAt(0));
+    const read = (element: HTMLElement): Promise<Packed> =>
+      unpack(Uint8Array.from(atob(element.textContent ?? ""), (character) => character.charCodeAt(0)));
     const height = Math.max(400, window.innerHeight - 190);
-    createGraphView(graphRoot, new Columns(await unpack(packed)), pageHost, { height }, signal);
+    const known = baked === null || baked.textContent === "" ? {} : { baked: bakedOf(await read(baked)) };
+    const host: GraphHost = { ...pageHost, ...known };
+    createGraphView(graphRoot, new Columns(await read(columns)), host, { height }, signal);
   } catch (error) {
     fail(graphRoot, error);
   }
@@ -379,4 +383,5 @@ const pageHost: GraphHost = {
 
 const summary = document.getElementById("onnx-nb-summary");
 const columns = document.getElementById("onnx-nb-columns");
-if (summary !== null && columns !== null) void mountPage(summary, columns);
+const baked = document.getElementById("onnx-nb-baked");
+if (summary !== null && columns !== null) void mountPage(summary, columns, baked);

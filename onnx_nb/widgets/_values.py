@@ -16,6 +16,7 @@ from onnx_nb.analysis.capture import Capture, capture
 from onnx_nb.analysis.errors import OnnxNbError, readable, shown
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import figures
+from onnx_nb.analysis.overlays import overlay
 from onnx_nb.analysis.preview import looks, page, picture
 from onnx_nb.analysis.statistics import Statistics
 from onnx_nb.widgets._channel import Reply
@@ -58,7 +59,8 @@ class Values:
     def figures(self, call: Call) -> Reply:
         """Answer what a node or scope costs, and took in the last capture."""
         kind, number = str(call.args.get("kind")), int(call.args.get("id") or 0)
-        return Reply(figures(self.model, kind, number, self.captured))
+        times = None if self.captured is None else overlay(self.model, self.captured, label="seconds")
+        return Reply(figures(self.model, kind, number, times))
 
     def capture(self, call: Call) -> Reply:
         """Capture one value and keep its array, or all without; answer how many are known."""

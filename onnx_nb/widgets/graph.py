@@ -6,7 +6,7 @@ Everything a click does is one call of `onnx_nb.analysis`; the same functions an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.overlays import OWN, Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
-from onnx_nb.drawing.html import write_page
+from onnx_nb.drawing.html import STATISTICS, bake, write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
@@ -200,15 +200,36 @@ class ModelGraph(OnnxWidget):
         self._overlay = {**about, "nodes": nodes, "groups": groups}
         return made
 
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        statistics: bool = False,
+        limit: int = STATISTICS,
+        progress: Callable[[float, str], None] | None = None,
+    ) -> Path:
         """Write the live graph and the summary as one file that needs neither kernel nor network.
 
         Parameters
         ----------
         path
             Where to write; the folder is made if it is not there.
+        statistics
+            Put statistics and histograms of the weights into the page, and of what *Capture* saw if it was pressed.
+            Every weight is read for it.
+        limit
+            Bytes that the statistics may take, before they are compressed; those of the largest weights are kept, and
+            the page says what was left out.
+        progress
+            Called with the part done and what is read; what it raises ends the work, and nothing is written.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file cannot be written.
         """
-        return write_page(path, summary=summarize(self.model), columns=self._packed)
+        baked = bake(self.model, statistics=statistics, captured=self.captured, limit=limit, progress=progress)
+        return write_page(path, summary=summarize(self.model), columns=self._packed, baked=baked)
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.

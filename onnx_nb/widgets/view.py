@@ -49,6 +49,6 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self.graph.show_picture()
         return super()._repr_mimebundle_(**kwargs)
 
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
+    def to_html(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write summary and live graph as one file; see `ModelGraph.to_html`."""
-        return self.graph.to_html(path)
+        return self.graph.to_html(path, **options)

@@ -2,13 +2,14 @@
 
 import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../model/columns.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { failure, type GraphHost, type InspectReply } from "../scene/host.ts";
+import { type Baked, failure, type GraphHost, type InspectReply } from "../scene/host.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { search } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
+import { statistics } from "./statistics.ts";
 import { createValues } from "./values.ts";
 
 export interface Inspector {
@@ -66,12 +67,19 @@ export function createInspector(
     if (target.kind === "value" && host.values !== undefined && host.live) {
       root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
+    if (target.kind === "value" && host.baked !== undefined) {
+      root.append(...bakedStatistics(columns, target.id, host.baked));
+    }
     if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
     if (target.kind !== "group") root.append(...traces(columns, target, dispatch, round));
     root.append(figures, extra);
     marks?.(state);
     if (!host.live) {
-      if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
+      const reply = host.baked?.inspect(target) ?? null;
+      const rows = host.baked?.figures(target) ?? [];
+      if (rows.length > 0) figures.append(table(rows));
+      if (reply !== null) extra.append(...answered(reply, round));
+      else if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
       return;
     }
     if (target.kind !== "value" && host.figures !== undefined) {
@@ -113,6 +121,14 @@ export function createInspector(
       numbers = state.overlay?.data;
     },
   };
+}
+
+/** Statistics that came with the page. */
+function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] {
+  const found = baked.statistics(value);
+  if (found !== null) return [el("section", { attrs: { "aria-label": "Values" } }, ...statistics(found))];
+  if (baked.lacking === "" || columns.str(columns.valueLiteral[value]) !== "") return [];
+  return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p", { class: "onnx-nb-dim" }, baked.lacking)] : [];
 }
 
 /** Lights what the target depends on, or what depends on it, as a search would. */

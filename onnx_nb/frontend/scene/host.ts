@@ -116,6 +116,16 @@ export interface ValueHost {
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
+/** What a page knows without a kernel: it was put into it when it was written. */
+export interface Baked {
+  /** null for what was left out */
+  inspect(target: Target): InspectReply | null;
+  figures(target: Target): readonly (readonly [string, string])[];
+  statistics(value: number): StatisticsReply | null;
+  /** what to say of a weight or tensor without statistics, "" for nothing */
+  readonly lacking: string;
+}
+
 export interface GraphHost {
   /** whether a kernel answers; without one the inspector works from columns alone and nothing is extracted */
   readonly live: boolean;
@@ -129,6 +139,7 @@ export interface GraphHost {
   /** what a node or scope costs in a run, label and text; counting may take a second */
   figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;
   changed(patch: Patch): void;
+  readonly baked?: Baked;
   readonly values?: ValueHost;
   /** numbers that the kernel can give of any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;

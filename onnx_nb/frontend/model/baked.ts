@@ -1,0 +1,37 @@
+/** What `drawing/html.py` put into a page, so that a click is answered without a kernel. */
+
+import type { Baked, InspectReply } from "../scene/host.ts";
+import type { Packed } from "./columns.ts";
+import { Digest } from "./digest.ts";
+
+type Saved = Omit<InspectReply, "documentation"> & {
+  readonly documentation: number;
+  readonly figures: readonly (readonly [string, string])[];
+};
+
+export function bakedOf(packed: Packed): Baked {
+  const digest = new Digest(packed);
+  const replies = digest.meta.replies as readonly Saved[];
+  const documentation = digest.meta.documentation as readonly string[];
+  const saved = (target: { readonly kind: string; readonly id: number }): Saved | null => {
+    const number = target.kind === "value" ? -1 : (packed.arrays.get(`${target.kind}_reply`)?.[target.id] ?? -1);
+    return replies[number] ?? null;
+  };
+  const asked = digest.meta.asked === true;
+  return {
+    inspect(target) {
+      const found = saved(target);
+      return found === null ? null : { ...found, documentation: documentation[found.documentation] ?? "" };
+    },
+    figures: (target) => saved(target)?.figures ?? [],
+    statistics(value) {
+      const row = digest.rowOf(value);
+      return row < 0 || !digest.known(row) ? null : digest.statistics(row);
+    },
+    lacking: !asked
+      ? "This page was written without statistics: g.to_html(path, statistics=True) puts them in."
+      : digest.leftOut > 0
+        ? `The statistics of ${digest.leftOut} smaller weights were left out, for the page to stay small; g.to_html(path, statistics=True, limit=…) takes more.`
+        : "Its numbers could not be read when this page was written.",
+  };
+}

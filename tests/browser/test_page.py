@@ -1,0 +1,98 @@
+"""The exported page: one file, from disk, offline, alive, and deaf to what a model says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from playwright.sync_api import expect
+
+from onnx_nb import ModelGraph
+from tests import models
+from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+EVIL = '</script><img src=x onerror="window.broken=1"><script>window.broken=1</script><!--'
+
+
+@pytest.fixture(params=["light", "dark"])
+def offline(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(
+        offline=True, viewport={"width": 1280, "height": 900}, color_scheme=request.param, device_scale_factor=1.5
+    )
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
+    context.close()
+
+
+def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path) -> None:
+    g = ModelGraph(models.exported("bert", dynamo=True))
+    g._values.captured = __import__("onnx_nb").capture(g.model)
+    page = g.to_html(tmp_path / "bert.html", statistics=True)
+    offline.goto(page.as_uri())
+    graph = GraphWidget(offline.locator('.onnx-nb[data-widget="graph"]').first)
+    inspector = graph.root.get_by_label("Inspector")
+    weight = max(g.model.initializers.values(), key=lambda info: info.nbytes).name
+    graph.call("const t = view.columns.find(args[0], 'value'); view.dispatch({type: 'select', target: t});", weight)
+    array = g.model.tensor(weight).astype(np.float64)
+    expect(inspector).to_contain_text(f"{array.max():.4g}".replace("-", "−"))
+    expect(inspector.get_by_role("img", name="Histogram")).to_be_visible()
+
+    node = next(node for node in g.model.proto.graph.node if node.op_type == "Softmax")
+    graph.root.get_by_role("searchbox").or_(graph.root.get_by_placeholder("Search")).first.fill("op:Softmax")
+    offline.keyboard.press("Enter")
+    graph.click(node.output[0], "value")
+    expect(inspector).to_contain_text("captured, 1 run")
+    graph.click(node.name, "node")
+    for text in ("modeling_bert.py:", "axis", "FLOPs", "of the run"):
+        expect(inspector).to_contain_text(text)
+    inspector.get_by_text("Documentation").click()
+    expect(inspector).to_contain_text("normalized exponential")
+    theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
+    offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-statistics-{theme}.png")
+
+
+def test_texts_of_a_model_are_dead_in_its_page(offline: Page, tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.arange(40, dtype=np.float32), EVIL)
+    info = helper.make_tensor_value_info
+    node = helper.make_node("Mul", ["x", EVIL], [f"y{EVIL}"], f"/{EVIL}/Mul", doc_string=EVIL)
+    custom = helper.make_node("Mine", [f"y{EVIL}"], ["z"], EVIL, domain="evil", text=EVIL)
+    graph = helper.make_graph(
+        [node, custom],
+        EVIL,
+        [info("x", TensorProto.FLOAT, [40])],
+        [info("z", TensorProto.FLOAT, [EVIL])],
+        [weight],
+        doc_string=EVIL,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("evil", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, producer_name=EVIL, doc_string=EVIL)
+    onnx.save(model, tmp_path / "evil.onnx")
+    path = ModelGraph(tmp_path / "evil.onnx").to_html(tmp_path / "evil.html", statistics=True)
+    offline.goto(path.as_uri())
+    view = GraphWidget(offline.locator('.onnx-nb[data-widget="graph"]').first)
+    inspector = view.root.get_by_label("Inspector")
+    select = "const t = view.columns.find(args[0], args[1]); view.dispatch({type: 'select', target: t});"
+    for name, kind in ((EVIL, "value"), (f"y{EVIL}", "value"), (f"/{EVIL}/Mul", "node"), (EVIL, "node")):
+        view.call(select, name, kind)
+        expect(inspector).to_contain_text("onerror")
+    view.call(select, EVIL, "value")
+    expect(inspector).to_contain_text("19.5 ± 11.54")
+    assert offline.evaluate("window.broken") is None
+    assert offline.locator("img, .onnx-nb script").count() == 0
