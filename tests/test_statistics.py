@@ -227,8 +227,8 @@ def test_arrays_in_any_order_in_memory(view: Any) -> None:
 def test_thin_slices_are_taken_together() -> None:
     values = np.random.default_rng(0).standard_normal((100_000, 2))[:, ::2]
     assert len(list(_pieces(values))) < 5
-    wide = np.random.default_rng(0).standard_normal((3, 160_000))[:, ::2]
-    assert max(piece.size for piece in _pieces(wide)) <= 1 << 16
+    wide = np.random.default_rng(0).standard_normal((3, 400_000))[:, ::2]
+    assert max(piece.size for piece in _pieces(wide)) <= 1 << 17
     for array in (values, wide):
         check(Statistics.of(array), array)
 

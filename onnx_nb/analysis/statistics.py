@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 BINS: Final = 128
 """A histogram has at most so many bins."""
 
-_CHUNK: Final = 1 << 16
+_CHUNK: Final = 1 << 17
 """Values taken at once: their float64 copies stay in a core's own cache."""
 _TOLD: Final = 32
 """Progress is told once in so many chunks."""
@@ -432,17 +433,12 @@ class _Bins:
         self.filled += chunk.size
 
     def _count(self) -> None:
-        """Count the bins in pairs: half as many numbers, and a table that is small beside them."""
-        if self.filled < 1 << 16:
-            self.counts += np.bincount(self.waiting[: self.filled], minlength=BINS + 1)
-            self.filled = 0
-            return
-        if self.filled % 2:
-            self.filled -= 1
-            self.counts[self.waiting[self.filled]] += 1
-        pairs = np.bincount(self.waiting[: self.filled].view(np.uint16), minlength=(BINS + 1) * 256)
-        table = pairs.reshape(BINS + 1, 256)
-        self.counts += table.sum(axis=1) + table.sum(axis=0)[: BINS + 1]
+        # Pillow counts the four bytes of a pixel apart, at twice the speed of numpy's bincount, but is slow to start
+        whole = self.filled & ~3 if self.filled >= 1 << 16 else 0
+        if whole:
+            pixels = Image.frombuffer("RGBA", (whole // 4, 1), self.waiting[:whole], "raw", "RGBA", 0, 1)
+            self.counts += np.reshape(pixels.histogram(), (4, 256)).sum(axis=0)[: BINS + 1]
+        self.counts += np.bincount(self.waiting[whole : self.filled], minlength=BINS + 1)
         self.filled = 0
 
     def _places(self, chunk: NDArray[Any]) -> NDArray[Any]:
