@@ -105,11 +105,7 @@ export function createGraphView(
       stage.reopen();
       if (!quiet) host.changed({ direction: state.direction });
     }
-    const redrawn =
-      state.open !== before.open || state.direction !== before.direction || state.overlay !== before.overlay;
-    if (redrawn && state.overlay !== null && stage.scene !== null) {
-      state = { ...state, overlay: state.overlay.over(stage.scene.boxes) };
-    }
+    if (state.overlay !== before.overlay) fitOverlay();
     if (!same(state.selection, before.selection)) {
       voice.selected(state.selection);
       root.classList.toggle("onnx-nb-selected", state.selection !== null);
@@ -125,6 +121,13 @@ export function createGraphView(
     if (state.overlay?.data !== before.overlay?.data && !quiet) host.changed({ overlay: state.overlay?.data ?? null });
     if (state.plan !== before.plan && state.plan !== null) voice.say(state.plan.message);
     refresh();
+  };
+
+  /** The colours of an overlay go over the numbers of the boxes that are drawn. */
+  const fitOverlay = (): void => {
+    if (state.overlay !== null && stage.scene !== null) {
+      state = { ...state, overlay: state.overlay.over(stage.scene.boxes) };
+    }
   };
 
   const refresh = (): void => {
@@ -149,6 +152,7 @@ export function createGraphView(
         advice: "The tree still lists it; please report this model.",
       },
     };
+    refresh();
   };
 
   const bringIntoView = (target: Target): void => {
@@ -178,7 +182,17 @@ export function createGraphView(
     root,
     columns,
     host,
-    { state: now, dispatch, say: voice.say, dressed: () => refresh(), failed: fail },
+    {
+      state: now,
+      dispatch,
+      say: voice.say,
+      dressed: () => refresh(),
+      laid(later) {
+        fitOverlay();
+        if (later) refresh();
+      },
+      failed: fail,
+    },
     signal,
   );
   const beside = createBeside(
@@ -260,9 +274,8 @@ export function createGraphView(
         }
         if (patch.open !== undefined) {
           const wanted = new Set(patch.open);
-          for (const group of state.open) if (!wanted.has(group)) dispatch({ type: "close", group });
-          const more = patch.open.filter((group) => !state.open.has(group));
-          if (more.length > 0) dispatch({ type: "openAll", groups: more });
+          const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));
+          if (!known) dispatch({ type: "openOnly", groups: wanted });
         }
       } finally {
         quiet = false;
@@ -272,6 +285,7 @@ export function createGraphView(
       const target = find(name, kind);
       if (target === null) throw new Error(`there is no tensor, node or scope '${elide(name, 200)}' in this graph`);
       bringIntoView(target);
+      while (stage.busy) await new Promise((resolve) => setTimeout(resolve, 10));
       await new Promise((resolve) => setTimeout(resolve, ANIMATION_MS + 120));
     },
     locate(name, kind) {

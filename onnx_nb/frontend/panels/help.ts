@@ -5,6 +5,7 @@ import { button, el } from "./dom.ts";
 export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["click", "select a box, or the tensor of an arrow"],
   ["double click, Enter, e", "expand or collapse the scope"],
+  ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
   ["wheel", "zoom, once the graph has been clicked"],
   ["↑ ↓", "to the producer, to a consumer"],
@@ -16,7 +17,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["f  +  −", "show all, zoom in, zoom out"],
   ["s", "save a picture"],
   ["t", "draw across, draw down"],
-  ["Esc", "clear the selection"],
+  ["Esc", "clear the selection, give up a layout"],
   ["?", "this list"],
 ];
 

@@ -51,7 +51,10 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
     i: () => end("input"),
     o: () => end("output"),
-    e: toggleSelected,
+    e: (event) => (event.shiftKey ? dispatch({ type: "expandAll" }) : toggleSelected()),
+    c: (event) => {
+      if (event.shiftKey) dispatch({ type: "collapseAll" });
+    },
     Enter: toggleSelected,
     f: () => dispatch({ type: "fit" }),
     s: () => toolbar.save(),
@@ -67,7 +70,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     ArrowLeft: () => step("left", false),
     ArrowRight: () => step("right", false),
     Escape: () => {
-      if (!help.close()) dispatch({ type: "select", target: null });
+      if (!help.close() && !stage.cancel()) dispatch({ type: "select", target: null });
     },
   };
   root.addEventListener(

@@ -1,16 +1,19 @@
 /** The whole graph in a corner, with a frame around what is in view; dragging the frame moves the view. */
 
 import { type Camera, type Size, visible } from "../render/camera.ts";
+import type { HitIndex } from "../render/hit.ts";
 import type { Theme } from "../render/theme.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 
 export interface Minimap {
-  update(scene: Scene, theme: Theme, camera: Camera, view: Size): void;
+  update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void;
 }
 
 const WIDTH = 104;
 const HEIGHT = 124;
 const MARGIN = 5;
+/** What is in a scope of fewer px is not drawn, the scope itself is. */
+const GRAIN = 2;
 /** A map of a long thin graph is stretched up to this, or nothing on it could be seen. */
 const STRETCH = 4;
 
@@ -28,7 +31,7 @@ export function createMinimap(
   let sy = 1;
   let bounds = { x: 0, y: 0, w: 1, h: 1 };
 
-  const paint = (scene: Scene, theme: Theme, dpr: number): void => {
+  const paint = (scene: Scene, index: HitIndex, theme: Theme, dpr: number): void => {
     bounds = scene.bounds;
     sx = (WIDTH - 2 * MARGIN) / Math.max(1, bounds.w);
     sy = (HEIGHT - 2 * MARGIN) / Math.max(1, bounds.h);
@@ -45,10 +48,12 @@ export function createMinimap(
     canvas.style.height = `${height}px`;
     if (inked === null) return;
     inked.setTransform(dpr * sx, 0, 0, dpr * sy, dpr * (MARGIN - bounds.x * sx), dpr * (MARGIN - bounds.y * sy));
-    const { count, kind, x, y, w, h } = scene.boxes;
+    const { kind, x, y, w, h } = scene.boxes;
+    const { boxes } = index.seen(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h, GRAIN / s);
+    const small = (box: number): boolean => Math.max(w[box], h[box]) * s < GRAIN;
     const patch = (colour: string, wanted: (box: number) => boolean): void => {
       inked.beginPath();
-      for (let box = 0; box < count; box++) {
+      for (const box of boxes) {
         // what would be less than a pixel still leaves a trace
         if (wanted(box)) inked.rect(x[box], y[box], Math.max(w[box], 1 / sx), Math.max(h[box] - 2, 1 / sy));
       }
@@ -58,7 +63,10 @@ export function createMinimap(
     inked.globalAlpha = 0.55;
     patch(theme.line, (box) => kind[box] === BOX.OPEN);
     inked.globalAlpha = 0.8;
-    patch(theme.edge, (box) => kind[box] === BOX.NODE || kind[box] === BOX.GROUP);
+    patch(
+      theme.edge,
+      (box) => kind[box] === BOX.NODE || kind[box] === BOX.GROUP || (kind[box] === BOX.OPEN && small(box)),
+    );
     patch(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
     inked.globalAlpha = 1;
   };
@@ -86,7 +94,7 @@ export function createMinimap(
   );
 
   return {
-    update(scene, theme, camera, view) {
+    update(scene, index, theme, camera, view) {
       const seen = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
       // nothing to find on a map of what is all in view
@@ -94,7 +102,7 @@ export function createMinimap(
       if (canvas.hidden || ctx === null) return;
       const dpr = window.devicePixelRatio || 1;
       if (drawn?.scene !== scene || drawn.theme !== theme) {
-        paint(scene, theme, dpr);
+        paint(scene, index, theme, dpr);
         drawn = { scene, theme };
       }
       ctx.setTransform(1, 0, 0, 1, 0, 0);

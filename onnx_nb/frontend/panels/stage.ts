@@ -13,9 +13,10 @@ import { createMeasure, readTheme, type Theme, watchTheme } from "../render/them
 import { type Step, walk } from "../render/walk.ts";
 import type { GraphHost } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
-import { BOX, buildScene, createCache, keepInPlace, type Scene } from "../scene/scene.ts";
+import { BOX, createCache, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
 import type { Dispatch, Saving, State } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
+import { createLaying } from "./laying.ts";
 import { createMinimap } from "./minimap.ts";
 import { listenPointer } from "./pointer.ts";
 import { download } from "./save.ts";
@@ -24,16 +25,23 @@ import { createTip } from "./tip.ts";
 export interface Stage {
   /** panels may be laid over the picture */
   readonly element: HTMLElement;
-  /** null until `start`, and if the graph could not be drawn */
+  /** null until something is laid out, and if the graph could not be drawn */
   readonly scene: Scene | null;
   readonly dark: boolean;
   /** Draws for the first time; the element must be in its place. */
   start(): void;
-  /** Lays out what is open now; the `anchor`, an id of a group, or else what is in the middle stays where it is. */
+  /**
+   * Lays out what is open now; the `anchor`, an id of a group, or else what is in the middle stays where it is. If it
+   * takes long the old scene stands until the new one is there, and what `fit` and `show` ask for waits as well.
+   */
   rebuild(anchor: number | null): void;
   /** Lays out anew and opens the view anew, for nothing stays where it was. */
   reopen(): void;
   update(state: State): void;
+  /** a layout is under way that is not there yet */
+  readonly busy: boolean;
+  /** Gives up a layout that is under way; false if there is none. */
+  cancel(): boolean;
   /** Takes over the size of its element. */
   resize(): void;
   focus(): void;
@@ -55,6 +63,8 @@ export interface Staged {
   say(text: string): void;
   /** colours or fonts of the page are others now */
   dressed(): void;
+  /** there is a new scene; `later` than when it was asked for */
+  laid(later: boolean): void;
   /** the graph could not be laid out */
   failed(error: unknown): void;
 }
@@ -76,7 +86,7 @@ export function createStage(
   root: HTMLElement,
   columns: Columns,
   host: GraphHost,
-  { state, dispatch, say, dressed, failed }: Staged,
+  { state, dispatch, say, dressed, laid, failed }: Staged,
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
@@ -109,27 +119,51 @@ export function createStage(
     "Click the graph or hold Ctrl to zoom",
   );
   const tip = createTip(columns);
-  const stage = el("div", { class: "onnx-nb-stage" }, canvas, map, tip.element, hint);
+  const laying = createLaying(() => stayed(), signal);
+  const stage = el("div", { class: "onnx-nb-stage" }, canvas, map, tip.element, hint, laying.element);
 
   // ---------------------------------------------------------------- scene and camera
 
+  /** what the scene was made of */
+  let made: (Pick<State, "open" | "direction"> & { readonly measure: Measure }) | null = null;
+  /** what is to be shown once the scene that is being laid out is there */
+  let afterwards: (() => void) | null = null;
   const rebuild = (anchor: number | null): void => {
-    const before = scene;
-    let built: Scene;
-    try {
-      const { open, direction } = state();
-      built = buildScene(columns, open, measure, cache, { direction });
-    } catch (error) {
-      failed(error);
+    const { open, direction } = state();
+    if (made?.open === open && made.direction === direction && made.measure === measure) {
+      laying.stop(); // what is wanted is there
+      asked = null;
+      afterwards = null;
       return;
     }
+    const parts = { open, direction, measure };
+    const there = (built: Scene, later: boolean): void => {
+      made = parts;
+      adopt(built, anchor);
+      laid(later);
+      afterwards?.();
+      afterwards = null;
+    };
+    laying.run(sceneInParts(columns, open, measure, cache, { direction }), there, failed);
+  };
+  /** Gives up a layout that is not there yet. */
+  const stayed = (): void => {
+    if (made === null) dispatch({ type: "collapseAll" });
+    else {
+      const { open, direction } = made;
+      if (state().open !== open) dispatch({ type: "openOnly", groups: open });
+      if (state().direction !== direction) dispatch({ type: "direction", direction });
+    }
+    say("Cancelled");
+  };
+  const adopt = (built: Scene, anchor: number | null): void => {
+    const before = scene;
     scene = built;
     index = new HitIndex(built, measure);
     faults = faultsOf(built, columns);
     marks = null;
     bitmap = null;
-    if (before === null) return;
-    if (untouched && anchor === null) {
+    if (before === null || (untouched && anchor === null)) {
       if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built));
       return;
     }
@@ -156,6 +190,11 @@ export function createStage(
       }
     }
     return best < 0 ? null : boxTarget(scene, best);
+  };
+
+  const whenLaid = (act: () => void): void => {
+    if (laying.busy) afterwards = act;
+    else act();
   };
 
   let gliding = 0;
@@ -258,8 +297,8 @@ export function createStage(
       drawnFrom = { camera, made: now };
       bitmap = null;
     }
-    minimap.update(scene, theme, camera, view);
-    if (asked !== null) {
+    minimap.update(scene, index, theme, camera, view);
+    if (asked !== null && !laying.busy) {
       const from = asked;
       const boxes = scene.boxes.count;
       asked = null;
@@ -397,7 +436,7 @@ export function createStage(
     if (theme.font === font) return;
     ({ font } = theme);
     measure = createMeasure(font);
-    if (scene !== null) rebuild(null);
+    if (scene !== null || laying.busy) rebuild(null);
   };
   const observer = new ResizeObserver(size);
   signal.addEventListener(
@@ -453,15 +492,25 @@ export function createStage(
       shown = next;
       redraw();
     },
+    get busy() {
+      return laying.busy;
+    },
+    cancel() {
+      if (!laying.busy) return false;
+      stayed();
+      return true;
+    },
     resize: size,
     focus: () => canvas.focus({ preventScroll: true }),
-    fit() {
-      if (scene !== null) glide(cameras.fitAll(scene.bounds, view));
-    },
-    show(target) {
-      const rect = place(target);
-      if (rect !== null) glide(cameras.reveal(camera, rect, view));
-    },
+    fit: () =>
+      whenLaid(() => {
+        if (scene !== null) glide(cameras.fitAll(scene.bounds, view));
+      }),
+    show: (target) =>
+      whenLaid(() => {
+        const rect = place(target);
+        if (rect !== null) glide(cameras.reveal(camera, rect, view));
+      }),
     zoomBy: (factor) => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest())),
     neighbour: (step, tensors) => (scene === null ? null : walk(scene, columns, state().selection, step, tensors)),
     save,

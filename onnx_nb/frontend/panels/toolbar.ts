@@ -43,6 +43,11 @@ export function createToolbar(
     { title: "Draw from left to right, or from top to bottom (t)" },
   );
   let shownDirection: State["direction"] = "down";
+  let allOpen = false;
+  const expand = button("Expand all", () => dispatch({ type: allOpen ? "collapseAll" : "expandAll" }), signal, {
+    title: "Open all scopes (Shift+E), close them (Shift+C)",
+  });
+  expand.hidden = columns.groupCount < 2;
   const tree = button(
     "Tree",
     () => {
@@ -57,7 +62,7 @@ export function createToolbar(
   const colour = createColours(dispatch, signal);
   colour.element.hidden = !colours;
   const save = createSaveMenu(dispatch, signal);
-  root.append(tree, name, crumbs, searchBox.element, fit, turn, colour.element, save.element, help);
+  root.append(tree, name, crumbs, searchBox.element, fit, expand, turn, colour.element, save.element, help);
 
   let shown: State = { ...EMPTY };
   return {
@@ -69,6 +74,8 @@ export function createToolbar(
       searchBox.update(state);
       colour.update(state);
       shownDirection = state.direction;
+      allOpen = state.open.size === columns.groupCount;
+      expand.textContent = allOpen ? "Collapse all" : "Expand all";
       turn.textContent = state.direction === "down" ? "Across" : "Down";
       if (state.selection !== before.selection) breadcrumbs(crumbs, columns, state.selection);
     },

@@ -11,13 +11,17 @@ import { BORDER } from "./scope.ts";
 /** What an edge's label says. */
 const SAYS = { NOTHING: 0, TYPE: 1, NAME: 2 } as const;
 
-export function assemble(
+/** Scopes that are put in between two yields. */
+const SOME = 400;
+
+/** Yields now and then. */
+export function* assemble(
   columns: Columns,
   root: Arrangement,
   cache: Cache,
   measure: Measure,
   direction: Direction,
-): Scene {
+): Generator<number, Scene> {
   const queue: Arrangement[] = [root];
   const sizes = count(queue);
   const boxes = newBoxes(sizes.boxes);
@@ -57,6 +61,7 @@ export function assemble(
   };
 
   for (let at = 0; at < queue.length; at++) {
+    if (at % SOME === SOME - 1) yield 1;
     const { scope, layout, w, h, inner } = queue[at];
     const first = nextBox;
     outer = scopes.box[at];

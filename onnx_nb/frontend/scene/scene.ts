@@ -127,7 +127,7 @@ export function* sceneInParts(
   cache.use(columns, measure);
   const direction = options.direction ?? "down";
   const root = yield* arrangeAll(columns, open, cache, direction, measure);
-  return assemble(columns, root, cache, measure, direction);
+  return yield* assemble(columns, root, cache, measure, direction);
 }
 
 /**

@@ -62,6 +62,9 @@ export type Action =
   | { readonly type: "open" | "close" | "toggle"; readonly group: number }
   | { readonly type: "direction"; readonly direction: Direction }
   | { readonly type: "openAll"; readonly groups: Iterable<number> }
+  /** these, and no others */
+  | { readonly type: "openOnly"; readonly groups: ReadonlySet<number> }
+  | { readonly type: "expandAll" | "collapseAll" }
   | { readonly type: "select" | "hover"; readonly target: Target | null }
   | { readonly type: "input" | "output"; readonly value: number }
   | { readonly type: "cut"; readonly cut: Cut }
@@ -124,6 +127,12 @@ export function reduce(state: State, action: Action, columns: Columns): State {
       return { ...state, direction: action.direction };
     case "openAll":
       return { ...state, open: new Set([...state.open, ...action.groups]) };
+    case "openOnly":
+      return { ...state, open: action.groups };
+    case "expandAll":
+      return { ...state, open: new Set(Array.from({ length: columns.groupCount }, (_, group) => group)) };
+    case "collapseAll":
+      return { ...state, open: new Set([0]) };
     case "select":
       return { ...state, selection: action.target };
     case "hover":

@@ -1,0 +1,88 @@
+/**
+ * Lays out in slices, so that the page stays alive meanwhile: says how far it is and can be cancelled. A worker would need
+ * a second copy of the graph, could not run in an exported page, and would not be sooner there.
+ */
+
+import { button, el } from "./dom.ts";
+
+export interface Laying {
+  readonly element: HTMLElement;
+  /** something is being laid out that is not there yet */
+  readonly busy: boolean;
+  /**
+   * Goes on with a layout until it is there: at once if that takes no longer than a click may, else in later tasks. What
+   * was under way before is dropped.
+   */
+  run<T>(
+    parts: Generator<number, T>,
+    there: (result: T, later: boolean) => void,
+    failed: (error: unknown) => void,
+  ): void;
+  stop(): void;
+}
+
+/** A click is answered within this time if that can be. */
+const AT_ONCE_MS = 30;
+/** Else the page gets so long a slice at a time … */
+const SLICE_MS = 16;
+/** … and says so if it takes this long. */
+const SHOWN_MS = 150;
+
+export function createLaying(cancel: () => void, signal: AbortSignal): Laying {
+  const bar = el("progress", { attrs: { max: 1, "aria-label": "Laying out" } });
+  const element = el(
+    "div",
+    { class: "onnx-nb-laying" },
+    el("span", {}, "Laying out…"),
+    bar,
+    button("Stop", cancel, signal, { title: "Leave the graph as it was (Esc)" }),
+  );
+  element.hidden = true;
+
+  let next = 0;
+  let started = 0;
+  const stop = (): void => {
+    window.clearTimeout(next);
+    next = 0;
+    element.hidden = true;
+  };
+  const show = (part: number): void => {
+    element.hidden = performance.now() - started < SHOWN_MS;
+    bar.value = part;
+  };
+  signal.addEventListener("abort", stop, { once: true });
+
+  return {
+    element,
+    get busy() {
+      return next !== 0;
+    },
+    run(parts, there, failed) {
+      stop();
+      started = performance.now();
+      const slice = (length: number): void => {
+        const later = next !== 0;
+        const until = performance.now() + length;
+        try {
+          for (;;) {
+            const { done, value } = parts.next();
+            if (done === true) {
+              stop();
+              there(value, later);
+              return;
+            }
+            if (performance.now() < until) continue;
+            show(value);
+            next = window.setTimeout(slice, 0, SLICE_MS);
+            return;
+          }
+        } catch (error) {
+          stop();
+          failed(error);
+        }
+      };
+      slice(AT_ONCE_MS);
+    },
+    stop,
+  };
+}
