@@ -156,6 +156,19 @@ class Costs:
             {metric: int(np.isnan(known[metric])[0]) for metric in _RUN},
         )
 
+    def of_nodes(self, nodes: Sequence[int]) -> Cost:
+        """Give what flat nodes cost together, each weight counted once; a node with bodies has all that is inside."""
+        chosen = np.zeros(self.graph.node_count, bool)
+        chosen[list(nodes)] = True
+        reader, value, elements, nbytes = weights_read(self.graph)
+        read = np.unique(value[chosen[reader]])
+        run = {metric: getattr(self, metric)[chosen] for metric in _RUN}
+        return _cost(
+            {metric: float(np.nansum(column)) for metric, column in run.items()}
+            | {"parameters": float(elements[read].sum()), "parameter_bytes": float(nbytes[read].sum())},
+            {metric: int(np.isnan(column).sum()) for metric, column in run.items()},
+        )
+
     @functools.cached_property
     def unknown(self) -> tuple[Unknown, ...]:
         """The nodes of which something is unknown, and why."""

@@ -16,6 +16,8 @@ import {
   type InspectReply,
   type PageReply,
   type Patch,
+  type Selected,
+  type SelectionReply,
   type StatisticsReply,
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
@@ -38,8 +40,6 @@ interface Mount {
   readonly model: WidgetModel;
   readonly el: HTMLElement;
 }
-
-type Selected = { readonly kind: "tensor" | "node" | "scope"; readonly name: string; readonly id?: number };
 
 /** The kernel calls them tensors and scopes. */
 const KINDS = { tensor: "value", node: "node", scope: "group" } as const;
@@ -158,12 +158,20 @@ class GraphWidget {
         const { value } = await channel.request("figures", { kind: target.kind, id: target.id }, { signal });
         return value as readonly (readonly [string, string])[];
       },
+      async select(targets, signal) {
+        const ids = (kind: Target["kind"]): number[] =>
+          targets.filter((each) => each.kind === kind).map(({ id }) => id);
+        const { value } = await channel.request("select", { nodes: ids("node"), groups: ids("group") }, { signal });
+        return value as SelectionReply;
+      },
       changed(patch) {
         if (patch.inputs !== undefined) model.set("inputs", patch.inputs);
         if (patch.outputs !== undefined) model.set("outputs", patch.outputs);
         if (patch.selection !== undefined) {
-          const { selection } = patch;
-          model.set("selection", selection === null ? [] : [{ ...selection, kind: WORDS[selection.kind] }]);
+          model.set(
+            "selection",
+            patch.selection.map((each) => ({ ...each, kind: WORDS[each.kind] })),
+          );
         }
         if (patch.overlay === null) model.set("_overlay", null);
         if (patch.direction !== undefined) model.set("direction", patch.direction);
@@ -267,12 +275,13 @@ function namesIn(model: WidgetModel, trait: string): string[] {
   return (model.get(trait) as string[] | undefined) ?? [];
 }
 
-function selectionIn(model: WidgetModel, columns: Columns): Exclude<Patch["selection"], undefined> {
-  const first = (model.get("selection") as Selected[] | undefined)?.[0];
-  const kind = first === undefined ? undefined : KINDS[first.kind];
-  if (first === undefined || kind === undefined) return null;
-  const id = first.id ?? columns.find(first.name, kind)?.id;
-  return id === undefined ? null : { kind, name: first.name, id };
+function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
+  const given = (model.get("selection") as { kind: keyof typeof KINDS; name: string; id?: number }[] | undefined) ?? [];
+  return given.flatMap((each) => {
+    const kind = KINDS[each.kind];
+    const id = each.id ?? columns.find(each.name, kind)?.id;
+    return kind === undefined || id === undefined ? [] : [{ kind, name: each.name, id }];
+  });
 }
 
 function openPaths(model: WidgetModel): string[] | null {

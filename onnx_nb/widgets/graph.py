@@ -19,6 +19,7 @@ from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.inspection import inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.overlays import OWN, Overlay, Reduction, Scale, overlay
+from onnx_nb.analysis.selection import select
 from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import STATISTICS, bake, write_page
@@ -80,7 +81,7 @@ class ModelGraph(OnnxWidget):
     _picture_id = traitlets.Unicode().tag(sync=True)
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}]``, empty for nothing."""
+    """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``, empty for nothing."""
 
     inputs = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """Names of the tensors chosen as the submodel's inputs, by clicking or from a cell."""
@@ -116,6 +117,7 @@ class ModelGraph(OnnxWidget):
                 "inspect": self._answer_inspect,
                 "figures": self._values.figures,
                 "plan": self._answer_plan,
+                "select": self._answer_select,
                 "extract": self._answer_extract,
                 "overlay": self._answer_overlay,
                 "picture": self._answer_picture,
@@ -277,6 +279,18 @@ class ModelGraph(OnnxWidget):
         kind, number = call.args.get("kind"), call.args.get("id")
         return Reply(inspect(self.model, str(kind), int(number or 0)).to_json())
 
+    def _answer_select(self, call: Call) -> Reply:
+        found = select(self.model, _numbers(call.args.get("nodes")), _numbers(call.args.get("groups")))
+        graph = Graph.of(self.model)
+        return Reply(
+            {
+                "rows": found.rows,
+                "inputs": _values(graph, found.inputs),
+                "outputs": _values(graph, found.outputs),
+                "obstacle": found.obstacle,
+            }
+        )
+
     def _answer_plan(self, call: Call) -> Reply:
         plan = plan_extraction(self.model, *self._chosen(call))
         graph = Graph.of(self.model)
@@ -320,6 +334,10 @@ def _packed(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
 
 def _names(given: object) -> list[str]:
     return [str(name) for name in given] if isinstance(given, list) else []
+
+
+def _numbers(given: object) -> list[int]:
+    return [int(number) for number in given] if isinstance(given, list) else []
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:

@@ -61,7 +61,7 @@ export function copyButton(text: () => string, signal: AbortSignal, name = "Copy
   return element;
 }
 
-async function copy(text: string): Promise<boolean> {
+export async function copy(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;

@@ -58,7 +58,7 @@ describe("a graph view", () => {
   it("tells the host what was selected and chosen, and asks for a plan once there is an output", async () => {
     const view = show();
     view.dispatch({ type: "select", target: target("value", "p") });
-    expect(host.patches.at(-1)?.selection).toEqual({ kind: "value", id: target("value", "p").id, name: "p" });
+    expect(host.patches.at(-1)?.selection).toEqual([{ kind: "value", id: target("value", "p").id, name: "p" }]);
     press("i");
     expect(host.patches.at(-1)).toEqual({ inputs: ["p"], outputs: [] });
     expect(host.planned).toEqual([]);
@@ -74,7 +74,7 @@ describe("a graph view", () => {
   it("takes over what the kernel changed without telling it back", () => {
     const view = show();
     const before = host.patches.length;
-    view.apply({ inputs: ["p", "no such tensor"], outputs: ["y"], selection: null, open: [0] });
+    view.apply({ inputs: ["p", "no such tensor"], outputs: ["y"], selection: [], open: [0] });
     expect(view.state.cut).toEqual({ inputs: [target("value", "p").id], outputs: [target("value", "y").id] });
     expect([...view.state.open]).toEqual([0]);
     expect(host.patches).toHaveLength(before);

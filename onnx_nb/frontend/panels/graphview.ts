@@ -7,7 +7,7 @@ import type { Columns, Target } from "../model/columns.ts";
 import { failure, type GraphHost, type Patch } from "../scene/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import { type Direction, defaultOpen } from "../scene/scene.ts";
-import { type Action, type Command, initialState, reduce, type State, same } from "../scene/state.ts";
+import { type Action, type Command, initialState, reduce, type State, same, selected } from "../scene/state.ts";
 import { createBeside } from "./beside.ts";
 import { el, elide } from "./dom.ts";
 import { emptyState } from "./empty.ts";
@@ -17,6 +17,7 @@ import { createInspector } from "./inspector.ts";
 import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { followLinks } from "./link.ts";
+import { createSelection } from "./selection.ts";
 import { ANIMATION_MS, createStage } from "./stage.ts";
 import { createStrips } from "./strips.ts";
 import { createToolbar } from "./toolbar.ts";
@@ -76,7 +77,7 @@ export function createGraphView(
   const dispatch = (action: Action | Command): void => {
     switch (action.type) {
       case "fit":
-        stage.fit();
+        stage.fit(action.targets);
         return;
       case "extract":
         if (state.cut.outputs.length > 0 || !host.live) work.extract();
@@ -106,13 +107,11 @@ export function createGraphView(
       if (!quiet) host.changed({ direction: state.direction });
     }
     if (state.overlay !== before.overlay) fitOverlay();
-    if (!same(state.selection, before.selection)) {
-      voice.selected(state.selection);
-      root.classList.toggle("onnx-nb-selected", state.selection !== null);
-      if (!quiet) {
-        const target = state.selection;
-        host.changed({ selection: target === null ? null : { ...target, name: columns.nameOf(target) } });
-      }
+    if (!same(state.selection, before.selection) || state.others !== before.others) {
+      const targets = selected(state);
+      voice.selected(targets);
+      root.classList.toggle("onnx-nb-selected", targets.length > 0);
+      if (!quiet) host.changed({ selection: targets.map((target) => ({ ...target, name: columns.nameOf(target) })) });
     }
     if (state.cut !== before.cut) {
       if (!quiet) host.changed(namesOf(columns, state.cut));
@@ -133,7 +132,10 @@ export function createGraphView(
   const refresh = (): void => {
     toolbar.update(state);
     strip.update(state);
-    inspector.update(state);
+    many.update(state);
+    if (state.others.length === 0) inspector.update(state);
+    const side = state.others.length > 0 ? manyRoot : inspectorRoot;
+    if (body.lastElementChild !== side) body.lastElementChild?.replaceWith(side);
     tree.update(state);
     bottom?.update(state);
     key.update(state, stage.dark);
@@ -173,6 +175,7 @@ export function createGraphView(
   const strips = el("div", { class: "onnx-nb-strips" });
   const drawer = el("aside", { class: "onnx-nb-drawer onnx-nb-hiddenish", attrs: { "aria-label": "Tree" } });
   const legend = el("div", { class: "onnx-nb-legend" });
+  const manyRoot = el("aside", { class: "onnx-nb-inspector", attrs: { "aria-label": "Selection", tabindex: 0 } });
   const inspectorRoot = el("aside", { class: "onnx-nb-inspector", attrs: { "aria-label": "Inspector", tabindex: 0 } });
   const extractRoot = el("footer", { class: "onnx-nb-extract" });
 
@@ -222,18 +225,19 @@ export function createGraphView(
   );
   const strip = createStrips(strips, columns, dispatch, signal);
   const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
+  const many = createSelection(manyRoot, columns, host, dispatch, voice.say, signal);
   const tree = createTree(drawer, columns, dispatch, signal);
   const bottom = options.nested ? null : createExtractBar(extractRoot, columns, host, dispatch, work.cancel, signal);
   const key = createLegend(legend, columns, dispatch, signal);
   followLinks(root, dispatch, signal);
   listenKeys(
     root,
-    { columns, host, stage, toolbar, help, inspector: inspectorRoot, state: now, dispatch, say: voice.say },
+    { columns, host, stage, toolbar, help, side: [inspectorRoot, manyRoot], state: now, dispatch, say: voice.say },
     signal,
   );
 
-  const body = el("div", { class: "onnx-nb-body" }, drawer, stage.element, beside.element, inspectorRoot);
-  stage.element.append(legend);
+  const middle = el("div", { class: "onnx-nb-middle" }, stage.element, legend);
+  const body = el("div", { class: "onnx-nb-body" }, drawer, middle, beside.element, inspectorRoot);
   const empty = emptyState(columns);
   if (empty !== null) stage.element.append(empty);
   root.replaceChildren(bar, strips, body, ...(options.nested ? [] : [extractRoot]), voice.element);
@@ -263,8 +267,7 @@ export function createGraphView(
           dispatch({ type: "cut", cut: { inputs, outputs } });
         }
         if (patch.selection !== undefined) {
-          const { selection } = patch;
-          dispatch({ type: "select", target: selection === null ? null : { kind: selection.kind, id: selection.id } });
+          dispatch({ type: "selectAll", targets: patch.selection.map(({ kind, id }) => ({ kind, id })) });
         }
         if (patch.direction !== undefined && patch.direction !== state.direction) {
           dispatch({ type: "direction", direction: patch.direction });

@@ -4,6 +4,11 @@ import { button, el } from "./dom.ts";
 
 export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["click", "select a box, or the tensor of an arrow"],
+  ["Ctrl+click · long press", "select it too, or no longer"],
+  ["Shift+drag · v, then drag", "select all boxes that the frame touches"],
+  ["Ctrl+A", "select all in this scope; again: in the one around it"],
+  ["Ctrl+arrow", "select what is next, too"],
+  ["Ctrl+C", "copy the names of all that is selected"],
   ["double click, Enter, e", "expand or collapse the scope"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
@@ -14,7 +19,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["i  o", "start, end the extraction at the selected tensor"],
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
   ["/", "search; Enter, Shift+Enter for the next, the previous"],
-  ["f  +  −", "show all, zoom in, zoom out"],
+  ["f  Shift+F  +  −", "show all, show the selection, zoom in, zoom out"],
   ["s", "save a picture"],
   ["t", "draw across, draw down"],
   ["Esc", "clear the selection, give up a layout"],

@@ -3,9 +3,10 @@
 import type { Columns, Target } from "../model/columns.ts";
 import type { Step } from "../render/walk.ts";
 import type { GraphHost } from "../scene/host.ts";
-import type { Dispatch, State } from "../scene/state.ts";
+import { type Dispatch, type State, selected } from "../scene/state.ts";
 import type { Help } from "./help.ts";
 import { NO_KERNEL } from "./inspector.ts";
+import { copyNames } from "./selection.ts";
 import type { Stage } from "./stage.ts";
 import type { Toolbar } from "./toolbar.ts";
 
@@ -15,15 +16,15 @@ export interface Keyed {
   readonly stage: Stage;
   readonly toolbar: Toolbar;
   readonly help: Help;
-  /** arrow keys scroll it */
-  readonly inspector: HTMLElement;
+  /** panels that arrow keys scroll */
+  readonly side: readonly HTMLElement[];
   state(): State;
   readonly dispatch: Dispatch;
   say(text: string): void;
 }
 
 export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal): void {
-  const { columns, host, stage, toolbar, help, inspector, state, dispatch, say } = view;
+  const { columns, host, stage, toolbar, help, side, state, dispatch, say } = view;
 
   const end = (type: "input" | "output"): void => {
     const value = tensorOf(columns, state().selection);
@@ -31,13 +32,14 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     else if (value === null) say("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
-  const step = (direction: Step, tensors: boolean): void => {
+  const step = (direction: Step, tensors: boolean, add = false): void => {
     const target = stage.neighbour(direction, tensors);
     if (target === null) {
       say("Nothing further that way");
       return;
     }
-    dispatch({ type: "select", target });
+    if (add) dispatch({ type: "selectAll", targets: [target], add });
+    else dispatch({ type: "select", target });
     stage.show(target);
   };
   const toggleSelected = (): void => {
@@ -56,7 +58,13 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
       if (event.shiftKey) dispatch({ type: "collapseAll" });
     },
     Enter: toggleSelected,
-    f: () => dispatch({ type: "fit" }),
+    f: (event) => {
+      const targets = selected(state());
+      if (!event.shiftKey) dispatch({ type: "fit" });
+      else if (targets.length === 0) say("Nothing is selected");
+      else dispatch({ type: "fit", targets });
+    },
+    v: () => dispatch({ type: "gathering", gathering: !state().gathering }),
     s: () => toolbar.save(),
     t: () => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" }),
     "/": () => toolbar.focusSearch(),
@@ -73,6 +81,22 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
       if (!help.close() && !stage.cancel()) dispatch({ type: "select", target: null });
     },
   };
+  /** Together with Ctrl or Command. */
+  const commands: Readonly<Record<string, (event: KeyboardEvent) => boolean>> = {
+    z: (event) => done(() => dispatch({ type: event.shiftKey ? "redo" : "undo" })),
+    y: () => done(() => dispatch({ type: "redo" })),
+    a: () => done(() => dispatch({ type: "selectAll", targets: stage.beside() })),
+    c: () => {
+      const targets = selected(state());
+      // marked text is what a person means to copy
+      if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
+      return done(() => void copyNames(columns, targets, say));
+    },
+    arrowup: (event) => done(() => step("up", event.shiftKey, true)),
+    arrowdown: (event) => done(() => step("down", event.shiftKey, true)),
+    arrowleft: () => done(() => step("left", false, true)),
+    arrowright: () => done(() => step("right", false, true)),
+  };
   root.addEventListener(
     "keydown",
     (event) => {
@@ -84,15 +108,13 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
       if (!command && !event.altKey) event.stopPropagation();
       if (event.defaultPrevented || typing || event.altKey) return;
       if (command) {
-        const key = event.key.toLowerCase();
-        if (key !== "z" && key !== "y") return;
+        if (commands[event.key.toLowerCase()]?.(event) !== true) return;
         event.preventDefault();
         event.stopPropagation();
-        dispatch({ type: key === "y" || event.shiftKey ? "redo" : "undo" });
         return;
       }
       if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
-      if (inspector.contains(from) && event.key.startsWith("Arrow")) return; // it scrolls
+      if (side.some((panel) => panel.contains(from)) && event.key.startsWith("Arrow")) return; // it scrolls
       const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
       if (act === undefined) return;
       event.preventDefault();
@@ -108,4 +130,9 @@ function tensorOf(columns: Columns, selection: Target | null): number | null {
   if (selection?.kind !== "node") return null;
   const made = columns.outputsOf(selection.id).filter((value) => value >= 0);
   return made.length === 1 ? made[0] : null;
+}
+
+function done(act: () => void): true {
+  act();
+  return true;
 }

@@ -1,15 +1,22 @@
 /**
- * Mouse, touch and trackpad on the canvas. Dragging pans, two fingers or Ctrl+wheel zoom. A plain wheel zooms only while
- * the canvas has the focus, so that a page with a graph in it still scrolls.
+ * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift goes around what is to be selected; two fingers
+ * or Ctrl+wheel zoom; a long press is the Ctrl+click of a finger. A plain wheel zooms only while the canvas has the
+ * focus, so that a page with a graph in it still scrolls.
  */
 
+import type { Rect } from "../render/camera.ts";
 import { focused } from "./dom.ts";
 
 export interface Gestures {
   pan(dx: number, dy: number): void;
   zoom(factor: number, x: number, y: number): void;
-  /** a press and release in one place */
-  click(x: number, y: number): void;
+  /** a press and release in one place; `add`: to what is selected */
+  click(x: number, y: number, add: boolean): void;
+  /** whether a drag without Shift goes around what is to be selected, too */
+  gathers(): boolean;
+  /** a drag around something goes on (null: it was given up), and ends */
+  frame(rect: Rect | null): void;
+  gather(rect: Rect, add: boolean): void;
   doubleClick(x: number, y: number): void;
   /** null: the pointer left */
   hover(at: { x: number; y: number } | null): void;
@@ -17,13 +24,21 @@ export interface Gestures {
   passed(): void;
 }
 
-/** A press that moves less than this is a click. */
+/** A press that moves less than this is a click, for a finger less than this. */
 const STILL = 4;
+const STILL_TOUCH = 9;
+/** A finger that rests so long adds to the selection. */
+const LONG_MS = 450;
 
 export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, signal: AbortSignal): void {
   const down = new Map<number, { x: number; y: number }>();
   let moved = false;
   let travelled = 0;
+  /** where a drag around something began, null while dragging pans */
+  let corner: { x: number; y: number } | null = null;
+  let resting = 0;
+  const adds = (event: MouseEvent): boolean => event.ctrlKey || event.metaKey || event.shiftKey;
+  const rest = (): void => window.clearTimeout(resting);
   const at = (event: MouseEvent): { x: number; y: number } => {
     const { left, top } = canvas.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
@@ -35,11 +50,26 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
       if (event.button > 1) return;
       canvas.focus({ preventScroll: true });
       canvas.setPointerCapture(event.pointerId);
+      const now = at(event);
+      rest();
       if (down.size === 0) {
         moved = false;
         travelled = 0;
-      } else moved = true;
-      down.set(event.pointerId, at(event));
+        corner = event.button === 0 && (event.shiftKey || gestures.gathers()) ? now : null;
+        if (event.pointerType === "touch") {
+          resting = window.setTimeout(() => {
+            if (moved || down.size !== 1) return;
+            moved = true; // its release is no click
+            corner = null;
+            gestures.click(now.x, now.y, true);
+          }, LONG_MS);
+        }
+      } else {
+        moved = true;
+        if (corner !== null) gestures.frame(null); // a second finger: it was meant to be a pinch
+        corner = null;
+      }
+      down.set(event.pointerId, now);
       if (event.button === 1) event.preventDefault(); // no autoscroll
     },
     { signal },
@@ -61,10 +91,14 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
         if (was > 0 && is > 0) gestures.zoom(is / was, (now.x + other.x) / 2, (now.y + other.y) / 2);
       } else {
         travelled += Math.hypot(now.x - before.x, now.y - before.y);
-        if (travelled < STILL && !moved) return;
+        if (!moved && travelled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
         moved = true;
-        canvas.classList.add("onnx-nb-dragging");
-        gestures.pan(now.x - before.x, now.y - before.y);
+        rest();
+        if (corner !== null) gestures.frame(between(corner, now));
+        else {
+          canvas.classList.add("onnx-nb-dragging");
+          gestures.pan(now.x - before.x, now.y - before.y);
+        }
       }
       down.set(event.pointerId, now);
     },
@@ -73,12 +107,25 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
   const up = (event: PointerEvent): void => {
     const known = down.delete(event.pointerId);
     canvas.classList.remove("onnx-nb-dragging");
-    if (!known || event.type === "pointercancel" || moved || event.button !== 0) return;
-    const { x, y } = at(event);
-    gestures.click(x, y);
+    rest();
+    const from = corner;
+    corner = null;
+    if (!known) return;
+    if (event.type === "pointercancel") {
+      if (from !== null) gestures.frame(null);
+      return;
+    }
+    const now = at(event);
+    if (from !== null && moved) gestures.gather(between(from, now), adds(event) || gestures.gathers());
+    else if (!moved && event.button === 0) gestures.click(now.x, now.y, adds(event) || gestures.gathers());
   };
   canvas.addEventListener("pointerup", up, { signal });
   canvas.addEventListener("pointercancel", up, { signal });
+  // Ctrl+click on a Mac, and the long press of a finger
+  canvas.addEventListener("contextmenu", (event) => (event.ctrlKey || down.size > 0) && event.preventDefault(), {
+    signal,
+  });
+  signal.addEventListener("abort", rest, { once: true });
   canvas.addEventListener("pointerleave", () => gestures.hover(null), { signal });
   canvas.addEventListener(
     "dblclick",
@@ -113,4 +160,8 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     },
     { signal, passive: false },
   );
+}
+
+function between(a: { x: number; y: number }, b: { x: number; y: number }): Rect {
+  return { x: Math.min(a.x, b.x), y: Math.min(a.y, b.y), w: Math.abs(a.x - b.x), h: Math.abs(a.y - b.y) };
 }

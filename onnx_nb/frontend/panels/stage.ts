@@ -6,6 +6,7 @@
 import type { Columns, Target } from "../model/columns.ts";
 import * as cameras from "../render/camera.ts";
 import { draw, middle, type Picture } from "../render/canvas.ts";
+import { beside, touched } from "../render/choose.ts";
 import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/marks.ts";
 import { toSvg } from "../render/svg.ts";
@@ -14,7 +15,7 @@ import { type Step, walk } from "../render/walk.ts";
 import type { GraphHost } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
 import { BOX, createCache, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
-import type { Dispatch, Saving, State } from "../scene/state.ts";
+import { type Dispatch, type Saving, type State, selected } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
 import { createLaying } from "./laying.ts";
 import { createMinimap } from "./minimap.ts";
@@ -45,10 +46,13 @@ export interface Stage {
   /** Takes over the size of its element. */
   resize(): void;
   focus(): void;
-  fit(): void;
+  /** Shows the whole graph, or of it what is drawn of some targets. */
+  fit(targets?: readonly Target[]): void;
   /** Moves the camera to what is drawn of a target, as little as it must. */
   show(target: Target): void;
   zoomBy(factor: number): void;
+  /** All in the scope around the selection; if all of it is selected, in the one further out. */
+  beside(): Target[];
   /** What is next to the selection. */
   neighbour(step: Step, tensors: boolean): Target | null;
   save(what: Saving): void;
@@ -118,9 +122,11 @@ export function createStage(
     { class: "onnx-nb-hint", attrs: { "aria-hidden": "true" } },
     "Click the graph or hold Ctrl to zoom",
   );
+  const frame = el("div", { class: "onnx-nb-frame" });
+  frame.hidden = true;
   const tip = createTip(columns);
   const laying = createLaying(() => stayed(), signal);
-  const stage = el("div", { class: "onnx-nb-stage" }, canvas, map, tip.element, hint, laying.element);
+  const stage = el("div", { class: "onnx-nb-stage" }, canvas, frame, map, tip.element, hint, laying.element);
 
   // ---------------------------------------------------------------- scene and camera
 
@@ -393,10 +399,28 @@ export function createStage(
     {
       pan: (dx, dy) => look(cameras.pan(camera, dx, dy)),
       zoom: (factor, x, y) => look(cameras.zoom(camera, factor, x, y, farthest())),
-      click(x, y) {
+      click(x, y, add) {
         const hit = hitAt(x, y);
-        if (hit?.part === "toggle") dispatch({ type: "toggle", group: hit.target.id });
-        else dispatch({ type: "select", target: hit?.target ?? null });
+        if (hit?.part === "toggle" && !add) dispatch({ type: "toggle", group: hit.target.id });
+        else if (!add) dispatch({ type: "select", target: hit?.target ?? null });
+        else if (hit !== null) dispatch({ type: "also", target: hit.target });
+      },
+      gathers: () => state().gathering,
+      frame(rect) {
+        frame.hidden = rect === null;
+        if (rect === null) return;
+        Object.assign(frame.style, {
+          left: `${rect.x}px`,
+          top: `${rect.y}px`,
+          width: `${rect.w}px`,
+          height: `${rect.h}px`,
+        });
+      },
+      gather({ x, y, w, h }, add) {
+        frame.hidden = true;
+        if (scene === null) return;
+        const world = { ...cameras.toWorld(camera, x, y), w: w / camera.k, h: h / camera.k };
+        dispatch({ type: "selectAll", targets: touched(scene, index, world), add });
       },
       doubleClick(x, y) {
         const hit = hitAt(x, y);
@@ -502,9 +526,12 @@ export function createStage(
     },
     resize: size,
     focus: () => canvas.focus({ preventScroll: true }),
-    fit: () =>
+    fit: (targets) =>
       whenLaid(() => {
-        if (scene !== null) glide(cameras.fitAll(scene.bounds, view));
+        if (scene === null) return;
+        const rects = (targets ?? []).map(place).filter((rect) => rect !== null);
+        if (targets === undefined) glide(cameras.fitAll(scene.bounds, view));
+        else if (rects.length > 0) glide(cameras.fitAll(cameras.around(rects), view, 48));
       }),
     show: (target) =>
       whenLaid(() => {
@@ -512,6 +539,7 @@ export function createStage(
         if (rect !== null) glide(cameras.reveal(camera, rect, view));
       }),
     zoomBy: (factor) => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest())),
+    beside: () => (scene === null ? [] : beside(scene, columns, selected(state()))),
     neighbour: (step, tensors) => (scene === null ? null : walk(scene, columns, state().selection, step, tensors)),
     save,
     locate(target) {

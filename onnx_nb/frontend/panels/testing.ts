@@ -10,6 +10,7 @@ import type {
   PageReply,
   Patch,
   Place,
+  SelectionReply,
   StatisticsReply,
   ValueHost,
 } from "../scene/host.ts";
@@ -110,6 +111,14 @@ export class FakeHost implements GraphHost {
 
   inspect(_target: Target): Promise<InspectReply> {
     return Promise.resolve(this.inspection);
+  }
+
+  together: SelectionReply = { rows: [], inputs: [], outputs: [], obstacle: "" };
+  readonly selected: (readonly Target[])[] = [];
+
+  select(targets: readonly Target[]): Promise<SelectionReply> {
+    this.selected.push(targets);
+    return Promise.resolve(this.together);
   }
 
   changed(patch: Patch): void {

@@ -36,6 +36,12 @@ export function createToolbar(
   const searchBox = createSearchBox(columns, dispatch, actions.leaveSearch, signal);
 
   const fit = button("Fit", () => dispatch({ type: "fit" }), signal, { title: "Show the whole graph (f)" });
+  const gather = button(
+    "Select",
+    () => dispatch({ type: "gathering", gathering: gather.getAttribute("aria-pressed") !== "true" }),
+    signal,
+    { title: "Drag around what to select, click to add (v); or drag with Shift", attrs: { "aria-pressed": "false" } },
+  );
   const turn = button(
     "Across",
     () => dispatch({ type: "direction", direction: shownDirection === "down" ? "right" : "down" }),
@@ -62,7 +68,7 @@ export function createToolbar(
   const colour = createColours(dispatch, signal);
   colour.element.hidden = !colours;
   const save = createSaveMenu(dispatch, signal);
-  root.append(tree, name, crumbs, searchBox.element, fit, expand, turn, colour.element, save.element, help);
+  root.append(tree, name, crumbs, searchBox.element, fit, gather, expand, turn, colour.element, save.element, help);
 
   let shown: State = { ...EMPTY };
   return {
@@ -73,6 +79,7 @@ export function createToolbar(
       shown = state;
       searchBox.update(state);
       colour.update(state);
+      gather.setAttribute("aria-pressed", String(state.gathering));
       shownDirection = state.direction;
       allOpen = state.open.size === columns.groupCount;
       expand.textContent = allOpen ? "Collapse all" : "Expand all";

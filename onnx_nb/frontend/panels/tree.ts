@@ -4,7 +4,7 @@
  */
 
 import { type Columns, GROUP, type Target } from "../model/columns.ts";
-import { type Dispatch, type State, same } from "../scene/state.ts";
+import { type Dispatch, type State, same, selected } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
 
 export interface Tree {
@@ -35,13 +35,17 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
   const spacer = el("div", { class: "onnx-nb-rows-all", attrs: { role: "presentation" } });
   const tree = el(
     "div",
-    { class: "onnx-nb-tree", attrs: { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors" } },
+    {
+      class: "onnx-nb-tree",
+      attrs: { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": "true" },
+    },
     spacer,
   );
   root.append(tree);
 
   let state: State | undefined;
   let rows: Row[] = [];
+  let chosen: ReadonlySet<string> = new Set();
   let active = 0;
   /** nodes whose tensors are hidden */
   const folded = new Set<number>();
@@ -73,7 +77,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
           "aria-level": level,
           "aria-posinset": position,
           "aria-setsize": siblings,
-          "aria-selected": String(state !== undefined && same(state.selection, target)),
+          "aria-selected": String(chosen.has(keyOf(target))),
         },
         style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
       },
@@ -155,6 +159,22 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     dispatch({ type: "reveal", target });
   };
 
+  /** the selection changed here, so the keyboard stays where it is */
+  let mine = false;
+  const also = (at: number): void => {
+    active = at;
+    mine = true;
+    dispatch({ type: "also", target: rows[at].target });
+  };
+  /** Adds all rows from the active one to this. */
+  const extend = (to: number): void => {
+    const at = Math.max(0, Math.min(rows.length - 1, to));
+    const between = rows.slice(Math.min(active, at), Math.max(active, at) + 1).map(({ target }) => target);
+    mine = true;
+    dispatch({ type: "selectAll", targets: at < active ? between.reverse() : between, add: true });
+    show(at);
+  };
+
   tree.addEventListener("scroll", fill, { signal, passive: true });
   tree.addEventListener(
     "click",
@@ -164,6 +184,8 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       if (row === null || !(target instanceof Element)) return;
       const at = Number(row.dataset.row);
       if (target.classList.contains("onnx-nb-twist") && rows[at].expanded !== null) toggle(at);
+      else if (event.shiftKey) extend(at);
+      else if (event.ctrlKey || event.metaKey) also(at);
       else activate(at);
     },
     { signal },
@@ -180,15 +202,17 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
   tree.addEventListener(
     "keydown",
     (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || rows.length === 0) return;
+      if (event.altKey || rows.length === 0) return;
       const { level, expanded } = rows[active];
+      const go = event.shiftKey ? extend : show;
+      const choose = event.ctrlKey || event.metaKey ? also : activate;
       const keys: Record<string, () => void> = {
-        ArrowDown: () => show(active + 1),
-        ArrowUp: () => show(active - 1),
-        Home: () => show(0),
-        End: () => show(rows.length - 1),
-        Enter: () => activate(active),
-        " ": () => activate(active),
+        ArrowDown: () => go(active + 1),
+        ArrowUp: () => go(active - 1),
+        Home: () => go(0),
+        End: () => go(rows.length - 1),
+        Enter: () => choose(active),
+        " ": () => choose(active),
         ArrowRight: () => {
           if (expanded === false) toggle(active);
           else if (expanded) show(active + 1);
@@ -201,6 +225,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       const act = keys[event.key];
       if (act === undefined) return;
       event.preventDefault();
+      event.stopPropagation(); // the keys of the picture are others
       act();
     },
     { signal },
@@ -222,10 +247,12 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       if (at !== undefined) active = Math.max(0, indexOf(at));
     }
     const { selection } = state;
-    const reselected = !same(selection, before?.selection ?? null);
+    const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
+    if (reselected) chosen = new Set(selected(state).map(keyOf));
     const at = reselected && selection !== null ? indexOf(selection) : -1;
-    if (at >= 0) show(at);
+    if (at >= 0 && !mine) show(at);
     else if (reopened || reselected) fill();
+    mine = false;
   };
   const indexOf = (target: Target): number => rows.findIndex((row) => same(row.target, target));
   tree.addEventListener("focus", catchUp, { signal });
@@ -238,6 +265,10 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       if (timer === 0) timer = window.setTimeout(catchUp, LATER_MS);
     },
   };
+}
+
+function keyOf({ kind, id }: Target): string {
+  return `${kind} ${id}`;
 }
 
 /** group → its first node in file order, which is where it stands among its siblings. */

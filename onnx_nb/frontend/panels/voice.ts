@@ -7,8 +7,8 @@ import { describe } from "./link.ts";
 export interface Voice {
   readonly element: HTMLElement;
   say(text: string): void;
-  /** says what was selected */
-  selected(target: Target | null): void;
+  /** says what is selected now */
+  selected(targets: readonly Target[]): void;
 }
 
 export function createVoice(columns: Columns): Voice {
@@ -19,9 +19,14 @@ export function createVoice(columns: Columns): Voice {
   return {
     element,
     say,
-    selected(target) {
-      if (target === null) {
+    selected(targets) {
+      const target = targets.at(-1);
+      if (target === undefined) {
         say("Nothing selected");
+        return;
+      }
+      if (targets.length > 1) {
+        say(`${sorts(targets)} selected`);
         return;
       }
       const { title, sub, kind } = describe(columns, target);
@@ -34,4 +39,14 @@ export function createVoice(columns: Columns): Voice {
       say(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${more}`);
     },
   };
+}
+
+/** "3 nodes, 1 scope" */
+export function sorts(targets: readonly Target[]): string {
+  const nouns = { node: "node", group: "scope", value: "tensor" } as const;
+  return (["node", "group", "value"] as const)
+    .map((kind) => [targets.filter((each) => each.kind === kind).length, nouns[kind]] as const)
+    .filter(([count]) => count > 0)
+    .map(([count, noun]) => counted(count, noun))
+    .join(", ");
 }

@@ -55,6 +55,18 @@ export function zoom(camera: Camera, factor: number, x: number, y: number, least
   return { x: at.x - x / k, y: at.y - y / k, k };
 }
 
+/** The smallest rectangle around others, of which there is at least one. */
+export function around(rects: readonly Rect[]): Rect {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (const { x, y, w, h } of rects) {
+    left = Math.min(left, x);
+    top = Math.min(top, y);
+    right = Math.max(right, x + w);
+    bottom = Math.max(bottom, y + h);
+  }
+  return { x: left, y: top, w: right - left, h: bottom - top };
+}
+
 /** All of `bounds` in the middle of the viewport, never larger than life. */
 export function fitAll(bounds: Rect, view: Size, margin = 18): Camera {
   const k = Math.min(

@@ -124,11 +124,11 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
     ctx.lineWidth = stroke(1, k);
     ctx.stroke();
     for (const box of same) {
-      if (box !== marks.selected && box !== marks.hovered) continue;
+      if (!marks.selected.has(box) && box !== marks.hovered) continue;
       ctx.beginPath();
       outline(box);
       ctx.strokeStyle = theme.accent;
-      ctx.lineWidth = stroke(box === marks.selected ? 2 : 1, k);
+      ctx.lineWidth = stroke(marks.selected.has(box) ? 2 : 1, k);
       ctx.stroke();
     }
   }
@@ -275,7 +275,7 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   ctx.beginPath();
   for (const box of boxes) {
     if (
-      box === marks.selected ||
+      marks.selected.has(box) ||
       box === marks.hovered ||
       marks.taken.has(box) ||
       marks.lit.has(box) ||
@@ -354,9 +354,9 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ring(7, theme.halo, (box) => hits.has(box));
   ring(1.6, theme.accent, (box) => taken.has(box) || lit.has(box));
   ring(1.2, theme.accent, (box) => box === hovered);
-  if (selected >= 0 && kind[selected] !== BOX.OPEN) {
-    ring(9, theme.halo, (box) => box === selected);
-    ring(2, theme.accent, (box) => box === selected);
+  if (selected.size > 0) {
+    ring(9, theme.halo, (box) => selected.has(box));
+    ring(2, theme.accent, (box) => selected.has(box));
   }
 }
 

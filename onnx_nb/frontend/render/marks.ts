@@ -3,14 +3,15 @@
 import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../model/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import type { Hit } from "../scene/search.ts";
-import type { State } from "../scene/state.ts";
+import { type State, selected } from "../scene/state.ts";
 
 /** How an edge is drawn, weakest first; a stronger reason wins. */
 export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;
 
 export interface Marks {
+  /** boxes that are selected */
+  readonly selected: ReadonlySet<number>;
   /** −1 for none */
-  readonly selected: number;
   readonly hovered: number;
   /** producer and consumers of the selected tensor */
   readonly lit: ReadonlySet<number>;
@@ -43,19 +44,19 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     values.set(value, Math.max(how, values.get(value) ?? EDGE.PLAIN));
   };
   const lit = new Set<number>();
-  let selected = -1;
-  if (selection !== null) {
-    selected = boxOf(scene, columns, selection);
-    if (selection.kind === "value") {
-      mark(selection.id, EDGE.LIT);
-      const { producer, consumers } = scene.boxesOfValue(selection.id);
-      if (producer >= 0) lit.add(producer);
-      for (const box of consumers) lit.add(box);
-      // a pill stands for the tensor itself; any other box is only its neighbour
-      if (selected >= 0 && scene.boxes.kind[selected] !== BOX.INPUT && scene.boxes.kind[selected] !== BOX.OUTPUT) {
-        selected = -1;
-      }
+  const chosen = new Set<number>();
+  for (const target of selected(state)) {
+    const box = boxOf(scene, columns, target);
+    if (target.kind !== "value") {
+      if (box >= 0) chosen.add(box);
+      continue;
     }
+    mark(target.id, EDGE.LIT);
+    const { producer, consumers } = scene.boxesOfValue(target.id);
+    if (producer >= 0) lit.add(producer);
+    for (const reader of consumers) lit.add(reader);
+    // a pill stands for the tensor itself; any other box is only its neighbour
+    if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
   }
   if (hover?.kind === "value") mark(hover.id, EDGE.HOVER);
   for (const value of cut.inputs) mark(value, EDGE.LIT);
@@ -78,7 +79,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     for (const value of along(columns, chain)) mark(value, EDGE.LIT);
   }
   return {
-    selected,
+    selected: chosen,
     hovered: hover === null || hover.kind === "value" ? -1 : boxOf(scene, columns, hover),
     lit,
     taken,

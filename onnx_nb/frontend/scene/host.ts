@@ -25,15 +25,30 @@ export interface InspectReply {
   readonly source: string;
 }
 
+/** What only the kernel knows of several nodes and scopes. */
+export interface SelectionReply {
+  /** label, text */
+  readonly rows: readonly (readonly [string, string])[];
+  /** tensors that they read from outside, and those of theirs that others read */
+  readonly inputs: readonly number[];
+  readonly outputs: readonly number[];
+  /** why they cannot be extracted, "" if they can */
+  readonly obstacle: string;
+}
+
 /** What a person changed in the view; names, so that the kernel and a saved notebook can hold it. */
 export interface Patch {
-  readonly selection?: { readonly kind: Target["kind"]; readonly name: string; readonly id: number } | null;
+  readonly selection?: readonly Selected[];
   readonly inputs?: readonly string[];
   readonly outputs?: readonly string[];
   /** ids of open groups */
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
   readonly direction?: Direction;
+}
+
+export interface Selected extends Target {
+  readonly name: string;
 }
 
 /** An error with a way out, as `OnnxNbError` has it. */
@@ -138,6 +153,8 @@ export interface GraphHost {
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
   /** what a node or scope costs in a run, label and text; counting may take a second */
   figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;
+  /** what several targets are together */
+  select?(targets: readonly Target[], signal: AbortSignal): Promise<SelectionReply>;
   changed(patch: Patch): void;
   readonly baked?: Baked;
   readonly values?: ValueHost;

@@ -246,11 +246,16 @@ class Judge {
     return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
   }
 
-  /** What the flow leads through before or after a node or tensor of this name: the nodes that make the tensor, or read it. */
+  /**
+   * What the flow leads through before or after what has this name: a node, a tensor (the nodes that make or read it), or
+   * a scope (all in it).
+   */
   #along(term: Term, way: "before" | "after"): Verdict {
-    const { nodeName, valueName, producer } = this.#columns;
+    const { nodeName, nodeGroup, valueName, producer, groupPath } = this.#columns;
     const rank = this.#ranks(term, true);
     const starts: number[] = [];
+    const inside = this.#inside((group) => rank(groupPath[group]) !== NO);
+    for (let node = 0; node < nodeGroup.length; node++) if (inside[nodeGroup[node]] === 1) starts.push(node);
     for (let node = 0; node < nodeName.length; node++) if (rank(nodeName[node]) !== NO) starts.push(node);
     for (let value = 0; value < valueName.length; value++) {
       if (rank(valueName[value]) === NO) continue;

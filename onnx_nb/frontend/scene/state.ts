@@ -34,7 +34,12 @@ export interface State {
   readonly open: ReadonlySet<number>;
   /** which way the flow goes */
   readonly direction: Direction;
+  /** what the inspector shows and the keys go on from: of many selected the last */
   readonly selection: Target | null;
+  /** what else is selected, in the order in which it was; empty if `selection` is null */
+  readonly others: readonly Target[];
+  /** dragging selects what it goes around, and a click adds to the selection */
+  readonly gathering: boolean;
   readonly hover: Target | null;
   readonly cut: Cut;
   readonly undo: readonly Cut[];
@@ -66,6 +71,10 @@ export type Action =
   | { readonly type: "openOnly"; readonly groups: ReadonlySet<number> }
   | { readonly type: "expandAll" | "collapseAll" }
   | { readonly type: "select" | "hover"; readonly target: Target | null }
+  /** adds to the selection, or takes out of it */
+  | { readonly type: "also"; readonly target: Target }
+  | { readonly type: "selectAll"; readonly targets: readonly Target[]; readonly add?: boolean }
+  | { readonly type: "gathering"; readonly gathering: boolean }
   | { readonly type: "input" | "output"; readonly value: number }
   | { readonly type: "cut"; readonly cut: Cut }
   | { readonly type: "undo" | "redo" | "clear" }
@@ -89,7 +98,8 @@ export type Command =
   | { readonly type: "colour"; readonly by: string }
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
-  | { readonly type: "fit" }
+  /** all, or of it what is drawn of some targets */
+  | { readonly type: "fit"; readonly targets?: readonly Target[] }
   | { readonly type: "reveal"; readonly target: Target };
 
 export type Dispatch = (action: Action | Command) => void;
@@ -99,6 +109,8 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     open: new Set(open),
     direction,
     selection: null,
+    others: [],
+    gathering: false,
     hover: null,
     cut: { inputs: [], outputs: [] },
     undo: [],
@@ -134,7 +146,18 @@ export function reduce(state: State, action: Action, columns: Columns): State {
     case "collapseAll":
       return { ...state, open: new Set([0]) };
     case "select":
-      return { ...state, selection: action.target };
+      return { ...state, selection: action.target, others: [] };
+    case "also": {
+      const known = selected(state).filter((each) => !same(each, action.target));
+      return selecting(state, known.length < selected(state).length ? known : [...known, action.target]);
+    }
+    case "selectAll": {
+      const before = action.add === true ? selected(state) : [];
+      const known = new Map([...before, ...action.targets].map((target) => [`${target.kind} ${target.id}`, target]));
+      return selecting(state, [...known.values()]);
+    }
+    case "gathering":
+      return { ...state, gathering: action.gathering };
     case "hover":
       return same(state.hover, action.target) ? state : { ...state, hover: action.target };
     case "input":
@@ -174,6 +197,15 @@ export function reduce(state: State, action: Action, columns: Columns): State {
     case "live":
       return { ...state, live: action.live };
   }
+}
+
+/** All that is selected, the last at the end. */
+export function selected({ selection, others }: State): readonly Target[] {
+  return selection === null ? [] : [...others, selection];
+}
+
+function selecting(state: State, targets: readonly Target[]): State {
+  return { ...state, selection: targets.at(-1) ?? null, others: targets.slice(0, -1) };
 }
 
 export function same(a: Target | null, b: Target | null): boolean {

@@ -1,0 +1,119 @@
+"""Several nodes and scopes at once: what they cost together, and what flows into and out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.costs import Cost, costs, scaled
+from onnx_nb.analysis.errors import OnnxNbError, readable
+from onnx_nb.analysis.extraction import nodes_of_groups, ports
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What some nodes and scopes are together."""
+
+    nodes: NDArray[np.int64]
+    """Flat nodes, with all that lie in the scopes, in ascending order. Of a node and its bodies only the node."""
+    cost: Cost
+    """What they cost, each weight counted once."""
+    inputs: tuple[str, ...]
+    """Tensors that they read from outside, in the order of reading; no weights and constants."""
+    outputs: tuple[str, ...]
+    """Tensors of theirs that others read, or that are outputs of the model."""
+    obstacle: str
+    """Why they cannot be extracted, as a sentence; empty if they can."""
+
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Label and text of each figure."""
+        cost = self.cost
+        figures = (
+            ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
+            ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
+            ("makes", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
+        )
+        return (
+            ("parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"),
+            *((label, f"at least {known}" if unknown else known) for label, known, unknown in figures),
+        )
+
+
+def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -> Selection:
+    """Say what nodes and scopes are together.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    nodes
+        Flat nodes, as in `Graph`.
+    groups
+        Groups, as in `Scopes`.
+
+    Raises
+    ------
+    OnnxNbError
+        If there is no such node or group.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  b = Neg(x)  z = Add(a, b) }''')
+    >>> both = select(model, [0, 2])
+    >>> both.inputs, both.outputs
+    (('x', 'b'), ('z',))
+    """
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    tree = scopes(graph)
+    members = _members(graph, tree, set(nodes), set(groups))
+    main = [node for node in members if node < graph.main_count]
+    starts, ends = ports(graph, main)
+    names = graph.value_names
+    return Selection(
+        nodes=np.asarray(members, np.int64),
+        cost=costs(loaded).of_nodes(members),
+        inputs=tuple(names[value] for value in starts),
+        outputs=tuple(names[value] for value in ends),
+        obstacle=_obstacle(graph, members, ends),
+    )
+
+
+def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> list[int]:
+    """Give the flat nodes meant: those of the groups too, without those inside a node that is meant itself."""
+    for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", groups, len(tree.group_parent))):
+        if odd := [number for number in chosen if not 0 <= number < count]:
+            raise OnnxNbError(
+                f"the model has no {kind} number {odd[0]}.", advice="Show the model again: it has changed."
+            )
+    owners = {int(tree.group_node[group]) for group in groups if tree.group_kind[group] == BODY}
+    found = nodes | owners | nodes_of_groups(tree, groups, graph.node_count)
+    owner = [frame.owner_node for frame in graph.frames]
+
+    def inside(node: int) -> bool:
+        while (frame := int(graph.node_frame[node])) > 0:
+            node = owner[frame]
+            if node in found:
+                return True
+        return False
+
+    return sorted(node for node in found if not inside(node))
+
+
+def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
+    if not members:
+        return "No node is selected: tensors alone cannot be extracted."
+    for node in members:
+        if frame := int(graph.node_frame[node]):
+            body = graph.node_label(graph.frames[frame].owner_node)
+            return f"{graph.node_label(node)} lies inside a body of {body}: select that node instead."
+    return "" if ends else "No other node reads what the selection makes."

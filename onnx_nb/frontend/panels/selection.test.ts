@@ -1,0 +1,165 @@
+// @vitest-environment jsdom
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Target } from "../model/columns.ts";
+import { selected } from "../scene/state.ts";
+import { createGraphView, type GraphView } from "./graphview.ts";
+import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+
+let root: HTMLElement;
+let host: FakeHost;
+let stop: AbortController;
+let view: GraphView;
+let copied: string[];
+
+const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
+const canvas = (): HTMLCanvasElement => root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
+const names = (): string[] => selected(view.state).map((each) => MODEL.nameOf(each));
+const pointer = (type: string, x: number, y: number, init: MouseEventInit = {}): void => {
+  canvas().dispatchEvent(new MouseEvent(type, { clientX: x, clientY: y, button: 0, bubbles: true, ...init }));
+};
+const click = (name: string, init: MouseEventInit = {}): void => {
+  const { x, y } = view.locate(name) ?? { x: 0, y: 0 };
+  pointer("pointerdown", x, y, init);
+  pointer("pointerup", x, y, init);
+};
+const drag = (init: MouseEventInit = {}): void => {
+  pointer("pointerdown", 1, 1, init);
+  pointer("pointermove", 500, 300, init);
+  pointer("pointermove", 999, 599, init);
+};
+const press = (key: string, init: KeyboardEventInit = {}): boolean => {
+  const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init });
+  canvas().dispatchEvent(event);
+  return event.defaultPrevented;
+};
+const panel = (): HTMLElement => root.querySelector("[aria-label=Selection]") as HTMLElement;
+
+beforeEach(() => {
+  furnish();
+  document.body.replaceChildren();
+  root = document.createElement("div");
+  document.body.append(root);
+  host = new FakeHost();
+  stop = new AbortController();
+  copied = [];
+  Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
+  view = createGraphView(root, MODEL, host, {}, stop.signal);
+});
+afterEach(() => stop.abort());
+
+describe("a selection of many", () => {
+  it("grows and shrinks by clicks with Ctrl, and a plain click begins anew", () => {
+    click("sum");
+    click("act", { ctrlKey: true });
+    click("left", { metaKey: true });
+    expect(names()).toEqual(["sum", "act", "left"]);
+    expect(host.patches.at(-1)?.selection?.map(({ name }) => name)).toEqual(["sum", "act", "left"]);
+    click("act", { shiftKey: true });
+    expect(names()).toEqual(["sum", "left"]);
+    click("left", { ctrlKey: true });
+    expect(names()).toEqual(["sum"]);
+    click("act");
+    expect(names()).toEqual(["act"]);
+  });
+
+  it("takes every box that a frame touches, with Shift or in the mode for it, and else the picture moves", () => {
+    drag({ shiftKey: true });
+    expect(root.querySelector<HTMLElement>(".onnx-nb-frame")?.hidden).toBe(false);
+    pointer("pointerup", 999, 599, { shiftKey: true });
+    expect(root.querySelector<HTMLElement>(".onnx-nb-frame")?.hidden).toBe(true);
+    expect(names().sort()).toEqual(["act", "enc/mm", "enc/split", "sum"]);
+    press("Escape");
+    const before = view.locate("sum");
+    drag();
+    pointer("pointerup", 999, 599);
+    expect(names()).toEqual([]);
+    expect(view.locate("sum")).not.toEqual(before);
+    view.dispatch({ type: "fit" });
+    press("v");
+    expect(buttonIn(root, "Select").getAttribute("aria-pressed")).toBe("true");
+  });
+
+  it("takes all of the scope, then of the one around it, and the next box, by keys", () => {
+    click("enc/mm");
+    press("a", { ctrlKey: true });
+    expect(names().sort()).toEqual(["enc/mm", "enc/split"]);
+    press("a", { ctrlKey: true });
+    expect(names().sort()).toEqual(["act", "enc", "sum"]);
+    click("sum");
+    press("ArrowDown", { ctrlKey: true });
+    expect(names()).toEqual(["sum", "act"]);
+    expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("2 nodes selected");
+  });
+
+  it("puts its names on the clipboard", async () => {
+    click("sum");
+    click("act", { ctrlKey: true });
+    expect(press("c", { ctrlKey: true })).toBe(true);
+    await settled();
+    expect(copied).toEqual(["sum\nact"]);
+    press("Escape");
+    expect(press("c", { ctrlKey: true }), "nothing to copy").toBe(false);
+  });
+
+  it("shows what they are together, and takes their border as inputs and outputs", async () => {
+    host.together = {
+      rows: [["MACs", "12 M"]],
+      inputs: [target("value", "p").id],
+      outputs: [target("value", "q").id],
+      obstacle: "",
+    };
+    click("enc/split");
+    click("sum", { ctrlKey: true });
+    expect(root.querySelectorAll(".onnx-nb-inspector")).toHaveLength(1);
+    expect(panel().textContent).toContain("2 nodes");
+    expect([...panel().querySelectorAll(".onnx-nb-ops li")].map((each) => each.textContent)).toEqual([
+      "Split ×1",
+      "Add ×1",
+    ]);
+    expect(buttonIn(panel(), "Extract these").disabled).toBe(true);
+    await settled(250);
+    expect(host.selected).toEqual([[target("node", "enc/split"), target("node", "sum")]]);
+    expect(panel().textContent).toContain("MACs12 M");
+    buttonIn(panel(), "Extract these").click();
+    expect(host.planned).toEqual([[["p"], ["q"]]]);
+    click("act");
+    expect(panel()).toBeNull();
+  });
+
+  it("says why they cannot be extracted", async () => {
+    host.together = { rows: [], inputs: [], outputs: [], obstacle: "inner lies inside a body" };
+    click("sum");
+    click("act", { ctrlKey: true });
+    await settled(250);
+    expect(panel().textContent).toContain("inner lies inside a body");
+    expect(buttonIn(panel(), "Extract these").disabled).toBe(true);
+  });
+
+  it("lights all on the way between two, whichever comes first, and says when there is no way", () => {
+    click("act");
+    click("enc/mm", { ctrlKey: true });
+    buttonIn(panel(), "Path between").click();
+    expect(view.state.hits.map((hit) => MODEL.nameOf(hit)).sort()).toEqual(["act", "enc/mm", "enc/split", "sum"]);
+    expect(panel().textContent).toContain("4 nodes on the way");
+    view.dispatch({ type: "selectAll", targets: [target("value", "left"), target("value", "right")] });
+    buttonIn(panel(), "Path between").click();
+    expect(panel().textContent).toContain("No path leads");
+  });
+});
+
+describe("the legend", () => {
+  const legend = (name: string): HTMLButtonElement =>
+    [...root.querySelectorAll<HTMLButtonElement>(".onnx-nb-legend button")].find((each) =>
+      each.textContent?.startsWith(name),
+    ) as HTMLButtonElement;
+  const lit = (): string[] => view.state.hits.map((hit) => MODEL.nameOf(hit)).sort();
+
+  it("lights all of a category until it is pressed again", () => {
+    legend("linear").click();
+    expect(lit()).toEqual(["enc/mm"]);
+    expect(legend("linear").getAttribute("aria-pressed")).toBe("true");
+    legend("linear").click();
+    expect(lit()).toEqual([]);
+    expect(legend("linear").getAttribute("aria-pressed")).toBe("false");
+  });
+});
