@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnx_nb.analysis import operators
-from onnx_nb.analysis.costs import scaled
+from onnx_nb.analysis.costs import Cost, scaled
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
@@ -18,7 +18,7 @@ from onnx_nb.analysis.overlays import run_costs
 from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from onnx_nb.analysis.overlays import Overlay
 
@@ -110,27 +110,42 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     if not 0 <= index < count:
         raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
     cost = found.of_node(index) if kind == "node" else found.of_group(index)
+    rows = cost_rows(cost, bare=kind == "node")
+    if kind == "node" and cost.parameters:
+        rows.append(parameters_row(cost))
+    if kind == "node" and (reason := found.reasons[found.reason_of[index]]):
+        rows.append(("unknown as", reason))
+    rows.extend(bound_rows(bound))
+    if times is not None:
+        seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
+        if seconds > 0:
+            rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
+    return [(label, cut(text, LONGEST)) for label, text in rows]
+
+
+def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
+    """Say what a run of something costs, label and text; ``bare`` leaves out what is 0."""
     rows = []
     for label, known, unknown in (
         ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
         ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
         ("makes", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
     ):
-        if kind == "group" or not known.startswith("0"):
+        if not bare or not known.startswith("0"):
             rows.append((label, f"at least {known}" if unknown else known))
         elif unknown:
             rows.append((label, "unknown"))
-    if kind == "node" and cost.parameters:
-        rows.append(("parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"))
-    if kind == "node" and (reason := found.reasons[found.reason_of[index]]):
-        rows.append(("unknown as", reason))
-    if bound:
-        rows.append(("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items())))
-    if times is not None:
-        seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
-        if seconds > 0:
-            rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
-    return [(label, cut(text, LONGEST)) for label, text in rows]
+    return rows
+
+
+def parameters_row(cost: Cost) -> tuple[str, str]:
+    """Say how many elements and bytes the weights of something have."""
+    return "parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"
+
+
+def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Say for which sizes of open dimensions a cost is counted."""
+    return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
 
 
 def duration(seconds: float) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.costs import Cost, costs, scaled
-from onnx_nb.analysis.errors import OnnxNbError, readable
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.extraction import nodes_of_groups, ports
 from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.inspection import bound_rows, cost_rows, parameters_row
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.overlays import run_costs
 from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from onnx_nb.analysis.costs import Cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,19 +37,13 @@ class Selection:
     obstacle: str
     """Why they cannot be extracted, as a sentence; empty if they can."""
 
+    bound: Mapping[str, int]
+    """The open dimensions of the model, and the sizes that the cost is counted for."""
+
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Label and text of each figure."""
-        cost = self.cost
-        figures = (
-            ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
-            ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
-            ("makes", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
-        )
-        return (
-            ("parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"),
-            *((label, f"at least {known}" if unknown else known) for label, known, unknown in figures),
-        )
+        return (parameters_row(self.cost), *cost_rows(self.cost), *bound_rows(self.bound))
 
 
 def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -> Selection:
@@ -78,13 +78,15 @@ def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -
     members = _members(graph, tree, set(nodes), set(groups))
     main = [node for node in members if node < graph.main_count]
     starts, ends = ports(graph, main)
+    found, bound = run_costs(loaded)
     names = graph.value_names
     return Selection(
         nodes=np.asarray(members, np.int64),
-        cost=costs(loaded).of_nodes(members),
+        cost=found.of_nodes(members),
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
         obstacle=_obstacle(graph, members, ends),
+        bound=bound,
     )
 
 

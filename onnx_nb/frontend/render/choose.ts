@@ -9,8 +9,8 @@ import { boxOf } from "./marks.ts";
 /** Nodes and closed scopes that a world rectangle touches. */
 export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Target[] {
   return index
-    .boxesIn(x, y, x + w, y + h)
-    .filter((box) => isBox(scene, box))
+    .seen(x, y, x + w, y + h)
+    .boxes.filter((box) => isBox(scene, box))
     .map((box) => boxTarget(scene, box));
 }
 
