@@ -48,7 +48,7 @@ export interface Layout {
   /** sink k has the points line[2·linePtr[k]] … line[2·linePtr[k+1] − 1] */
   readonly linePtr: Uint32Array;
   readonly line: Float32Array;
-  /** 1: the line is only a tail above the sink */
+  /** 1: the line is only a tail above the sink; 2: and the tensor's name finds no room at it */
   readonly stub: Uint8Array;
   /** 1: a tail should stand below the source */
   readonly tail: Uint8Array;
@@ -57,5 +57,5 @@ export interface Layout {
   readonly labelY: Float64Array;
 }
 
-/** Tails of stubs, and where the name stands: beside the tail, and above the box it ends at. */
-export const STUB = { length: 14, beside: 5, above: 3 } as const;
+/** Least and greatest length of a stub's tail, and where the name stands: above the tail, from `lead` left of it. */
+export const STUB = { length: 14, most: 200, above: 3, lead: 6 } as const;

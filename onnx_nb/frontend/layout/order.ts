@@ -6,14 +6,19 @@
 import { type Graph, PORTS } from "./graph.ts";
 import { FEW, group, type Ranking } from "./rank.ts";
 
-/** Vertices: boxes, then ports on the upper border, ports on the lower border, dummies. */
+/**
+ * Vertices: boxes, the parts of tall boxes in their further rows, ports on the upper border, ports on the lower border,
+ * dummies.
+ */
 export interface Layers {
   readonly count: number;
   readonly boxes: number;
+  /** vertex → the box that it is or is a part of, −1 for ports and dummies */
+  readonly box: Int32Array;
+  /** box → its lowest vertex, the box itself where it stands in one row */
+  readonly foot: Int32Array;
   readonly firstDummy: number;
   readonly rank: Int32Array;
-  /** hyperedge of a port or dummy, −1 for boxes */
-  readonly edge: Int32Array;
   readonly rows: number;
   /** row r holds order[rowPtr[r]] … order[rowPtr[r+1] − 1] from left to right; pos is a vertex's place in its row */
   readonly rowPtr: Uint32Array;
@@ -25,7 +30,7 @@ export interface Layers {
   readonly lower: Int32Array;
   readonly upperPort: Float32Array;
   readonly lowerPort: Float32Array;
-  /** the hyperedge of a segment and, where it ends at a box or border, the sink (else −1) */
+  /** the hyperedge of a segment, −1 between the parts of a box; where it ends at a box or border the sink, else −1 */
   readonly segmentEdge: Int32Array;
   readonly segmentSink: Int32Array;
   /** vertex → its segments down and up */
@@ -37,8 +42,9 @@ export interface Layers {
   /** sink → vertex above its last segment (−1 for stubs and backward edges); dummy → vertex above it */
   readonly above: Int32Array;
   readonly dummyAbove: Int32Array;
-  /** sink that runs backward → its first dummy (the uppermost), −1 for others */
+  /** sink that runs backward → its first dummy (the uppermost) and the vertex it comes from, −1 for others */
   readonly lane: Int32Array;
+  readonly laneFrom: Int32Array;
   readonly stub: Uint8Array;
 }
 
@@ -54,47 +60,37 @@ function build(graph: Graph, ranking: Ranking): Layers {
   const { source, sink, ptr } = graph;
   const boxes = graph.width.length;
   const edges = source.length;
-  const { backward } = ranking;
+  const { backward, span } = ranking;
   const hasTop = source.includes(-1);
   const hasBottom = sink.includes(-1);
   const shift = hasTop ? 1 : 0;
   const lastRow = ranking.count + shift;
   const rows = Math.max(lastRow + (hasBottom ? 1 : 0), 1);
 
+  const foot = Int32Array.from({ length: boxes }, (_, each) => each);
+  let vertices = boxes;
+  for (let each = 0; each < boxes; each++) {
+    if (span[each] === 1) continue;
+    vertices += span[each] - 1;
+    foot[each] = vertices - 1;
+  }
+  const firstPort = vertices;
+
   // ports and the row where each hyperedge begins and where its sinks stand
   const from = new Int32Array(edges).fill(-1);
   const to = new Int32Array(sink.length).fill(-1);
-  let vertices = boxes;
   for (let e = 0; e < edges; e++) {
-    if (source[e] >= 0) from[e] = source[e];
+    if (source[e] >= 0) from[e] = foot[source[e]];
     else if (source[e] === -1) from[e] = vertices++;
   }
   const firstBottom = vertices;
   for (let k = 0; k < sink.length; k++) to[k] = sink[k] >= 0 ? sink[k] : vertices++;
   const firstDummy = vertices;
-  const startRow = (e: number): number => (source[e] >= 0 ? ranking.rank[source[e]] + shift : 0);
+  const startRow = (e: number): number => (source[e] >= 0 ? ranking.rank[source[e]] + span[source[e]] - 1 + shift : 0);
   const endRow = (k: number): number => (sink[k] >= 0 ? ranking.rank[sink[k]] + shift : lastRow);
 
   const stub = findStubs(graph, ranking, startRow, endRow);
   const rankOf: number[] = [];
-  const edgeOf: number[] = [];
-  for (let box = 0; box < boxes; box++) {
-    rankOf.push(ranking.rank[box] + shift);
-    edgeOf.push(-1);
-  }
-  for (let e = 0; e < edges; e++) {
-    if (source[e] !== -1) continue;
-    rankOf.push(0);
-    edgeOf.push(e);
-  }
-  for (let e = 0; e < edges; e++) {
-    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      if (sink[k] >= 0) continue;
-      rankOf.push(lastRow);
-      edgeOf.push(e);
-    }
-  }
-
   const upper: number[] = [];
   const lower: number[] = [];
   const upperPort: number[] = [];
@@ -104,21 +100,29 @@ function build(graph: Graph, ranking: Ranking): Layers {
   const { outPort, inPort } = portFractions(graph);
   const above = new Int32Array(sink.length).fill(-1);
   const lane = new Int32Array(sink.length).fill(-1);
+  const laneFrom = new Int32Array(sink.length).fill(-1);
   const dummyAbove: number[] = [];
   const join = (a: number, b: number, e: number, k: number): void => {
     upper.push(a);
     lower.push(b);
-    upperPort.push(a < boxes ? outPort[e] : 0.5);
+    upperPort.push(e >= 0 && a < firstPort ? outPort[e] : 0.5);
     lowerPort.push(k >= 0 && b < boxes ? inPort[k] : 0.5);
     segmentEdge.push(e);
     segmentSink.push(k);
   };
-  const dummy = (row: number, e: number, over: number): number => {
+  const dummy = (row: number, over: number): number => {
     rankOf.push(row);
-    edgeOf.push(e);
     dummyAbove.push(over);
     return rankOf.length - 1;
   };
+  for (let each = 0; each < boxes; each++) rankOf.push(ranking.rank[each] + shift);
+  for (let each = 0; each < boxes; each++) {
+    for (let part = 1; part < span[each]; part++) {
+      join(part === 1 ? each : rankOf.length - 1, rankOf.length, -1, -1);
+      rankOf.push(ranking.rank[each] + shift + part);
+    }
+  }
+  for (let v = firstPort; v < firstDummy; v++) rankOf.push(v < firstBottom ? 0 : lastRow);
   for (let e = 0; e < edges; e++) {
     const start = startRow(e);
     let deepest = start;
@@ -127,7 +131,7 @@ function build(graph: Graph, ranking: Ranking): Layers {
     }
     const first = rankOf.length; // the dummy of row start + 1
     for (let row = start + 1, over = from[e]; row <= deepest; row++) {
-      const made = dummy(row, e, over);
+      const made = dummy(row, over);
       join(over, made, e, -1);
       over = made;
     }
@@ -135,8 +139,9 @@ function build(graph: Graph, ranking: Ranking): Layers {
       if (from[e] < 0 || stub[k]) continue;
       if (backward[k]) {
         lane[k] = rankOf.length;
+        laneFrom[k] = from[e];
         for (let row = endRow(k), over = -1; row <= start; row++) {
-          const made = dummy(row, e, over);
+          const made = dummy(row, over);
           if (over >= 0) join(over, made, e, -1);
           over = made;
         }
@@ -148,6 +153,11 @@ function build(graph: Graph, ranking: Ranking): Layers {
     }
   }
 
+  const box = new Int32Array(rankOf.length).fill(-1);
+  for (let each = 0; each < boxes; each++) {
+    box[each] = each;
+    if (foot[each] !== each) box.fill(each, foot[each] - span[each] + 2, foot[each] + 1);
+  }
   const rank = Int32Array.from(rankOf);
   const lowerColumn = Int32Array.from(lower);
   const upperColumn = Int32Array.from(upper);
@@ -155,9 +165,10 @@ function build(graph: Graph, ranking: Ranking): Layers {
   return {
     count: rank.length,
     boxes,
+    box,
+    foot,
     firstDummy,
     rank,
-    edge: Int32Array.from(edgeOf),
     rows,
     rowPtr,
     order,
@@ -176,6 +187,7 @@ function build(graph: Graph, ranking: Ranking): Layers {
     above,
     dummyAbove: Int32Array.from(dummyAbove),
     lane,
+    laneFrom,
     stub,
   };
 }
@@ -291,6 +303,8 @@ function firstOrder(
 
 function sweep(layers: Layers): void {
   const { order, pos } = layers;
+  const tall = tallBoxes(layers);
+  makeWay(layers, tall);
   let best = crossings(layers);
   if (best === 0) return;
   const small = layers.count <= 3000;
@@ -308,12 +322,124 @@ function sweep(layers: Layers): void {
     for (let step = 0; step < layers.rows; step++) {
       sortRow(layers, downward ? step : layers.rows - 1 - step, downward, i % 4 >= 2);
     }
+    makeWay(layers, tall);
     if (small) for (let turn = 0; turn < 4 && swapNeighbours(layers); turn++);
     stale = keep() ? 0 : stale + 1;
   }
   order.set(kept);
   for (let r = 0; r < layers.rows; r++) {
     for (let at = layers.rowPtr[r]; at < layers.rowPtr[r + 1]; at++) pos[order[at]] = at - layers.rowPtr[r];
+  }
+}
+
+/** A crossing with a tall box counts as so many. */
+const TALL = 64;
+
+function weigh(layers: Layers, s: number): number {
+  return layers.segmentEdge[s] < 0 ? TALL : 1;
+}
+
+function tallBoxes(layers: Layers): number[] {
+  const tall: number[] = [];
+  for (let box = 0; box < layers.boxes; box++) if (layers.foot[box] !== box) tall.push(box);
+  return tall;
+}
+
+/** Tall boxes that a line would have to cross. */
+export function crossed(layers: Layers): number[] {
+  const tall = tallBoxes(layers);
+  const turns = tall.length > 0 ? turnsOf(layers) : [];
+  return tall.filter((box) => isCrossed(layers, box, turns));
+}
+
+/** The vertex of a tall box in one of its rows. */
+function partOf(layers: Layers, box: number, row: number): number {
+  const foot = layers.foot[box];
+  return row === layers.rank[box] ? box : foot - (layers.rank[foot] - row);
+}
+
+/** Where a line that runs backward turns: from vertex a to vertex b of one row, in the gap below row `above`. */
+interface Turn {
+  readonly a: number;
+  readonly b: number;
+  readonly above: number;
+}
+
+function turnsOf({ lane, laneFrom, rank, to }: Layers): Turn[] {
+  const found: Turn[] = [];
+  for (let k = 0; k < lane.length; k++) {
+    if (lane[k] < 0) continue;
+    const source = laneFrom[k];
+    found.push({ a: to[k], b: lane[k], above: rank[lane[k]] - 1 });
+    found.push({ a: source, b: lane[k] + rank[source] - rank[lane[k]], above: rank[source] });
+  }
+  return found;
+}
+
+function isCrossed(layers: Layers, box: number, turns: readonly Turn[]): boolean {
+  const { rank, foot, rowPtr, order, pos, down, lower } = layers;
+  for (const { a, b, above } of turns) {
+    if (above < rank[box] || above >= rank[foot[box]]) continue;
+    const here = pos[partOf(layers, box, rank[a])];
+    if (pos[a] < here !== pos[b] < here) return true;
+  }
+  for (let row = rank[box]; row < rank[foot[box]]; row++) {
+    const here = pos[partOf(layers, box, row)];
+    const below = pos[partOf(layers, box, row + 1)];
+    for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
+      const v = order[at];
+      for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) {
+        if (layers.box[v] !== box && pos[v] < here !== pos[lower[down.items[j]]] < below) return true;
+      }
+    }
+  }
+  return false;
+}
+
+/** What hangs together beside a tall box goes to one side of it, the one where more of it is. */
+function makeWay(layers: Layers, tall: readonly number[]): void {
+  if (tall.length === 0) return;
+  const { rank, foot, rowPtr, order, pos, down, lower } = layers;
+  const turns = turnsOf(layers);
+  const joined = new Int32Array(layers.count);
+  const side = new Int32Array(layers.count);
+  const find = (v: number): number => {
+    let at = v;
+    for (; joined[at] !== at; at = joined[at]) joined[at] = joined[joined[at]];
+    return at;
+  };
+  for (let round = 0; round < 2; round++) {
+    for (const box of tall) {
+      if (!isCrossed(layers, box, turns)) continue;
+      const first = rank[box];
+      const last = rank[foot[box]];
+      for (let at = rowPtr[first]; at < rowPtr[last + 1]; at++) {
+        joined[order[at]] = order[at];
+        side[order[at]] = 0;
+      }
+      for (let at = rowPtr[first]; at < rowPtr[last]; at++) {
+        const v = order[at];
+        if (layers.box[v] === box) continue;
+        for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) joined[find(lower[down.items[j]])] = find(v);
+      }
+      for (const { a, b, above } of turns) {
+        if (above >= first && above < last) joined[find(b)] = find(a);
+      }
+      for (let row = first; row <= last; row++) {
+        const here = pos[partOf(layers, box, row)];
+        for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) side[find(order[at])] += pos[order[at]] < here ? -1 : 1;
+      }
+      for (let row = first; row <= last; row++) {
+        const vertices = Array.from(order.subarray(rowPtr[row], rowPtr[row + 1]));
+        const part = partOf(layers, box, row);
+        const isLeft = (v: number): boolean => v !== part && side[find(v)] < 0;
+        const sorted = [...vertices.filter(isLeft), part, ...vertices.filter((v) => v !== part && !isLeft(v))];
+        order.set(sorted, rowPtr[row]);
+        sorted.forEach((v, at) => {
+          pos[v] = at;
+        });
+      }
+    }
   }
 }
 
@@ -381,29 +507,31 @@ function between(
 ): number {
   let gain = 0;
   for (let i = rows.ptr[a]; i < rows.ptr[a + 1]; i++) {
-    const x = layers.pos[neighbour[rows.items[i]]] + port[rows.items[i]];
+    const s = rows.items[i];
+    const x = layers.pos[neighbour[s]] + port[s];
     for (let j = rows.ptr[b]; j < rows.ptr[b + 1]; j++) {
-      const y = layers.pos[neighbour[rows.items[j]]] + port[rows.items[j]];
-      if (x > y) gain++;
-      else if (x < y) gain--;
+      const t = rows.items[j];
+      const y = layers.pos[neighbour[t]] + port[t];
+      if (x > y) gain += weigh(layers, s) * weigh(layers, t);
+      else if (x < y) gain -= weigh(layers, s) * weigh(layers, t);
     }
   }
   return gain;
 }
 
-/** Number of crossings in all rows: inversions, counted in a binary indexed tree. */
+/** Number of crossings in all rows, by weight: inversions, counted in a binary indexed tree. */
 export function crossings(layers: Layers): number {
   const { rowPtr, order, pos, down, lower, upperPort, lowerPort } = layers;
   let total = 0;
   for (let row = 0; row + 1 < layers.rows; row++) {
     const width = rowPtr[row + 2] - rowPtr[row + 1];
     if (rowPtr[row + 1] - rowPtr[row] < 2 && width < 2) continue;
-    const ends: { x: number; y: number }[] = [];
+    const ends: { x: number; y: number; w: number }[] = [];
     for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
       const v = order[at];
       for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) {
         const s = down.items[j];
-        ends.push({ x: pos[v] + upperPort[s], y: pos[lower[s]] + lowerPort[s] });
+        ends.push({ x: pos[v] + upperPort[s], y: pos[lower[s]] + lowerPort[s], w: weigh(layers, s) });
       }
     }
     if (ends.length < 2) continue;
@@ -411,13 +539,15 @@ export function crossings(layers: Layers): number {
     const ys = [...new Set(ends.map((end) => end.y))].sort((p, q) => p - q);
     const index = new Map(ys.map((y, i) => [y, i + 1]));
     const tree = new Int32Array(ys.length + 1);
-    ends.forEach((end, seen) => {
+    let seen = 0;
+    for (const end of ends) {
       const at = index.get(end.y) as number;
       let notAfter = 0;
       for (let i = at; i > 0; i -= i & -i) notAfter += tree[i];
-      total += seen - notAfter;
-      for (let i = at; i <= ys.length; i += i & -i) tree[i]++;
-    });
+      total += end.w * (seen - notAfter);
+      seen += end.w;
+      for (let i = at; i <= ys.length; i += i & -i) tree[i] += end.w;
+    }
   }
   return total;
 }

@@ -38,14 +38,15 @@ export function place(graph: Graph, layers: Layers): Places {
 }
 
 export function halfWidth(graph: Graph, layers: Layers, v: number): number {
-  return v < layers.boxes ? graph.width[v] / 2 : 3;
+  return layers.box[v] >= 0 ? graph.width[layers.box[v]] / 2 : 3;
 }
 
 /** Where segment s leaves its upper vertex (or meets its lower one), from the middle: only fixed ports are off it. */
 export function upperOffset(graph: Graph, layers: Layers, s: number): number {
-  const v = layers.upper[s];
-  if (v >= layers.boxes || graph.ports[v] !== PORTS.FIXED) return 0;
-  return graph.outOffset[layers.segmentEdge[s]] - graph.width[v] / 2;
+  const box = layers.box[layers.upper[s]];
+  const e = layers.segmentEdge[s];
+  if (box < 0 || e < 0 || graph.ports[box] !== PORTS.FIXED) return 0;
+  return graph.outOffset[e] - graph.width[box] / 2;
 }
 
 export function lowerOffset(graph: Graph, layers: Layers, s: number): number {
@@ -97,7 +98,10 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   const raiseLine = (i: number, to: number): void => {
     for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : segmentAbove(layers, s)) raise(s, to);
   };
-  for (let s = 0; s < layers.segments; s++) if (upper[s] >= firstDummy && lower[s] >= firstDummy) raise(s, 1);
+  for (let s = 0; s < layers.segments; s++) {
+    if (upper[s] >= firstDummy && lower[s] >= firstDummy) raise(s, 1);
+    if (layers.segmentEdge[s] < 0) raise(s, Number.POSITIVE_INFINITY);
+  }
   for (let i = 0; i < lines.count; i++) {
     const goesOn = next.line[lines.start[i]] === i && !next.tied[lines.start[i]];
     const comesFrom = previous.line[lines.end[i]] === i && !previous.tied[lines.end[i]];
@@ -167,7 +171,8 @@ function toLines(layers: Layers): Lines {
     const top = from < firstDummy ? s : topOf[from];
     if (lower[s] >= firstDummy) topOf[lower[s]] = top;
     if (segmentSink[s] < 0 || top < 0) continue;
-    start.push(upper[top]);
+    const box = layers.box[upper[top]];
+    start.push(box >= 0 ? box : upper[top]);
     end.push(lower[s]);
     first.push(top);
     last.push(s);
@@ -198,8 +203,8 @@ const ACROSS = 1e6;
 function longestWays(graph: Graph, layers: Layers, lines: Lines): Ways {
   const down = new Float64Array(layers.count);
   const up = new Float64Array(layers.count);
-  for (const v of layers.from) if (v >= layers.boxes) up[v] = ACROSS;
-  for (const v of layers.to) if (v >= layers.boxes) down[v] = ACROSS;
+  for (const v of layers.from) if (v >= 0 && layers.box[v] < 0) up[v] = ACROSS;
+  for (const v of layers.to) if (v >= 0 && layers.box[v] < 0) down[v] = ACROSS;
   const byStart = Array.from({ length: lines.count }, (_, i) => i);
   byStart.sort((a, b) => layers.rank[lines.start[a]] - layers.rank[lines.start[b]]);
   for (const i of byStart) {
@@ -313,7 +318,8 @@ interface Constraints {
 }
 
 function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints {
-  const { rowPtr, order, boxes } = layers;
+  const { rowPtr, order, box } = layers;
+  const labels = widestLabels(graph);
   const left: number[] = [];
   const right: number[] = [];
   const apart: number[] = [];
@@ -321,10 +327,12 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
     for (let at = rowPtr[row] + 1; at < rowPtr[row + 1]; at++) {
       const v = order[at - 1];
       const w = order[at];
-      const gap = v < boxes && w < boxes ? GAP.boxes : v < boxes || w < boxes ? GAP.boxLane : GAP.lanes;
+      const gap = box[v] >= 0 && box[w] >= 0 ? GAP.boxes : box[v] >= 0 || box[w] >= 0 ? GAP.boxLane : GAP.lanes;
       left.push(blocks.of[v]);
       right.push(blocks.of[w]);
-      apart.push(halfWidth(graph, layers, v) + halfWidth(graph, layers, w) + gap + blocks.offset[v] - blocks.offset[w]);
+      const least = halfWidth(graph, layers, v) + gap;
+      const room = box[v] >= 0 && !goesOn(layers, v) && goesOn(layers, w) ? labels[box[v]] + LABEL_GAP : 0;
+      apart.push(Math.max(least, room) + halfWidth(graph, layers, w) + blocks.offset[v] - blocks.offset[w]);
     }
   }
   const sorted = fromTheLeft(blocks.count, left, right);
@@ -333,6 +341,24 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
     right: Int32Array.from(sorted, (c) => right[c]),
     apart: Float64Array.from(sorted, (c) => apart[c]),
   };
+}
+
+/** Between a line and its label, and the label and a tall box. */
+const LABEL_GAP = 12;
+
+/** Whether a vertex is a part of a tall box, but not its foot: no label finds room below it. */
+function goesOn(layers: Layers, v: number): boolean {
+  const box = layers.box[v];
+  return box >= 0 && layers.foot[box] !== v;
+}
+
+/** The widest label of what a box makes. */
+function widestLabels({ source, labelWidth, width }: Graph): Float64Array {
+  const widest = new Float64Array(width.length);
+  for (let e = 0; e < source.length; e++) {
+    if (source[e] >= 0) widest[source[e]] = Math.max(widest[source[e]], labelWidth[e]);
+  }
+  return widest;
 }
 
 /** Constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */

@@ -1,13 +1,14 @@
 /**
- * Which row each box stands in: longest path first, then every box moves to where its tensors are shortest. A tensor
- * costs its length once, however many boxes read it on the way.
+ * Which rows each box stands in: longest path first, then every box moves to where its tensors are shortest. A tensor
+ * costs its length once, however many boxes read it on the way. A tall box spans as many rows as small ones need beside it.
  */
 
 import type { Graph } from "./graph.ts";
 
 export interface Ranking {
-  /** box → row, from 0 without gaps */
+  /** box → its first row, from 0 without gaps, and how many rows it stands in */
   readonly rank: Int32Array;
+  readonly span: Int32Array;
   readonly count: number;
   /** per sink: 1 where the edge runs against the rows, because it closes a cycle */
   readonly backward: Uint8Array;
@@ -18,12 +19,24 @@ const WIDEST = 40;
 /** A tensor with more readers than this is drawn as stubs; its length does not matter. */
 export const FEW = 8;
 
-export function assignRanks(graph: Graph): Ranking {
+export function assignRanks(graph: Graph, span: Int32Array): Ranking {
   const backward = findCycles(graph);
   const order = topologicalOrder(graph, backward);
-  const rank = longestPath(graph, backward, order);
-  tighten(graph, backward, order, rank);
-  return { rank, count: wrap(rank), backward };
+  const rank = longestPath(graph, backward, order, span);
+  tighten(graph, backward, order, rank, span);
+  return { ...wrap(rank, span), backward };
+}
+
+/** Height between two rows of boxes without labels. */
+const GAP = 25;
+
+/** box → how many rows of the scope's smaller boxes find room beside it. */
+export function spansOf(graph: Graph): Int32Array {
+  const lower = (values: Float64Array, part: number): number =>
+    values.length === 0 ? 0 : values.slice().sort()[Math.floor((values.length - 1) * part)];
+  const gap = GAP + lower(graph.labelLength, 0.5);
+  const row = lower(graph.height, 0.25) + gap;
+  return Int32Array.from(graph.height, (height) => Math.max(1, Math.floor((height + gap) / row)));
 }
 
 /** Source of each sink's edge. */
@@ -106,14 +119,14 @@ function topologicalOrder(graph: Graph, backward: Uint8Array): Int32Array {
   return order;
 }
 
-function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array): Int32Array {
+function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array, span: Int32Array): Int32Array {
   const n = graph.width.length;
   const from = sinkSources(graph);
   const out = group(from, n);
   const into = group(graph.sink, n);
   const rank = new Int32Array(n);
   for (const box of order) {
-    const below = rank[box] + 1;
+    const below = rank[box] + span[box];
     for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
       const k = out.items[j];
       const to = graph.sink[k];
@@ -128,7 +141,7 @@ function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array): Int
 }
 
 /** Moves boxes down where that shortens more tensors than it lengthens, and whole chains that hang from nothing. */
-function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: Int32Array): void {
+function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: Int32Array, span: Int32Array): void {
   const n = graph.width.length;
   const { source, sink, ptr } = graph;
   const from = sinkSources(graph);
@@ -169,8 +182,8 @@ function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: In
       for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
         const k = out.items[j];
         if (sink[k] < 0) continue;
-        if (backward[k]) low = Math.max(low, rank[sink[k]] + 1);
-        else high = Math.min(high, rank[sink[k]] - 1);
+        if (backward[k]) low = Math.max(low, rank[sink[k]] + span[sink[k]]);
+        else high = Math.min(high, rank[sink[k]] - span[box]);
       }
       if (high === Number.MAX_SAFE_INTEGER) continue;
       for (let j = made.ptr[box]; j < made.ptr[box + 1]; j++) {
@@ -178,9 +191,9 @@ function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: In
       }
       for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
         const k = into.items[j];
-        if (backward[k]) high = Math.min(high, rank[from[k]] - 1);
+        if (backward[k]) high = Math.min(high, rank[from[k]] - span[box]);
         else {
-          if (from[k] >= 0) low = Math.max(low, rank[from[k]] + 1);
+          if (from[k] >= 0) low = Math.max(low, rank[from[k]] + span[from[k]]);
           const e = edgeOf[k];
           if (lowest[e] <= rank[box] && ptr[e + 1] - ptr[e] <= FEW) longer++;
         }
@@ -199,19 +212,21 @@ function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: In
   }
 }
 
-/** Closes empty rows and wraps rows that are too wide; returns how many there are. */
-function wrap(rank: Int32Array): number {
+/** Closes rows in which no box begins and wraps those in which too many do. */
+function wrap(rank: Int32Array, span: Int32Array): { rank: Int32Array; span: Int32Array; count: number } {
   let highest = 0;
-  for (const r of rank) highest = Math.max(highest, r + 1);
+  for (let box = 0; box < rank.length; box++) highest = Math.max(highest, rank[box] + span[box]);
   const size = new Int32Array(highest);
   for (const r of rank) size[r]++;
   const start = new Int32Array(highest + 1);
   for (let r = 0; r < highest; r++) start[r + 1] = start[r] + Math.ceil(size[r] / WIDEST);
   const filled = new Int32Array(highest);
+  const rows = new Int32Array(rank.length);
+  const spans = new Int32Array(rank.length);
   for (let box = 0; box < rank.length; box++) {
     const r = rank[box];
-    const rows = start[r + 1] - start[r];
-    rank[box] = start[r] + Math.floor((filled[r]++ * rows) / size[r]);
+    rows[box] = start[r] + Math.floor((filled[r]++ * (start[r + 1] - start[r])) / size[r]);
+    spans[box] = span[box] === 1 ? 1 : start[r + span[box]] - rows[box];
   }
-  return start[highest];
+  return { rank: rows, span: spans, count: start[highest] };
 }

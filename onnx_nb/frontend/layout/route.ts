@@ -4,6 +4,7 @@
  */
 
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
+import { type Labels, nameRoom, type Placed, placeLabels, type Rows } from "./labels.ts";
 import type { Layers } from "./order.ts";
 import { halfWidth, type Places } from "./place.ts";
 import { group } from "./rank.ts";
@@ -12,21 +13,27 @@ import { group } from "./rank.ts";
 const ROW_GAP = { plain: 24, beside: 25, most: 72 } as const;
 /** Least distance of ports from each other and from the corners of their box. */
 const PORT = { gap: 12, corner: 10 } as const;
-const LABEL = { beside: 7 } as const;
+/** Rows part by so much for each round in which labels find no room between them. */
+const MORE = { rounds: 4, row: 14, most: 160 } as const;
+/** Larger scopes are not laid out again for the sake of a label. */
+const LARGE = 4000;
 
 export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Places): Layout {
   const { outX, inX } = placePorts(graph, layers, x);
-  const rows = stackRows(graph, layers, outX, inX, x);
-  const y = new Float64Array(layers.boxes);
-  for (let box = 0; box < layers.boxes; box++) {
-    const row = layers.rank[box];
-    const height = rows.bottom[row] - rows.top[row];
-    // beside something very tall a box stays near its source
-    const room = height - graph.height[box];
-    y[box] = rows.top[row] + (room > 120 ? 0 : Math.round(room / 2));
+  const tails = stubTails(graph, layers, inX);
+  const gap = gapsOf(graph, layers, outX, inX, x, tails);
+  let placed: Placed;
+  let end: number;
+  let labels: Labels;
+  for (let round = 1; ; round++) {
+    const rows = stackRows(graph, layers, gap, tails);
+    end = rows.end;
+    placed = { rows, x, y: placeBoxes(graph, layers, rows), outX, inX, tails };
+    labels = placeLabels(graph, layers, placed);
+    if (round === MORE.rounds || layers.count > LARGE || !makeRoom(gap, labels.lacking)) break;
   }
-  const lines = drawLines(graph, layers, x, y, outX, inX, rows);
-  const labels = placeLabels(graph, layers, x, y, outX, inX, rows, lines.stub);
+  const { y } = placed;
+  const lines = drawLines(graph, layers, placed, end);
   let width = 0;
   const left = new Float64Array(layers.boxes);
   for (let v = 0; v < layers.count; v++) {
@@ -35,10 +42,13 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
   }
   for (let e = 0; e < graph.source.length; e++) {
     if (!Number.isNaN(labels.x[e])) width = Math.max(width, labels.x[e] + graph.labelWidth[e]);
+    for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
+      if (layers.stub[k] === 1) width = Math.max(width, nameRoom(graph, e, inX[k], 0, 0).right);
+    }
   }
   return {
     width,
-    height: rows.bottom[layers.rows - 1],
+    height: end,
     x: left,
     y,
     outX,
@@ -50,6 +60,66 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
     labelY: labels.y,
   };
 }
+
+/** Parts the rows between which labels found no room; false if there are none. */
+function makeRoom(gap: Float64Array, lacking: Uint16Array): boolean {
+  let more = false;
+  lacking.forEach((count, row) => {
+    if (count === 0 || gap[row] >= MORE.most) return;
+    gap[row] += MORE.row * Math.ceil(count / 3);
+    more = true;
+  });
+  return more;
+}
+
+function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: Stacked): Float64Array {
+  return Float64Array.from({ length: layers.boxes }, (_, box) => {
+    const row = layers.rank[box];
+    const foot = layers.foot[box];
+    const room = (foot === box ? height[row] : bottom[layers.rank[foot]] - top[row]) - graph.height[box];
+    // beside something very tall a box stays near its source
+    return top[row] + (room > 120 ? 0 : Math.round(room / 2));
+  });
+}
+
+/**
+ * Length of the tail of every stub: names stand above the tails, and where ports are close tails grow from right to
+ * left, so that no tail passes a name.
+ */
+function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Array {
+  const tails = new Float64Array(graph.sink.length);
+  const inRow: { k: number; e: number }[][] = [];
+  for (let e = 0; e < graph.source.length; e++) {
+    for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
+      if (layers.stub[k] === 0) continue;
+      tails[k] = STUB.length;
+      const row = inRow[layers.rank[layers.to[k]]] ?? [];
+      row.push({ k, e });
+      inRow[layers.rank[layers.to[k]]] = row;
+    }
+  }
+  for (const row of inRow) {
+    if (row === undefined || row.length < 2) continue;
+    row.sort((a, b) => inX[b.k] - inX[a.k] || b.k - a.k);
+    row.forEach(({ k, e }, index) => {
+      const { left, right } = nameRoom(graph, e, inX[k], 0, 0);
+      // the names that could be met are among the nearest, each is at least as far left as the one before
+      for (let i = Math.max(0, index - NEAREST); i < index; i++) {
+        const other = row[i];
+        if (layers.stub[other.k] === 2) continue;
+        const room = nameRoom(graph, other.e, inX[other.k], 0, tails[other.k]);
+        if (left < room.right - 0.5 && room.left < right - 0.5) tails[k] = Math.max(tails[k], 2 - room.top);
+      }
+      if (tails[k] <= STUB.most) return;
+      tails[k] = STUB.length;
+      layers.stub[k] = 2;
+    });
+  }
+  return tails;
+}
+
+/** Stubs to the right of one that its name can reach. */
+const NEAREST = 12;
 
 /** Ports on a box keep their order and stand right below (above) what they are joined to where they can. */
 function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Float64Array; inX: Float64Array } {
@@ -166,16 +236,22 @@ function apart(places: number[], straight: readonly boolean[], gap: number, low:
   for (let i = count - 1; i >= 0; i--) places[i] = Math.min(places[i], i + 1 < count ? places[i + 1] - gap : high);
 }
 
-interface Rows {
-  readonly top: Float64Array;
-  readonly bottom: Float64Array;
+interface Stacked extends Rows {
+  /** of the boxes that stand in this row only */
+  readonly height: Float64Array;
+  /** where the scope ends */
+  readonly end: number;
 }
 
-function stackRows(graph: Graph, layers: Layers, outX: Float64Array, inX: Float64Array, x: Float64Array): Rows {
-  const height = new Float64Array(layers.rows);
-  for (let box = 0; box < layers.boxes; box++) {
-    height[layers.rank[box]] = Math.max(height[layers.rank[box]], graph.height[box]);
-  }
+/** Heights between the rows, without what tall boxes need. */
+function gapsOf(
+  graph: Graph,
+  layers: Layers,
+  outX: Float64Array,
+  inX: Float64Array,
+  x: Float64Array,
+  tails: Float64Array,
+): Float64Array {
   const gap = new Float64Array(layers.rows).fill(ROW_GAP.plain);
   const widen = (row: number, least: number): void => {
     if (row >= 0) gap[row] = Math.max(gap[row], least);
@@ -184,8 +260,7 @@ function stackRows(graph: Graph, layers: Layers, outX: Float64Array, inX: Float6
     if (layers.from[e] >= 0 && graph.labelWidth[e] > 0)
       widen(layers.rank[layers.from[e]], ROW_GAP.beside + graph.labelLength[e]);
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
-      if (layers.stub[k] && layers.to[k] >= 0)
-        widen(layers.rank[layers.to[k]] - 1, ROW_GAP.beside + graph.nameLength[e]);
+      if (layers.stub[k]) widen(layers.rank[layers.to[k]] - 1, stubHeight(graph, e, tails[k]));
       if (layers.lane[k] >= 0) {
         widen(layers.rank[layers.lane[k]] - 1, ROW_GAP.plain + 14);
         widen(layers.rank[layers.from[e]], ROW_GAP.plain + 14);
@@ -194,31 +269,72 @@ function stackRows(graph: Graph, layers: Layers, outX: Float64Array, inX: Float6
   }
   // long bends need height to stay legible
   for (let s = 0; s < layers.segments; s++) {
+    if (layers.segmentEdge[s] < 0) continue;
     const from =
       layers.upper[s] === layers.from[layers.segmentEdge[s]] ? outX[layers.segmentEdge[s]] : x[layers.upper[s]];
     const to = layers.segmentSink[s] >= 0 ? inX[layers.segmentSink[s]] : x[layers.lower[s]];
     widen(layers.rank[layers.upper[s]], Math.min(ROW_GAP.most, ROW_GAP.plain + Math.abs(to - from) / 14));
   }
+  return gap.map(Math.round);
+}
+
+/** Room that a stub with its name needs above its box. */
+function stubHeight(graph: Graph, e: number, tail: number): number {
+  return Math.max(ROW_GAP.plain, tail + STUB.above + graph.nameLength[e] + 6);
+}
+
+function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Float64Array): Stacked {
+  const gap = gaps.slice();
+  const height = new Float64Array(layers.rows);
+  const tall: number[][] = Array.from({ length: layers.rows }, () => []); // by the row where they end
+  const extra = new Float64Array(layers.rows);
+  for (let box = 0; box < layers.boxes; box++) {
+    const row = layers.rank[layers.foot[box]];
+    if (layers.foot[box] === box) height[row] = Math.max(height[row], graph.height[box]);
+    else tall[row].push(box);
+  }
+  const lines = new Int32Array(layers.rows); // that pass the gap below a row, without those of tall boxes
+  for (let s = 0; s < layers.segments; s++) {
+    const box = layers.box[layers.upper[s]];
+    if (box < 0 || layers.foot[box] === box) lines[layers.rank[layers.upper[s]]]++;
+  }
   const top = new Float64Array(layers.rows);
   const bottom = new Float64Array(layers.rows);
-  // stubs and backward edges of the first row need room above it
+  // stubs and backward edges of the first row need room above it, tails of the last one below
   let at = 0;
-  for (let k = 0; k < graph.sink.length; k++) {
-    if (layers.to[k] < 0 || layers.rank[layers.to[k]] > 0) continue;
-    if (layers.stub[k] || layers.lane[k] >= 0) at = ROW_GAP.plain;
-  }
-  for (let row = 0; row < layers.rows; row++) {
-    top[row] = at;
-    bottom[row] = at + height[row];
-    at = bottom[row] + Math.round(gap[row]);
-  }
+  let below = 0;
   for (let e = 0; e < graph.source.length; e++) {
-    if (layers.from[e] < 0 || layers.rank[layers.from[e]] < layers.rows - 1) continue;
-    const below =
-      graph.ptr[e] === graph.ptr[e + 1] || layers.lane.subarray(graph.ptr[e], graph.ptr[e + 1]).some((v) => v >= 0);
-    if (below) bottom[layers.rows - 1] = top[layers.rows - 1] + height[layers.rows - 1] + ROW_GAP.plain;
+    const last = layers.from[e] >= 0 && layers.rank[layers.from[e]] === layers.rows - 1;
+    if (last && graph.ptr[e] === graph.ptr[e + 1]) below = Math.max(below, ROW_GAP.plain, graph.labelLength[e] + 6);
+    for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
+      const back = layers.lane[k] >= 0;
+      if (last && back) below = Math.max(below, ROW_GAP.plain);
+      if (layers.to[k] < 0 || layers.rank[layers.to[k]] > 0) continue;
+      if (layers.stub[k]) at = Math.max(at, stubHeight(graph, e, tails[k]));
+      else if (back) at = Math.max(at, ROW_GAP.plain);
+    }
   }
-  return { top, bottom };
+  const stack = (first: number, last: number): void => {
+    for (let row = first; row <= last; row++) {
+      if (row > 0) at = bottom[row - 1] + gap[row - 1];
+      top[row] = at;
+      bottom[row] = at + height[row] + extra[row];
+    }
+  };
+  for (let row = 0; row < layers.rows; row++) {
+    stack(row, row);
+    for (const box of tall[row]) {
+      const missing = graph.height[box] - (bottom[row] - top[layers.rank[box]]);
+      if (missing <= 0) continue;
+      // the rows beside a tall box part where the fewest lines become longer
+      let between = row;
+      for (let above = layers.rank[box]; above < row; above++) if (lines[above] < lines[between]) between = above;
+      if (between === row) extra[row] += missing;
+      else gap[between] += missing;
+      stack(Math.min(between + 1, row), row);
+    }
+  }
+  return { top, bottom, height, end: layers.rows > 0 ? bottom[layers.rows - 1] + below : 0 };
 }
 
 interface Lines {
@@ -228,15 +344,8 @@ interface Lines {
   readonly tail: Uint8Array;
 }
 
-function drawLines(
-  graph: Graph,
-  layers: Layers,
-  x: Float64Array,
-  y: Float64Array,
-  outX: Float64Array,
-  inX: Float64Array,
-  { top, bottom }: Rows,
-): Lines {
+function drawLines(graph: Graph, layers: Layers, { rows, x, y, outX, inX, tails }: Placed, end: number): Lines {
+  const { top, bottom } = rows;
   const { source, sink, ptr } = graph;
   const linePtr = new Uint32Array(sink.length + 1);
   const points: number[] = [];
@@ -258,9 +367,9 @@ function drawLines(
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
       const begin = points.length;
       const to = sink[k];
-      const endY = to >= 0 ? y[to] : bottom[layers.rows - 1];
+      const endY = to >= 0 ? y[to] : end;
       if (layers.stub[k]) {
-        points.push(inX[k], endY - STUB.length, inX[k], endY);
+        points.push(inX[k], endY - tails[k], inX[k], endY);
         if (layers.from[e] >= 0) tail[e] = 1;
       } else if (layers.from[e] >= 0) {
         const startRow = layers.rank[layers.from[e]];
@@ -293,161 +402,4 @@ function drawLines(
     }
   }
   return { linePtr, line: Float32Array.from(points), stub: layers.stub, tail };
-}
-
-interface Room {
-  readonly left: number;
-  readonly right: number;
-  readonly top: number;
-  readonly bottom: number;
-}
-
-/** A label stands beside the port of its source, or of a reader, where it covers no other label and few lines. */
-function placeLabels(
-  graph: Graph,
-  layers: Layers,
-  x: Float64Array,
-  y: Float64Array,
-  outX: Float64Array,
-  inX: Float64Array,
-  { top, bottom }: Rows,
-  stub: Uint8Array,
-): { x: Float64Array; y: Float64Array } {
-  const { source, ptr, labelWidth, labelLength } = graph;
-  const labelX = new Float64Array(source.length).fill(Number.NaN);
-  const labelY = new Float64Array(source.length).fill(Number.NaN);
-  const taken: Room[][] = [];
-  for (let row = 0; row < layers.rows; row++) taken.push([]);
-  for (let e = 0; e < source.length; e++) {
-    for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      const row = layers.to[k] >= 0 ? layers.rank[layers.to[k]] - 1 : -1;
-      if (stub[k] && row >= 0) taken[row].push(stubRoom(graph, e, inX[k], top[row + 1]));
-    }
-  }
-  const crossing = group(rowsOf(layers), layers.rows);
-  const edgesOfRow: number[][] = Array.from({ length: layers.rows }, () => []);
-  for (let e = 0; e < source.length; e++) {
-    if (labelWidth[e] > 0 && layers.from[e] >= 0) edgesOfRow[layers.rank[layers.from[e]]].push(e);
-  }
-  for (let row = 0; row < layers.rows; row++) {
-    const edges = edgesOfRow[row];
-    if (edges.length === 0) continue;
-    const high = bottom[row];
-    const low = row + 1 < layers.rows ? top[row + 1] : bottom[row] + ROW_GAP.plain + 14;
-    const lines = crossing.ptr[row + 1] - crossing.ptr[row] > 400 ? [] : spans(layers, crossing, row, x, outX, inX);
-    edges.sort((a, b) => outX[a] - outX[b] || a - b);
-    for (const e of edges) {
-      const w = labelWidth[e];
-      const box = source[e];
-      if (box >= 0 && ptr[e] === ptr[e + 1] && y[box] + graph.height[box] < high - 1) {
-        // a tail in the shade of a taller box: only where the next one leaves room
-        const next = layers.rowPtr[row] + layers.pos[box] + 1;
-        const right =
-          next < layers.rowPtr[row + 1]
-            ? x[layers.order[next]] - halfWidth(graph, layers, layers.order[next])
-            : Number.POSITIVE_INFINITY;
-        const under = y[box] + graph.height[box] + 3;
-        const left = outX[e] + LABEL.beside;
-        const room = { left, right: left + w, top: under, bottom: under + labelLength[e] };
-        if (room.right > right - 4 || taken[row].some((other) => overlap(room, other))) continue;
-        taken[row].push(room);
-        labelX[e] = left;
-        labelY[e] = (room.top + room.bottom) / 2;
-        continue;
-      }
-      const half = labelLength[e] / 2;
-      const candidates: Room[] = [];
-      const at = (left: number, middle: number): void => {
-        candidates.push({ left, right: left + w, top: middle - half, bottom: middle + half });
-      };
-      const beside = (px: number, middle: number): void => {
-        at(px + LABEL.beside, middle);
-        at(px - LABEL.beside - w, middle);
-      };
-      const middle = (high + low) / 2;
-      const straight = lines.find((line) => line.edge === e && Math.abs(line.from - line.to) < 1);
-      if (straight !== undefined) beside(outX[e], middle);
-      beside(outX[e], high + half + 3);
-      for (const line of lines) {
-        if (line.edge !== e || line === straight) continue;
-        beside(line.to, low - half - 5);
-        at((line.from + line.to) / 2 - w / 2, middle);
-      }
-      let best: Room | undefined;
-      let least = Number.POSITIVE_INFINITY;
-      candidates.forEach((room, index) => {
-        if (taken[row].some((other) => overlap(room, other))) return;
-        let cost = index * 0.1 + (room.left < 0 ? 2 : 0);
-        for (const line of lines) if (line.edge !== e && meets(line, room, high, low)) cost++;
-        if (cost < least) {
-          least = cost;
-          best = room;
-        }
-      });
-      if (best === undefined) continue;
-      taken[row].push(best);
-      labelX[e] = best.left;
-      labelY[e] = (best.top + best.bottom) / 2;
-    }
-  }
-  return { x: labelX, y: labelY };
-}
-
-/** The name of a tensor stands beside the tail above its reader; `end` is where the tail meets it. */
-function stubRoom(graph: Graph, e: number, x: number, end: number): Room {
-  return {
-    left: x + STUB.beside,
-    right: x + STUB.beside + graph.nameWidth[e],
-    top: end - STUB.above - graph.nameLength[e],
-    bottom: end - STUB.above,
-  };
-}
-
-function rowsOf(layers: Layers): Int32Array {
-  const rows = new Int32Array(layers.segments);
-  for (let s = 0; s < layers.segments; s++) rows[s] = layers.rank[layers.upper[s]];
-  return rows;
-}
-
-interface Span {
-  readonly edge: number;
-  readonly from: number;
-  readonly to: number;
-}
-
-function spans(
-  layers: Layers,
-  crossing: { readonly ptr: Uint32Array; readonly items: Uint32Array },
-  row: number,
-  x: Float64Array,
-  outX: Float64Array,
-  inX: Float64Array,
-): Span[] {
-  const found: Span[] = [];
-  for (let j = crossing.ptr[row]; j < crossing.ptr[row + 1]; j++) {
-    const s = crossing.items[j];
-    const edge = layers.segmentEdge[s];
-    const k = layers.segmentSink[s];
-    found.push({
-      edge,
-      from: layers.upper[s] === layers.from[edge] ? outX[edge] : x[layers.upper[s]],
-      to: k >= 0 ? inX[k] : x[layers.lower[s]],
-    });
-  }
-  return found;
-}
-
-function overlap(a: Room, b: Room): boolean {
-  return a.left < b.right + 4 && b.left < a.right + 4 && a.top < b.bottom + 1 && b.top < a.bottom + 1;
-}
-
-/** Whether the curve of a line passes through a label's room. */
-function meets(line: Span, room: Room, high: number, low: number): boolean {
-  const at = (y: number): number => {
-    const t = Math.max(0, Math.min(1, (y - high) / (low - high)));
-    return line.from + (line.to - line.from) * t * t * (3 - 2 * t);
-  };
-  const a = at(room.top);
-  const b = at(room.bottom);
-  return Math.max(a, b) > room.left - 2 && Math.min(a, b) < room.right + 2;
 }

@@ -11,6 +11,8 @@ import { BORDER, type Scope } from "./scope.ts";
 const PAD = { side: 14, toggle: 30, title: 34, end: 14, beforePorts: 16, afterPorts: 2 } as const;
 /** Widest text on an edge and at a stub. */
 const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
+/** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
+const PORT = { apart: 12, most: 24, corners: 20 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
 const FEW = 8;
 
@@ -79,6 +81,8 @@ function arrange(
   const outWay = new Float64Array(scope.value.length);
   const inWay = new Float64Array(scope.sink.length);
   const openItems: (ReadonlyMap<number, Port> | undefined)[] = [];
+  const least = portRoom(scope);
+  const across = direction === "down" ? w : h;
   for (let item = 0; item < count; item++) {
     const child = inner[item];
     ports[item] = scope.kind[item] === BOX.GROUP ? PORTS.FREE : PORTS.ORDERED;
@@ -87,6 +91,7 @@ function arrange(
       const size = cache.size(scope.kind[item], scope.id[item]);
       w[item] = size.w;
       h[item] = size.h;
+      across[item] = Math.max(across[item], least[item]);
       continue;
     }
     const { frame } = child;
@@ -130,6 +135,18 @@ function arrange(
   const { width, height, layout } = cache.layout(graph);
   const frame = framed(scope, layout, cache, direction);
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
+}
+
+/** How wide each item must be for the ports on its sides. */
+function portRoom(scope: Scope): Float64Array {
+  const ins = new Uint32Array(scope.kind.length);
+  const outs = new Uint32Array(scope.kind.length);
+  for (const item of scope.sink) if (item >= 0) ins[item]++;
+  for (const item of scope.source) if (item >= 0) outs[item]++;
+  return Float64Array.from(ins, (count, item) => {
+    const ports = Math.min(PORT.most, Math.max(count, outs[item]));
+    return ports < 2 ? 0 : PORT.corners + PORT.apart * (ports - 1);
+  });
 }
 
 /** What computes on learned numbers is the main way through a model; shapes and masks go beside it. */
@@ -198,6 +215,8 @@ function framed(scope: Scope, layout: Layout, cache: Cache, direction: Direction
 
 /** Between a label and the line that passes beside it. */
 const LABEL_MARGIN = 8;
+/** Between the names of two stubs. */
+const NAME_MARGIN = 4;
 
 /** Widths of the texts on hyperedges (0: none) and of their names at stubs. */
 function labelRoom(
@@ -211,7 +230,7 @@ function labelRoom(
   for (let e = 0; e < scope.value.length; e++) {
     const readers = scope.ptr[e + 1] - scope.ptr[e];
     if (readers > FEW || scope.source[e] < BORDER) {
-      name[e] = cache.textWidth(nameText(columns, scope.value[e], measure));
+      name[e] = cache.textWidth(nameText(columns, scope.value[e], measure)) + NAME_MARGIN;
       if (scope.source[e] !== BORDER) label[e] = name[e];
       continue;
     }

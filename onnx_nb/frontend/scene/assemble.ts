@@ -110,17 +110,17 @@ export function* assemble(
         const p1 = layout.linePtr[k + 1];
         if (p0 === p1) continue;
         const sink = scope.sink[k];
-        const stub = layout.stub[k];
+        const stub = layout.stub[k] === 0 ? 0 : 1;
         begin(value, from, sink >= 0 ? first + sink : sink === BORDER ? outer : -1, stub, scope.captured[k]);
         for (let p = p0; p < p1; p++) put(layout.line[2 * p], layout.line[2 * p + 1]);
         // where a line passes the border of its scope it begins (ends) on the border of the box
         if (sink === BORDER) points[nextPoint - 2 + alongAxis] = (down ? oy : ox) + end;
         if (source === BORDER && stub === 0) points[nextPoint - 2 * (p1 - p0) + alongAxis] = (down ? oy : ox) + start;
-        if (stub === 1) {
+        if (layout.stub[k] === 1) {
           const length = down ? 12 : cache.textWidth(text(columns, value, SAYS.NAME, measure));
-          const along = layout.line[2 * p1 - 1] - STUB.above - length / 2;
-          label(value, layout.inX[k] + STUB.beside, along, SAYS.NAME);
-        } else if (!labelled) {
+          const along = layout.line[2 * p0 + 1] - STUB.above - length / 2;
+          label(value, layout.inX[k] - STUB.lead, along, SAYS.NAME);
+        } else if (stub === 0 && !labelled) {
           labelled = true;
           label(value, layout.labelX[e], layout.labelY[e], SAYS.TYPE);
         }

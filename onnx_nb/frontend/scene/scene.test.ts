@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type Columns, GROUP } from "../model/columns.ts";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { TEXT } from "./labels.ts";
 import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene } from "./scene.ts";
 
 const BERT = `
@@ -64,7 +65,8 @@ function sceneOf(description: string, open: "none" | "all" | readonly string[], 
 }
 
 /** What is wrong with a scene, in words: boxes that overlap or leave their parent, edges that miss their boxes. */
-function faults({ boxes, edges, direction }: Scene): string[] {
+function faults(scene: Scene): string[] {
+  const { boxes, edges, direction } = scene;
   const found: string[] = [];
   const { x, y, w, h, parent, count } = boxes;
   for (let a = 0; a < count; a++) {
@@ -106,6 +108,37 @@ function faults({ boxes, edges, direction }: Scene): string[] {
     for (const end of [from, to])
       if (end >= 0 && end !== scope && parent[end] !== scope) found.push(`edge ${e} leaves its scope`);
   }
+  return [...found, ...labelFaults(scene)];
+}
+
+/** Labels over a box or another label of their scope, or outside of it. */
+function labelFaults(scene: Scene): string[] {
+  const { boxes, edges } = scene;
+  const found: string[] = [];
+  const texts = Array.from({ length: edges.count }, (_, e) => {
+    const [left, middle] = [edges.labelX[e] as number, edges.labelY[e] as number];
+    const right = left + measure(scene.edgeLabel(e), TEXT.edge, false);
+    return { e, scope: edges.scope[e] as number, left, right, top: middle - 5, bottom: middle + 5 };
+  }).filter(({ left }) => !Number.isNaN(left));
+  texts.forEach((text, index) => {
+    const say = (what: string): void => {
+      found.push(`label '${scene.edgeLabel(text.e)}' of edge ${text.e} ${what}`);
+    };
+    const meets = (left: number, right: number, top: number, bottom: number): boolean =>
+      text.left < right && left < text.right && text.top < bottom && top < text.bottom;
+    for (const other of texts.slice(index + 1)) {
+      if (other.scope !== text.scope) continue;
+      if (meets(other.left, other.right, other.top, other.bottom)) say(`covers that of edge ${other.e}`);
+    }
+    for (let box = 0; box < boxes.count; box++) {
+      const [x, y] = [boxes.x[box] as number, boxes.y[box] as number];
+      const [right, bottom] = [x + (boxes.w[box] as number), y + (boxes.h[box] as number)];
+      if (boxes.parent[box] === text.scope && meets(x, right, y, bottom)) say(`covers box ${box}`);
+      if (box === text.scope && (text.left < x || text.right > right || text.top < y || text.bottom > bottom)) {
+        say("leaves its scope");
+      }
+    }
+  });
   return found;
 }
 
@@ -223,6 +256,22 @@ describe("buildScene", () => {
     expect(scene.edges.fromBox[stub]).toBe(-1);
     expect(faults(scene)).toEqual([]);
   });
+
+  test.each(["down", "right"] as const)(
+    "names every one of many missing tensors, none over another (%s)",
+    (direction) => {
+      const lost = Array.from({ length: 9 }, (_, i) => `missing_tensor_${i}`);
+      const scene = sceneOf(
+        `input x\nConcat a/c : x ${lost.join(" ")} -> y\nAdd b : x y -> z\noutput z`,
+        "all",
+        direction,
+      );
+      expect(faults(scene)).toEqual([]);
+      const { edges } = scene;
+      const named = Array.from({ length: edges.count }, (_, e) => e).filter((e) => !Number.isNaN(edges.labelX[e]));
+      expect(named.map((e) => scene.edgeLabel(e))).toEqual(expect.arrayContaining(lost));
+    },
+  );
 
   test("shows the many far readers of one tensor as stubs", () => {
     const lines = ["input x 4 float32", "Relu n0 : x -> v0"];
