@@ -8,6 +8,7 @@ import { failure, type GraphHost, type Patch } from "../scene/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import { type Direction, defaultOpen } from "../scene/scene.ts";
 import { type Action, type Command, initialState, reduce, type State, same, selected } from "../scene/state.ts";
+import type { Tones } from "../scene/tones.ts";
 import { createBeside } from "./beside.ts";
 import { el, elide } from "./dom.ts";
 import { emptyState } from "./empty.ts";
@@ -18,7 +19,7 @@ import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { followLinks } from "./link.ts";
 import { createSelection } from "./selection.ts";
-import { ANIMATION_MS, createStage } from "./stage.ts";
+import { ANIMATION_MS, createStage, type Stage } from "./stage.ts";
 import { createStrips } from "./strips.ts";
 import { createToolbar } from "./toolbar.ts";
 import { createTree } from "./tree.ts";
@@ -33,6 +34,12 @@ export interface GraphOptions {
   readonly direction?: Direction;
   /** a submodel inside another view: no bar below, no pane beside */
   readonly nested?: boolean;
+  /** what is different from the graph beside it */
+  readonly tones?: Tones;
+  /** the camera has moved, by hand or in a glide */
+  readonly looked?: () => void;
+  /** somebody searched */
+  readonly searched?: (text: string) => void;
 }
 
 export interface GraphView {
@@ -45,6 +52,8 @@ export interface GraphView {
   reveal(name: string, kind?: Target["kind"]): Promise<void>;
   /** Where in the viewport a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
   locate(name: string, kind?: Target["kind"]): { x: number; y: number } | null;
+  /** the part with the picture */
+  readonly stage: Stage;
   /** Shows a submodel in a pane beside the graph. */
   showSubmodel(columns: Columns): void;
 }
@@ -118,6 +127,7 @@ export function createGraphView(
       work.plan();
     }
     if (state.overlay?.data !== before.overlay?.data && !quiet) host.changed({ overlay: state.overlay?.data ?? null });
+    if (state.search !== before.search && !quiet) options.searched?.(state.search);
     if (state.plan !== before.plan && state.plan !== null) voice.say(state.plan.message);
     refresh();
   };
@@ -195,6 +205,8 @@ export function createGraphView(
         if (later) refresh();
       },
       failed: fail,
+      looked: () => options.looked?.(),
+      tones: options.tones ?? null,
     },
     signal,
   );
@@ -249,6 +261,7 @@ export function createGraphView(
   const handle: Handle = {
     columns,
     submodel: null,
+    stage,
     get state() {
       return state;
     },

@@ -64,6 +64,8 @@ export function createInspector(
         if (target.id > 0) marks = openButton(root, target.id, dispatch, round);
         break;
     }
+    const compared = host.compared?.(target) ?? [];
+    if (compared.length > 0) root.append(el("div", { class: "onnx-nb-compared" }, table(compared)));
     if (target.kind === "value" && host.values !== undefined && host.live) {
       root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }

@@ -16,6 +16,7 @@ import type { GraphHost } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
 import { BOX, createCache, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
 import { type Dispatch, type Saving, type State, selected } from "../scene/state.ts";
+import type { Tones } from "../scene/tones.ts";
 import { el, elide } from "./dom.ts";
 import { createLaying } from "./laying.ts";
 import { createMinimap } from "./minimap.ts";
@@ -48,6 +49,10 @@ export interface Stage {
   focus(): void;
   /** Shows the whole graph, or of it what is drawn of some targets. */
   fit(targets?: readonly Target[]): void;
+  /** where the viewer stands, and the size of the picture */
+  readonly stand: { readonly camera: cameras.Camera; readonly view: cameras.Size };
+  /** Puts the viewer elsewhere at once; `looked` is not called. */
+  standAt(camera: cameras.Camera): void;
   /** Moves the camera to what is drawn of a target, as little as it must. */
   show(target: Target): void;
   zoomBy(factor: number): void;
@@ -71,6 +76,10 @@ export interface Staged {
   laid(later: boolean): void;
   /** the graph could not be laid out */
   failed(error: unknown): void;
+  /** the camera has moved, by hand or in a glide */
+  looked(): void;
+  /** what is different from the graph beside it */
+  readonly tones: Tones | null;
 }
 
 /** An edge can be hit from this many screen px. */
@@ -90,7 +99,7 @@ export function createStage(
   root: HTMLElement,
   columns: Columns,
   host: GraphHost,
-  { state, dispatch, say, dressed, laid, failed }: Staged,
+  { state, dispatch, say, dressed, laid, failed, looked, tones }: Staged,
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
@@ -214,6 +223,7 @@ export function createStage(
     if (view.w === 0 || still()) {
       camera = to;
       redraw();
+      looked();
       return;
     }
     const from = camera;
@@ -222,6 +232,7 @@ export function createStage(
       const t = Math.min(1, (performance.now() - start) / ANIMATION_MS);
       camera = cameras.between(from, to, cameras.ease(t), view);
       moved();
+      looked();
       gliding = t < 1 ? requestAnimationFrame(frame) : 0;
     };
     gliding = requestAnimationFrame(frame);
@@ -278,7 +289,7 @@ export function createStage(
 
   const pictureOf = (scene: Scene): Picture => {
     marks ??= marksOf(scene, columns, state(), faults);
-    return { scene, columns, index, marks, theme, measure, overlay: state().overlay };
+    return { scene, columns, index, marks, theme, measure, overlay: state().overlay, tones };
   };
 
   const paint = (): void => {
@@ -388,6 +399,7 @@ export function createStage(
     camera = cameras.keepInSight(next, scene.bounds, view);
     tip.hide();
     moved();
+    looked();
   };
 
   /** A little further out than all of the graph there is nothing to see. */
@@ -526,6 +538,15 @@ export function createStage(
     },
     resize: size,
     focus: () => canvas.focus({ preventScroll: true }),
+    get stand() {
+      return { camera, view };
+    },
+    standAt(to) {
+      stopGlide();
+      untouched = false;
+      camera = to;
+      moved();
+    },
     fit: (targets) =>
       whenLaid(() => {
         if (scene === null) return;

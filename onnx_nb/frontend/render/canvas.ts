@@ -7,6 +7,7 @@ import type { Columns } from "../model/columns.ts";
 import { type Label, type Measure, TEXT } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
+import { SIGNS, type Tone, type Tones } from "../scene/tones.ts";
 import type { Camera, Size } from "./camera.ts";
 import { visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
@@ -23,6 +24,8 @@ export interface Picture {
   readonly measure: Measure;
   /** numbers that colour the boxes; null for the categories of their ops */
   readonly overlay: Overlay | null;
+  /** what is different from the graph that this one is compared with */
+  readonly tones?: Tones | null;
 }
 
 /** The fill of a box by its number, and the ink on it; null where the overlay says nothing of it. */
@@ -32,6 +35,13 @@ function painted({ overlay, scene, theme }: Picture, box: number): { fill: strin
   if (overlay.leavesOut(x)) return null;
   const t = overlay.place(x);
   return { fill: theme.ramp.colour(t), ink: theme.ramp.ink(t) };
+}
+
+/** The tone of a box and its colour; null where nothing is different. */
+function toned({ tones, scene, theme }: Picture, box: number): { tone: Tone; colour: string } | null {
+  const tone = tones?.of(scene.boxes.kind[box], scene.boxes.id[box]) ?? null;
+  if (tone === null) return null;
+  return { tone, colour: { removed: theme.bad, added: theme.good, changed: theme.warn }[tone] };
 }
 
 /** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */
@@ -68,6 +78,10 @@ export type Pen = Pick<
 const PATCH = 9;
 /** An edge whose ends are this close on screen is left out. */
 const SPECK = 1.2;
+/** How strongly the tone of a box tints it: text on it stays as legible. */
+const TINT = 0.13;
+/** What is said on the edge of a box that is different, px. */
+const PILL = { h: 14, pad: 6, font: 10 } as const;
 /** Into an open scope this small on screen nobody can look: it is a patch as well. */
 const GRAIN = 3;
 /** Below this zoom an S-curve looks like a straight line. */
@@ -234,8 +248,55 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   }
   drawPatches(ctx, picture, patches, k);
   drawCards(ctx, picture, fine, k);
+  drawTones(ctx, picture, fine, k);
   if (TEXT.title * k >= LEGIBLE) drawText(ctx, picture, fine, k);
+  drawPills(ctx, picture, fine, k);
   drawBadges(ctx, picture, fine, k);
+}
+
+/** A tint and a frame around what is different. */
+function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
+  const { scene } = picture;
+  const { kind, x, y, w, h } = scene.boxes;
+  for (const [colour, same] of grouped(boxes, (box) => toned(picture, box)?.colour)) {
+    ctx.beginPath();
+    for (const box of same) ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);
+    ctx.fillStyle = colour;
+    ctx.strokeStyle = colour;
+    ctx.globalAlpha = TINT;
+    ctx.fill();
+    ctx.globalAlpha = 1;
+    ctx.lineWidth = stroke(1.8, k);
+    ctx.stroke();
+  }
+}
+
+/** In words, on the upper edge of the box, what is different about it: colours alone do not tell everybody. */
+function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
+  const { scene, theme, tones, measure } = picture;
+  if (tones == null) return;
+  const { kind, id, x, y, w } = scene.boxes;
+  const legible = TEXT.line * k >= LEGIBLE;
+  ctx.textBaseline = "middle";
+  ctx.font = `600 ${PILL.font}px ${theme.font}`;
+  for (const box of boxes) {
+    const found = toned(picture, box);
+    if (found === null) continue;
+    const said = tones.say(kind[box], id[box]);
+    const sign = kind[box] === BOX.GROUP ? "" : `${SIGNS[found.tone]} `;
+    const long = `${sign}${said.long}`;
+    const width = (text: string): number => measure(text, PILL.font, true) + 2 * PILL.pad;
+    const text = width(long) <= w[box] - 8 ? long : said.short;
+    const right = x[box] + w[box] - 6;
+    ctx.beginPath();
+    ctx.roundRect(right - width(text), y[box] - PILL.h / 2, width(text), PILL.h, PILL.h / 2);
+    ctx.fillStyle = found.colour;
+    ctx.fill();
+    if (!legible) continue;
+    ctx.fillStyle = theme.background;
+    ctx.fillText(text, right - width(text) + PILL.pad, y[box] + 0.5);
+  }
+  ctx.textBaseline = "alphabetic";
 }
 
 /** Boxes by what they have in common, without those that have nothing; one path each is drawn fastest. */
@@ -256,7 +317,10 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const colourOf = (box: number): string => {
+    const different = toned(picture, box);
+    if (different !== null) return different.colour;
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
+    if (picture.tones != null) return theme.line;
     if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
     if (kind[box] === BOX.GROUP) return theme.edge;
     const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfGroup(id[box]);

@@ -24,6 +24,7 @@ const THEME: Theme = {
   accent: "#0066cc",
   halo: "rgb(0 102 204 / 20%)",
   bad: "#cc0000",
+  good: "#1a7f37",
   warn: "#ee9900",
   font: '"Segoe UI", sans-serif',
   categories: ["#0072b2", "#d55e00"],

@@ -21,6 +21,7 @@ export interface Theme {
   readonly halo: string;
   readonly bad: string;
   readonly warn: string;
+  readonly good: string;
   readonly font: string;
   /** by category index */
   readonly categories: readonly string[];
@@ -70,6 +71,7 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
     halo: colour("--nb-halo"),
     bad: colour("--nb-bad"),
     warn: colour("--nb-warn"),
+    good: colour("--nb-good"),
     font: getComputedStyle(root).fontFamily || "sans-serif",
     categories: categories.map((category) => colour(categoryVariable(category))),
     ramp: createRamp(root.classList.contains(DARK)),
@@ -92,6 +94,7 @@ const VARIABLES = [
   "halo",
   "bad",
   "warn",
+  "good",
 ].map((name) => `--nb-${name}`);
 const DARK = "onnx-nb-dark";
 const OWN = "onnx-nb-own-theme";

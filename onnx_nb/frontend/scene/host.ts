@@ -156,6 +156,8 @@ export interface GraphHost {
   /** what several targets are together */
   select?(targets: readonly Target[], signal: AbortSignal): Promise<SelectionReply>;
   changed(patch: Patch): void;
+  /** what became of it in the graph that this one is compared with, label and text */
+  compared?(target: Target): readonly (readonly [string, string])[];
   readonly baked?: Baked;
   readonly values?: ValueHost;
   /** numbers that the kernel can give of any model, by name */
