@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from onnx_nb.analysis import external_data
+    from onnx_nb.analysis.alignment import Alignment, align
     from onnx_nb.analysis.capture import Capture, capture
     from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.costs import Costs, costs
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Alignment": "analysis.alignment",
     "Capture": "analysis.capture",
     "Comparison": "analysis.comparison",
     "Costs": "analysis.costs",
@@ -65,6 +67,7 @@ _HOME = {
     "ModelView": "widgets.view",
     "Recording": "analysis.pytorch",
     "Summary": "analysis.summary",
+    "align": "analysis.alignment",
     "capture": "analysis.capture",
     "check_feeds": "analysis.feeds",
     "costs": "analysis.costs",
@@ -85,6 +88,7 @@ _HOME = {
 _MODULES = {"external_data": "analysis.external_data"}
 
 __all__ = [
+    "Alignment",
     "AlignmentError",
     "Capture",
     "CaptureError",
@@ -108,6 +112,7 @@ __all__ = [
     "Recording",
     "SimplificationError",
     "Summary",
+    "align",
     "capture",
     "check_feeds",
     "costs",
