@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_nb.analysis import faults as faults_module
 from onnx_nb.analysis import graph as graph_module
+from onnx_nb.analysis import value_types
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph import (
     BODY_INPUT,
@@ -22,11 +24,10 @@ from onnx_nb.analysis.graph import (
     INITIALIZER,
     NODE_OUTPUT,
     Graph,
-    ValueType,
-    strongly_connected,
-    topological,
 )
 from onnx_nb.analysis.model import Model, load
+from onnx_nb.analysis.topology import strongly_connected, topological
+from onnx_nb.analysis.value_types import ValueType
 from tests import models
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def test_the_fast_and_the_careful_way_to_resolve_names_agree(proto: onnx.ModelPr
 
     fast = Graph.of(proto)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_module._Names, "_resolve_unique", lambda *_: False)
+        patch.setattr(graph_module.Names, "_resolve_unique", lambda *_: False)
         careful = Graph.of(proto)
     assert by_name(fast) == by_name(careful)
 
@@ -275,7 +276,7 @@ def test_how_types_are_written() -> None:
 
 
 def test_nothing_is_inferred_in_very_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_module, "INFERENCE_LIMIT", 1)
+    monkeypatch.setattr(value_types, "INFERENCE_LIMIT", 1)
     graph = Graph.of(proto_of([relu("x", "a"), relu("a", "y")]))
     assert str(graph.type_of(graph.value("x"))) == "2 float32"
     assert graph.type_of(graph.value("a")) == ValueType()
@@ -419,7 +420,7 @@ def test_the_number_of_described_faults_is_limited() -> None:
     graph = Graph.of(
         proto_of([helper.make_node("Add", ["x", f"ghost{i}"], [f"y{i}"]) for i in range(300)], outputs=("y0",))
     )
-    assert sum(fault.kind == "dangling_input" for fault in graph.faults) == graph_module.FAULT_LIMIT
+    assert sum(fault.kind == "dangling_input" for fault in graph.faults) == faults_module.FAULT_LIMIT
     assert len(graph.faulty_nodes) == 300
     assert (graph.value_kind == DANGLING).sum() == 300
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis import scopes as scopes_module
-from onnx_nb.analysis.graph import Graph, strongly_connected
+from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, REPEAT, ROOT, SCOPE, Scopes, scopes
+from onnx_nb.analysis.topology import strongly_connected
 from tests import models
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -23,11 +23,16 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import OnnxNbError, cut, text
-from onnx_nb.analysis.fields import Longs, Spans
-from onnx_nb.analysis.graph import INITIALIZER, Fault, Graph, Ints, ValueType, sorted_unique
+from onnx_nb.analysis.fields import Ints, Longs, Spans
+from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.scopes import BODY, Scopes, depths, scopes, upward
 from onnx_nb.analysis.tensors import dtype_name
+from onnx_nb.analysis.topology import sorted_unique
+from onnx_nb.analysis.value_types import ValueType
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.faults import Fault
 
 FOLDED, FAULTY, CALLS = 1, 2, 4
 """Flags of a node: drawn inside its readers; has a fault; calls a local function."""
@@ -266,7 +271,7 @@ def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
 
 
 def _input_names(graph: Graph, op: str, domain: str) -> Sequence[str]:
-    domain = "" if domain == "ai.onnx" else domain
+    domain = operators.canonical(domain)
     return operators.input_names(op, domain, graph.opsets.get(domain, 0))
 
 
@@ -311,7 +316,7 @@ def _attributes(graph: Graph, table: _Strings) -> NDArray[np.uint32]:
 def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> str:
     if op == "Constant":
         return ""  # its value says it
-    domain = "" if domain == "ai.onnx" else domain
+    domain = operators.canonical(domain)
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     shown = []
     for attribute in onnx.NodeProto.FromString(serialised).attribute:

@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis import flops
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, readable, shown, text
-from onnx_nb.analysis.graph import INITIALIZER, Graph, Ints
+from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.scopes import BODY, BRANCH, Scopes, depths, scopes, upward
 from onnx_nb.analysis.shapes import Case, Kind, Types, infer
@@ -26,6 +26,8 @@ from onnx_nb.analysis.tensors import declared_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from onnx_nb.analysis.fields import Ints
 
 Column = NDArray[np.float64]
 By = Literal["node", "scope"]

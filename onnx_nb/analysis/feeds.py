@@ -27,9 +27,10 @@ from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
 
 from onnx_nb.analysis import ranges
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, cut, readable, shown, text
-from onnx_nb.analysis.graph import INFERENCE_LIMIT, Graph
+from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.tensors import dtype_name, numpy_dtype, values
+from onnx_nb.analysis.value_types import INFERENCE_LIMIT
 from onnx_nb.analysis.wire import PROTO_LIMIT
 
 Dims = tuple[int | str | None, ...]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import ModelFileError, text
 
+Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

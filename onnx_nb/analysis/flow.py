@@ -10,12 +10,16 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from onnx_nb.analysis.errors import ExtractionError
-from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph, Ints, strongly_connected, topological
+from onnx_nb.analysis.graph import DANGLING, GRAPH_INPUT, Graph
+from onnx_nb.analysis.topology import strongly_connected, topological
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.fields import Ints
 
 NODES_PER_TENSOR: Final = 64
 """So many further nodes weigh as much as one more tensor when a cut is chosen."""

@@ -91,6 +91,15 @@ _CATEGORY_OF = {op: index for index, kind in enumerate(CATEGORIES) for op in _OP
 _OTHER = CATEGORIES.index("other")
 
 
+def canonical(domain: str) -> str:
+    """Give the one name of a domain: the default one may be written as "ai.onnx".
+
+    >>> canonical("ai.onnx"), canonical("com.microsoft")
+    ('', 'com.microsoft')
+    """
+    return "" if domain == "ai.onnx" else domain
+
+
 @functools.lru_cache(maxsize=8192)
 def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domains may yet differ in an operator)
     """Give the kind of an operator, an index into `CATEGORIES`.
@@ -182,7 +191,7 @@ def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     >>> schema("Relu", "", 20).since_version, schema("Relu", "my.domain", 1)
     (14, None)
     """
-    domain = "" if domain == "ai.onnx" else domain
+    domain = canonical(domain)
     if not 0 < opset < 2**31 or "\0" in op_type + domain:
         return None
     try:

@@ -18,11 +18,12 @@ from onnx_nb.analysis.assembly import assemble, boundary_types, main_value, stor
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, shown, text
 from onnx_nb.analysis.extraction import mark_name, nodes_of_groups, nodes_of_scope
 from onnx_nb.analysis.flow import Flow
-from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph, strongly_connected
+from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.operators import MARK
 from onnx_nb.analysis.scopes import CHUNK, REPEAT
 from onnx_nb.analysis.scopes import scopes as scopes_of
+from onnx_nb.analysis.topology import strongly_connected
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

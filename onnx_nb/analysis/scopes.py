@@ -13,13 +13,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.graph import Graph, Ints, sorted_unique, strongly_connected, topological
+from onnx_nb.analysis.topology import sorted_unique, strongly_connected, topological
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.fields import Ints, Longs
+    from onnx_nb.analysis.graph import Graph
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH = range(6)
 """What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row."""
@@ -36,7 +40,6 @@ DEPTH_LIMIT = 24
 """Deeper names stay in the group at this depth."""
 MIN_REPEATS = 3
 
-Longs = NDArray[np.int64]
 Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import onnx
@@ -24,8 +24,11 @@ from onnx import TensorProto, TypeProto
 from onnx_nb.analysis import operators, tensors
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, shown, text
 from onnx_nb.analysis.feeds import asked_size, dims, inputs
-from onnx_nb.analysis.graph import INITIALIZER, Graph, Ints
+from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.fields import Ints
 
 INTEGERS = 256
 """Integers and booleans are computed in tensors of at most so many elements."""
