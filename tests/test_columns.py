@@ -119,7 +119,7 @@ class Read:
 @pytest.mark.parametrize("name", MODELS)
 def test_columns_are_those_of_the_graph(name: str) -> None:
     path = MODELS[name]()
-    read, graph = Read(path), Graph.of(path)
+    read, graph = Read(path), Graph.opened(path)
     assert read.text("node_name") == graph.names
     assert read.text("value_name") == graph.value_names
     ops = list(zip(read.text("op_name"), read.text("op_domain"), strict=True))
@@ -159,11 +159,11 @@ def test_flags() -> None:
     proto = proto_of(nodes)
     proto.functions.append(function)
     read = Read(proto)
-    assert read["node_flags"] == [FOLDED, CALLS, FAULTY]
+    assert read["node_flags"] == [FOLDED, CALLS, FAULTY, 0]
     flags = dict(zip(read.text("value_name"), read["value_flags"], strict=True))
-    assert flags == {"x": 0, "c": CONSTANT, "t": 0, "y": OUTPUT, "ghost": FAULTY_VALUE}
+    assert flags == {"x": 0, "c": CONSTANT, "t": 0, "y": OUTPUT, "ghost": FAULTY_VALUE, "t::b": 0}
     inputs = dict(zip(read.text("op_name"), read.text("op_inputs"), strict=True))
-    assert inputs == {"Constant": "", "Twice": "a", "Unheard": ""}
+    assert inputs == {"Constant": "", "Twice": "a", "Unheard": "", "Add": "A,B"}
 
 
 def test_types_are_written_for_people() -> None:

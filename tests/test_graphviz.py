@@ -23,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_nb
 from onnx_nb import ModelGraph, OnnxNbError, to_graphviz
 from onnx_nb.analysis.columns import Columns, columns
+from onnx_nb.analysis.scopes import FUNCTION
 from onnx_nb.drawing.boxes import Box, Boxes, Sheet, group_label, node_label, pill_label
 from onnx_nb.drawing.graphviz import _LOOKS, BOX_LIMIT
 from tests import models
@@ -279,7 +280,16 @@ def test_random_graphs_show_every_tensor_once_for_each_reader(proto: onnx.ModelP
             continue
         for value in sheet.inputs(node):
             if value >= 0 and not sheet.constant[value]:
-                reader = f"enter{node}" if made.arrays["node_body"][node] >= 0 else f"node{node}"
+                body = int(made.arrays["node_body"][node])
+                if body >= 0 and sheet.kind[body] == FUNCTION:
+                    inside = {
+                        other
+                        for other in sheet.readers(value)
+                        if body in sheet.around(int(made.arrays["node_group"][other])) and not sheet.folded[other]
+                    }
+                    if inside:
+                        continue  # a call hands it on
+                reader = f"enter{node}" if body >= 0 else f"node{node}"
                 expected.add((sheet.text("value_name", value), reader))
     lines = [line for line in drawn.source.splitlines() if "->" in line and "style=invis" not in line]
     found = [
@@ -350,8 +360,11 @@ def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
 def test_weights_scalars_and_attributes_stand_in_their_node() -> None:
     source = to_graphviz(models.functions()).source
     assert "block.0.weight" not in source.replace("tooltip", "")
-    node = next(line for line in source.splitlines() if line.strip().startswith("node0 "))
-    assert SPACES.sub(" ", re.sub("<[^>]*>|&#160;", " ", node)).find("Block onnx_nb.tests weight 3×3 factor 0.5") > 0
+    node = {n: next(line for line in source.splitlines() if line.strip().startswith(f"node{n} ")) for n in (4, 10)}
+    words = {n: SPACES.sub(" ", re.sub("<[^>]*>|&#160;", " ", line)) for n, line in node.items()}
+    # inside of calls, too
+    assert "MatMul B 3×3" in words[4]
+    assert "Mul B 0.5" in words[10]
 
 
 def test_closed_scopes_say_what_is_in_them_and_how_often() -> None:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis import scopes as scopes_module
 from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, REPEAT, ROOT, SCOPE, Scopes, scopes
+from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROOT, SCOPE, Scopes, scopes
 from onnx_nb.analysis.topology import strongly_connected
 from tests import models
 
@@ -39,7 +39,7 @@ MODELS: dict[str, Callable[[], Path]] = {
 
 @functools.cache
 def tree_of(name: str) -> tuple[Graph, Scopes]:
-    graph = Graph.of(MODELS[name]())
+    graph = Graph.opened(MODELS[name]())
     return graph, scopes(graph)
 
 
@@ -86,18 +86,20 @@ def check_tree(graph: Graph, tree: Scopes) -> None:
         if tree.group_kind[group] in (SCOPE, REPEAT, CHUNK):
             assert direct[group] + children[group] > 1, f"{tree.group_path[group]} is a frame around one box"
             assert tree.group_name[group]
-        assert (tree.group_node[group] >= 0) == (tree.group_kind[group] in (BODY, BRANCH))
+        assert (tree.group_node[group] >= 0) == (tree.group_kind[group] in (BODY, BRANCH, FUNCTION))
         if group and tree.group_repeat[group] > 1:
             assert tree.group_kind[group] in (REPEAT, CHUNK)
     for node in range(graph.node_count):
         # what lies in a body is drawn there, folded nodes with their readers
-        branches = [g for g in line_of(tree, int(tree.node_group[node])) if tree.group_kind[g] == BRANCH]
+        branches = [g for g in line_of(tree, int(tree.node_group[node])) if tree.group_kind[g] in (BRANCH, FUNCTION)]
         frame = int(graph.node_frame[node])
         if drawn[node]:
             assert len(branches) == len(frame_line(graph, frame)) - 1
         if branches and drawn[node]:
             assert tree.group_node[branches[-1]] == graph.frames[frame].owner_node
-            assert tree.group_name[branches[-1]] == graph.frames[frame].attribute
+            called = graph.frames[frame].function is not None
+            assert (tree.group_kind[branches[-1]] == FUNCTION) == called
+            assert called or tree.group_name[branches[-1]] == graph.frames[frame].attribute
     for group in np.flatnonzero(tree.group_kind == BODY).tolist():
         owner = int(tree.group_node[group])
         assert tree.group_parent[group] == tree.node_group[owner]

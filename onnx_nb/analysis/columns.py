@@ -26,7 +26,7 @@ from onnx_nb.analysis.errors import OnnxNbError, cut, text
 from onnx_nb.analysis.fields import Ints, Longs, Spans
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.scopes import BODY, Scopes, depths, scopes, upward
+from onnx_nb.analysis.scopes import BODY, FUNCTION, Scopes, depths, scopes, upward
 from onnx_nb.analysis.tensors import dtype_name
 from onnx_nb.analysis.topology import sorted_unique
 from onnx_nb.analysis.value_types import ValueType
@@ -152,7 +152,7 @@ def columns(model: ModelLike) -> Columns:
     loaded = load(model)
     with loaded.lock:
         if Columns not in loaded.memo:
-            graph = Graph.of(loaded)
+            graph = Graph.opened(loaded)
             loaded.memo[Columns] = _columns(graph, scopes(graph))
         found: Columns = loaded.memo[Columns]
     return found
@@ -282,7 +282,7 @@ def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDAr
     calls = np.asarray([key in local for key in graph.operators], bool)
     flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
     bodies = np.full(graph.node_count, -1, np.int32)
-    owned = np.flatnonzero(tree.group_kind == BODY)
+    owned = np.flatnonzero((tree.group_kind == BODY) | (tree.group_kind == FUNCTION))
     bodies[tree.group_node[owned]] = owned
     return {
         "node_op": graph.op_index.astype(np.uint32),

@@ -20,7 +20,7 @@ from onnx_nb.analysis import flops
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, readable, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.scopes import BODY, BRANCH, Scopes, depths, scopes, upward
+from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, Scopes, depths, scopes, upward
 from onnx_nb.analysis.shapes import Case, Kind, Types, infer
 from onnx_nb.analysis.tensors import declared_bytes
 
@@ -83,7 +83,10 @@ class Unknown:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What a run costs. Columns have an entry for each flat node of `graph`, or each group of `scopes`."""
+    """What a run costs. Columns have an entry for each flat node of `graph`, or each group of `scopes`.
+
+    `graph` is that of `Graph.opened`: nodes inside of calls follow the others.
+    """
 
     graph: Graph
     scopes: Scopes
@@ -249,7 +252,8 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
         nothing is done in place, not the most that it holds at one time.
 
     A node with bodies has the larger of the branches of an If, and the body of a Loop or Scan times the number of its
-    rounds. Nodes inside a body have what one run of it costs. A call of a local function has all that its body costs.
+    rounds. Nodes inside a body have what one run of it costs. A call of a local function has all that its body costs,
+    and the nodes in it their share.
     Nodes that only compute constants from constants (`Graph.folded`) cost nothing: a runtime computes them once.
 
     Parameters
@@ -299,9 +303,9 @@ def scaled(number: float) -> str:
 
 
 def _counted(types: Types) -> Costs:
-    graph = types.graph
+    graph = Graph.opened(types.graph.model)
     tree = scopes(graph)
-    run, reasons, reason_of = _Run(types).figures()
+    run, reasons, reason_of = _opened(graph, *_Run(types).figures(), types)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _group_sums(tree, run)
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
@@ -369,6 +373,79 @@ class _Run:
             endless = [np.where(body == 0, 0.0, math.nan) for body in each]
             return np.asarray(sum(endless)), reason or "how often its body runs is not known before the run"
         return (np.asarray(trips * sum(each)), reason) if trips else (np.zeros(3), "")
+
+
+def _opened(
+    graph: Graph, run: Column, reasons: tuple[str, ...], reason_of: Ints, types: Types
+) -> tuple[Column, tuple[str, ...], Ints]:
+    """Give figures to the nodes inside of calls, too: those that the walk through the inlined function found."""
+    more = graph.node_count - run.shape[1]
+    if not more:
+        return run, reasons, reason_of
+    run = np.concatenate([run, np.full((3, more), math.nan)], axis=1)
+    known = dict(zip(reasons, range(len(reasons)), strict=True))
+    unlike = known.setdefault("the call it is in could not be looked into", len(known))
+    reason_of = np.concatenate([reason_of, np.full(more, unlike, np.int32)])
+    found: dict[int, tuple[Column, tuple[str, ...], Ints]] = {}
+
+    def enter(node: int, inner: Types | None) -> None:
+        """Fill in what a call in the graph as it was costs inside."""
+        if inner is None:
+            return
+        if id(inner) not in found:
+            found[id(inner)] = _Run(inner).figures()
+        column, why, why_of = found[id(inner)]
+        frame = graph.bodies(node)[0]
+        pairs, calls = _alike(graph, frame, inner.graph, 0)
+        for mine, theirs in pairs:
+            run[:, mine] = column[:, theirs]
+            reason = why[why_of[theirs]]
+            reason_of[mine] = known.setdefault(reason, len(known))
+        for call in calls:  # the inner ones are behind
+            place = graph.frames[graph.bodies(call)[0]]
+            run[:, call] = run[:, place.start : place.stop].sum(axis=1)
+            reason_of[call] = int(reason_of[place.start : place.stop].max(initial=0))
+
+    for node in range(types.graph.node_count):
+        if graph.bodies(node) and graph.frames[graph.bodies(node)[0]].function is not None:
+            enter(node, types.cases[types.case_of[node]].inner if types.case_of[node] >= 0 else None)
+    run[:, graph.folded] = 0
+    reason_of[graph.folded] = 0
+    return run, tuple(known), reason_of
+
+
+def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Pair the nodes of an opened call with those of the inlined function; give its inner calls, too, innermost first.
+
+    Inlining puts the nodes of a function where its call was, so they come in the same order.
+    """
+    flat: list[int] = []
+    calls: list[int] = []
+    waiting = [(iter(range(graph.frames[frame].start, graph.frames[frame].stop)), -1)]
+    while waiting:
+        nodes, call = waiting[-1]
+        for node in nodes:
+            inside = graph.bodies(node)
+            if inside and graph.frames[inside[0]].function is not None:
+                place = graph.frames[inside[0]]
+                waiting.append((iter(range(place.start, place.stop)), node))
+                break
+            flat.append(node)
+        else:
+            waiting.pop()
+            if call >= 0:
+                calls.append(call)
+    place = other.frames[inlined]
+    operators = [other.operators[other.op_index[node]] for node in range(place.start, place.stop)]
+    if [graph.operators[graph.op_index[node]] for node in flat] != operators:
+        return [], []  # some of it stayed closed
+    pairs = list(zip(flat, range(place.start, place.stop), strict=True))
+    for mine, theirs in list(pairs):
+        for body, twin in zip(graph.bodies(mine), other.bodies(theirs), strict=False):
+            more, inner = _alike(graph, body, other, twin)
+            pairs += more
+            calls += inner
+    return pairs, calls
 
 
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
@@ -448,10 +525,10 @@ def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _group_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
     """Add up what is known in each group, and count what is not."""
-    apart = (tree.group_kind == BODY) | (tree.group_kind == BRANCH)
+    apart = np.isin(tree.group_kind, (BODY, BRANCH, FUNCTION))
     # the node that owns a body is outside of the body's group, and has everything inside it
     parent = np.where(apart, -1, tree.group_parent)
-    bodies = np.flatnonzero(tree.group_kind == BODY)
+    bodies = np.flatnonzero((tree.group_kind == BODY) | (tree.group_kind == FUNCTION))
     sums: dict[str, Column] = {}
     unknown: dict[str, Ints] = {}
     for metric, column in zip(_RUN, run, strict=True):

@@ -22,7 +22,7 @@ from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.operators import MARK
-from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, REPEAT, Scopes, scopes
+from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, Scopes, scopes
 
 if TYPE_CHECKING:
     import onnx
@@ -482,10 +482,11 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
             f"scope {shown(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
         )
     (group,) = outermost
-    if int(tree.group_kind[group]) == BRANCH or any(
-        int(tree.group_kind[above]) in (BODY, BRANCH) for above in _above(tree, group)
-    ):
-        message = f"scope {shown(scope)} lies inside a body of {graph.node_label(int(tree.group_node[group]))}."
+    around = [above for above in _above(tree, group) if int(tree.group_kind[above]) in (BODY, BRANCH, FUNCTION)]
+    if int(tree.group_kind[group]) == BRANCH or around:
+        owner = Graph.opened(graph.model).node_label(int(tree.group_node[around[0]]))
+        where = "a call of" if int(tree.group_kind[around[0]]) == FUNCTION else "a body of"
+        message = f"scope {shown(scope)} lies inside {where} {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
     return nodes_of_groups(tree, [group], graph.main_count), tree.group_path[group]
 
@@ -496,7 +497,9 @@ def nodes_of_groups(tree: Scopes, groups: Iterable[int], count: int) -> set[int]
     inside[list(groups)] = True
     for group in range(1, len(inside)):  # parents come before children
         inside[group] |= inside[tree.group_parent[group]]
-    return set(np.flatnonzero(inside[tree.node_group[:count]]).tolist())
+    # the node whose bodies or call a group shows lies beside it
+    owners = tree.group_node[inside & (tree.group_node >= 0)]
+    return {*np.flatnonzero(inside[tree.node_group[:count]]).tolist(), *owners[owners < count].tolist()}
 
 
 def _parts(scope: str) -> list[str]:
@@ -560,13 +563,19 @@ def _found(graph: Graph, name: str, what: str) -> int:
     marked = marks(graph).get(name)
     if marked is not None:
         return marked[0][0 if what == "output" else 1]
+    opened = Graph.opened(graph.model)
     try:
-        value = graph.value(name)
+        value = opened.value(name)
     except OnnxNbError as error:
         raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
-    owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
-    message = f"{what} tensor {shown(name)} lies inside a body of {owner}."
-    raise ExtractionError(message, advice="Choose a tensor of the main graph, such as an output of that node.")
+    frame = int(opened.value_frame[value])
+    called = frame >= len(graph.frames)
+    where = opened.place(frame) if called else f"a body of {graph.node_label(graph.frames[frame].owner_node)}"
+    message = f"{what} tensor {shown(name)} lies inside {where}."
+    advice = "Choose a tensor of the main graph, such as an output of that node"
+    if called:
+        advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
+    raise ExtractionError(message, advice=f"{advice}.")
 
 
 def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:

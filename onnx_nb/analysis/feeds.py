@@ -27,6 +27,7 @@ from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
 
 from onnx_nb.analysis import ranges
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, cut, readable, shown, text
+from onnx_nb.analysis.frames import INLINED
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.tensors import dtype_name, numpy_dtype, values
@@ -728,7 +729,7 @@ def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> 
             value.type.tensor_type.shape.dim.extend(
                 onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes.of(text(value.name), kind)
             )
-    if proto.functions:
+    if proto.functions and Graph.of(model).inlined_count <= INLINED:
         try:
             proto = inliner.inline_local_functions(proto)
         except (onnx.checker.ValidationError, RuntimeError):

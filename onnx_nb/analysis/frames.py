@@ -25,6 +25,8 @@ NODES_OPENED = 50_000
 """So many nodes are made of calls at most, besides twice what the functions themselves have."""
 BYTES_OPENED = 64_000_000
 """So many bytes, too: names and attributes of each copy count again."""
+INLINED = 100_000
+"""Calls that stand for more nodes are not taken apart to infer types or count costs."""
 DEPTH_OPENED = 32
 """Calls in calls are opened to this depth."""
 

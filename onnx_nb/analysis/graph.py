@@ -316,6 +316,12 @@ class Graph:
         op, name = cut(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
         return f"{op} {shown(name)}" if name else op
 
+    def place(self, frame: int) -> str:
+        """Name a body or call for a message: "then_branch of If '/choose/If'", "the call Block '/block.0'"."""
+        inside = self.frames[frame]
+        owner = self.node_label(inside.owner_node) if frame else "the model"
+        return f"{inside.attribute} of {owner}" if inside.attribute else f"the call {owner}" if frame else owner
+
     def attribute_bytes(self, node: int) -> bytes:
         """Give a node's attributes as serialised in a NodeProto; equal bytes mean equal attributes.
 

@@ -54,7 +54,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     kind
         ``"node"``, ``"value"`` or ``"group"`` (a scope: the columns say all of it).
     index
-        As in `Graph`.
+        As in `Graph.opened`.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     (('axis', '1', False),)
     """
     loaded = load(model)
-    graph = Graph.of(loaded)
+    graph = Graph.opened(loaded)
     if kind == "group":
         return Inspection((), (), "", "")
     count = graph.node_count if kind == "node" else len(graph.value_names)
@@ -162,15 +162,19 @@ def duration(seconds: float) -> str:
 
 def _node(graph: Graph, index: int) -> Inspection:
     node = graph.nodes[index]
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    opset = graph.opsets.get(domain, 0)
+    domain = operators.canonical(node.domain)
+    opset = graph.opsets_of(index).get(domain, 0)
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     rows = [("domain", domain), ("overload", node.overload)]
     schema = operators.schema(node.op_type, domain, opset)
     if schema is not None:
         rows.append(("since opset", str(schema.since_version)))
     if (function := graph.called(index)) is not None:
-        rows.append(("function", f"{len(function.node)} nodes"))
+        nodes = f"{len(function.node)} node{'' if len(function.node) == 1 else 's'}"
+        reason = graph.closed_calls.get(index, "")
+        rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
+        rows.append(("about it", function.doc_string))
+    rows += _around(graph, int(graph.node_frame[index]), node.name)
     captured = [graph.value_names[value] for value in graph.captured(index)]
     rows.append(("captured", ", ".join(captured)))
     scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
@@ -199,12 +203,18 @@ def _value(graph: Graph, index: int) -> Inspection:
         if info.location is not None and not info.location.startswith("*"):
             rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
     frame = int(graph.value_frame[index])
-    if frame:
-        place = graph.frames[frame]
-        rows.append(("inside", f"{place.attribute} of {graph.node_label(place.owner_node)}"))
+    rows += _around(graph, frame, name.removeprefix(graph.prefix(frame)))
     info_proto = graph.value_info(index)
     rows.append(("description", info_proto.doc_string if info_proto is not None else ""))
     return Inspection(_clean(rows), (), "", "")
+
+
+def _around(graph: Graph, frame: int, own: str) -> Iterable[tuple[str, str]]:
+    """Say in which body or call something lies; inside of calls, too, what the file calls it."""
+    if frame:
+        yield "inside", graph.place(frame)
+    if graph.prefix(frame):
+        yield "name in the function", own
 
 
 def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple[str, str, bool]]:

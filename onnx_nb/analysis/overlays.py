@@ -100,7 +100,7 @@ def overlay(
     Overlay('error', 1 of 2 nodes, 1 names not in the model)
     """
     loaded = load(model)
-    graph = Graph.of(loaded)
+    graph = Graph.opened(loaded)
     unmatched: tuple[str, ...] = ()
     groups = None
     if isinstance(values, str) and values in OWN:

@@ -19,14 +19,15 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.topology import sorted_unique, strongly_connected, topological
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.fields import Ints, Longs
-    from onnx_nb.analysis.graph import Graph
 
-ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH = range(6)
-"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row."""
+ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION = range(7)
+"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row,
+FUNCTION what is inside of a call of a local function."""
 
 CHILDREN_LIMIT = 64
 """A group with more children gets a level in between."""
@@ -55,14 +56,14 @@ class Scopes:
     """Short, below the parent; of merged groups "attention/self"."""
     group_path: list[str]
     group_class: list[str]
-    """Class of the torch module, as "BertLayer"; empty if unknown."""
+    """Class of the torch module, as "BertLayer", or name of the function; empty if unknown."""
     group_kind: NDArray[np.uint8]
     group_node: Ints
-    """The node that owns a BODY or BRANCH, else −1."""
+    """The node that owns a BODY or BRANCH, or calls a FUNCTION, else −1."""
     group_repeat: Ints
     """How many equal children a REPEAT holds, else 1."""
     node_group: Ints
-    """The group that directly contains a flat node."""
+    """The group that directly contains a flat node of `Graph.opened`."""
 
     def children(self, group: int) -> Ints:
         """Give the groups directly in a group."""
@@ -77,7 +78,7 @@ class Scopes:
 
 
 def scopes(graph: Graph) -> Scopes:
-    """Group the nodes of a graph; made at the first call and kept with the model.
+    """Group the nodes of a graph and those in its calls (`Graph.opened`); made once and kept with the model.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def scopes(graph: Graph) -> Scopes:
     model = graph.model
     with model.lock:
         if Scopes not in model.memo:
-            model.memo[Scopes] = _scopes(graph)
+            model.memo[Scopes] = _scopes(Graph.opened(model))
         found: Scopes = model.memo[Scopes]
     return found
 
@@ -112,8 +113,14 @@ def _scopes(graph: Graph) -> Scopes:
         whole.adopt(part, roots[f])
         for node in part.owners:
             name = graph.operators[graph.op_index[node]][0]
-            body = whole.add(int(whole.node_group[node]), name, BODY, node, part.position_of(node))
-            for inner in graph.bodies(node):
+            home, at, inside = int(whole.node_group[node]), part.position_of(node), graph.bodies(node)
+            if graph.frames[inside[0]].function is not None:
+                own = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
+                roots[inside[0]] = call = whole.add(home, own or name, FUNCTION, node, at)
+                whole.cls[call] = name if own != name else ""
+                continue
+            body = whole.add(home, name, BODY, node, at)
+            for inner in inside:
                 roots[inner] = whole.add(body, graph.frames[inner].attribute, BRANCH, node, inner)
     whole.place_folded(graph)
     return whole.finished(source)
@@ -201,6 +208,7 @@ class _Part:
 
     def __init__(self, graph: Graph, frame: int) -> None:
         self.graph = graph
+        self.prefix = graph.prefix(frame)
         place = graph.frames[frame]
         order = graph.order if frame == 0 else graph.frame_order(frame)
         self.all_nodes = order
@@ -301,9 +309,10 @@ def _sample(graph: Graph, items: Ints) -> Iterable[onnx.NodeProto]:
 
 def _node_names(part: _Part) -> Source | None:
     """Read the scopes from node names: "/encoder/layer.0/MatMul"."""
-    names = part.graph.names
+    names, start = part.graph.names, len(part.prefix)
     paths: list[str | None] = [
-        name.rpartition("/")[0] if "/" in (name := names[item]) else None for item in part.items.tolist()
+        name[start:].rpartition("/")[0] if "/" in (name := names[item])[start:] else None
+        for item in part.items.tolist()
     ]
     found = _spread(part, paths, 0.5)
     return None if found is None else (found, {})

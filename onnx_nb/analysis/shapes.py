@@ -24,6 +24,7 @@ from onnx import TensorProto, TypeProto
 from onnx_nb.analysis import operators, tensors
 from onnx_nb.analysis.errors import FeedError, OnnxNbError, shown, text
 from onnx_nb.analysis.feeds import asked_size, dims, inputs
+from onnx_nb.analysis.frames import INLINED, key_of
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
 
@@ -487,6 +488,8 @@ class _Walk:
 
     def _call(self, case: Case, function: onnx.FunctionProto) -> tuple[Types | None, list[int]]:
         """Walk through a local function on the types that it is called with."""
+        if self.graph.inlined_sizes[key_of(case.node)] > INLINED:
+            return None, []  # functions that call each other again and again
         model = onnx.ModelProto(ir_version=onnx.IR_VERSION, functions=self.graph.model.proto.functions)
         versions = {**self.graph.opsets, **{text(entry.domain): entry.version for entry in function.opset_import}}
         model.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in versions.items())

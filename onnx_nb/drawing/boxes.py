@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.columns import CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.graph import BODY_INPUT, GRAPH_INPUT
-from onnx_nb.analysis.scopes import BODY, BRANCH, REPEAT, upward
+from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, REPEAT, upward
 
 FEW, BUDGET, ENOUGH = 24, 60, 20
 """Of so few nodes all is shown at first; else at most so many boxes; with fewer than these a repeat opens, too."""
@@ -119,6 +119,10 @@ class Sheet:
                 b = self.branch[self.parent[b]]
         return a
 
+    def owner(self, group: int) -> int:
+        """Give the node whose bodies a group shows, or that calls the function it shows; −1 for other groups."""
+        return int(self.column["group_node"][group]) if self.kind[group] in (BODY, FUNCTION) else -1
+
     def items(self, group: int) -> int:
         """Count the boxes directly in a group: groups, nodes, inputs and outputs."""
         count = len(self.children[group]) + len(self.drawn_members(group))
@@ -127,10 +131,9 @@ class Sheet:
         return count + len(set(self.column["graph_inputs"].tolist())) + len(self.column["graph_outputs"])
 
     def results(self, group: int) -> list[int]:
-        """Give the outputs of the node whose bodies the group is: what its branches give becomes these."""
-        if self.kind[group] != BODY:
-            return []
-        made = self.outputs(int(self.column["group_node"][group]))
+        """Give the outputs of the node whose bodies or call the group is: what is given inside becomes these."""
+        owner = self.owner(group)
+        made = self.outputs(owner) if owner >= 0 else []
         return [value for value in made if value >= 0 and not self.constant[value]]
 
     @functools.cached_property
@@ -299,8 +302,9 @@ class Boxes:
         self._place = np.where(hidden >= 0, sheet.node_count + hidden, inside)
         first = np.full(sheet.group_count, sheet.node_count, np.int64)
         np.minimum.at(first, column["node_group"][~sheet.folded], nodes[~sheet.folded])
-        owned = np.flatnonzero(column["group_kind"] == BODY)
+        owned = np.flatnonzero(np.isin(column["group_kind"], (BODY, FUNCTION)))
         first[owned] = column["group_node"][owned]
+        self._inside: dict[int, set[int]] = {}
         self._first: list[int] = upward(np.minimum, first, column["group_parent"]).tolist()
 
     def count(self) -> int:
@@ -322,7 +326,7 @@ class Boxes:
         return [*(Box("input", v) for v in inputs), *boxes, *(Box("output", place) for place in outputs)]
 
     def of_node(self, node: int) -> Box:
-        """Give the box that shows a node; of one with bodies the group of these, open or not."""
+        """Give the box that shows a node; of one with bodies or a call the group of these, open or not."""
         place = int(self._place[node])
         return Box("node", place) if place < self._sheet.node_count else Box("group", place - self._sheet.node_count)
 
@@ -369,19 +373,36 @@ class Boxes:
             branch, made = sheet.branch[int(group[node])], int(sheet.producer[read])
             own = sheet.branch[int(group[made])] == branch if made >= 0 else column["value_kind"][read] == BODY_INPUT
             box = self.of_node(node)
+            if self._is_open(box) and read in self._read_inside(box.id):
+                continue  # a call hands it on to nodes that show
             target = Box("enter", node) if self._is_open(box) else box
             yield Edge(read, source, target, captured=branch >= 0 and not own)
 
+    def _read_inside(self, group: int) -> set[int]:
+        """Give the values that nodes in an open call read."""
+        sheet = self._sheet
+        if sheet.kind[group] != FUNCTION:
+            return set()
+        if group not in self._inside:
+            inside = np.zeros(sheet.group_count, bool)
+            inside[group] = True
+            for each in range(group + 1, sheet.group_count):  # parents come before children
+                inside[each] = inside[sheet.parent[each]]
+            reads = inside[sheet.column["node_group"][sheet.reader]] & ~sheet.folded[sheet.reader]
+            self._inside[group] = set(sheet.column["in_value"][reads].tolist())
+        return self._inside[group]
+
     def _results(self) -> Iterator[Edge]:
-        """Join what the branches of open bodies give to what it becomes."""
+        """Join what is given inside of open bodies and calls to what it becomes."""
         sheet, column = self._sheet, self._sheet.column
         pairs = zip(column["yield_value"].tolist(), column["yield_output"].tolist(), strict=True)
         for given, made in pairs:
             maker, result = int(sheet.producer[given]), self.of_value(made)
-            if maker < 0 or sheet.folded[maker] or result is None or result.kind != "result":
+            if sheet.constant[given] or result is None or result.kind != "result":
                 continue
             body = int(column["node_body"][int(sheet.producer[made])])
-            if body in sheet.around(int(column["node_group"][maker])):
+            inside = maker >= 0 and body in sheet.around(int(column["node_group"][maker]))
+            if inside or (sheet.kind[body] == FUNCTION and given in sheet.inputs(int(sheet.producer[made]))):
                 source = self.of_value(given)
                 if source is not None:
                     yield Edge(given, source, result, captured=False)

@@ -16,7 +16,6 @@ import graphviz
 
 from onnx_nb.analysis.columns import columns
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.scopes import BODY
 from onnx_nb.drawing.boxes import (
     Box,
     Boxes,
@@ -357,7 +356,7 @@ class _Drawing:
     def _fill(self, dot: Any, group: int, depth: int) -> str:
         """Draw what lies in an open group; give the identifier of the first box."""
         sheet, first = self._sheet, ""
-        owner = int(sheet.column["group_node"][group]) if sheet.kind[group] == BODY else -1
+        owner = sheet.owner(group)
         enter = Box("enter", owner)
         if enter in self._ends:
             self._draw(dot, enter)

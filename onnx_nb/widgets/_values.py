@@ -113,8 +113,12 @@ class Values:
         return Reply({"name": name}, [file.getvalue()])
 
     def _captured_alone(self, value: int, call: Call) -> Capture:
-        graph = Graph.of(self.model)
+        graph = Graph.opened(self.model)
         name = self._name(value)
+        if graph.value_frame[value] >= len(graph.plain.frames):
+            message = f"{shown(name)} lies inside {graph.place(int(graph.value_frame[value]))}, which runs as a whole."
+            advice = "Capture what the call gives, or load onnx.inliner.inline_local_functions(model.to_proto())."
+            raise OnnxNbError(message, advice=advice)
         if graph.value_frame[value] != 0:
             owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
             message = f"{shown(name)} lies inside a body of {owner}, which may run many times, or not at all."
@@ -163,11 +167,11 @@ class Values:
         return f"captured, {runs} run{'' if runs == 1 else 's'} on {inputs}"
 
     def _is_weight(self, value: int) -> bool:
-        graph = Graph.of(self.model)
+        graph = Graph.opened(self.model)
         return bool(graph.value_kind[value] == INITIALIZER and graph.value_frame[value] == 0)
 
     def _name(self, value: int) -> str:
-        graph = Graph.of(self.model)
+        graph = Graph.opened(self.model)
         if not 0 <= value < graph.value_count:
             raise OnnxNbError(f"the model has no tensor number {value}.", advice="Show the model again.")
         return graph.value_names[value]

@@ -6,7 +6,7 @@
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
 /** Kinds of a group, as in `Scopes.group_kind`. */
-export const GROUP = { ROOT: 0, SCOPE: 1, REPEAT: 2, CHUNK: 3, BODY: 4, BRANCH: 5 } as const;
+export const GROUP = { ROOT: 0, SCOPE: 1, REPEAT: 2, CHUNK: 3, BODY: 4, BRANCH: 5, FUNCTION: 6 } as const;
 export const NODE_FOLDED = 1;
 export const NODE_FAULT = 2;
 export const NODE_FUNCTION = 4;
@@ -311,6 +311,12 @@ export class Columns {
   childrenOf(group: number): Uint32Array {
     const { ptr, items } = this.groupChildren;
     return items.subarray(this.#at(ptr, group), this.#at(ptr, group + 1));
+  }
+
+  /** The node whose bodies a group shows, or that calls the function it shows; −1 for other groups. */
+  ownerOf(group: number): number {
+    const kind = this.groupKind[group];
+    return kind === GROUP.BODY || kind === GROUP.FUNCTION ? this.#at(this.groupNode, group) : -1;
   }
 
   isConstant(value: number): boolean {

@@ -82,7 +82,7 @@ interface Group {
  *     MatMul enc/0/mm : x W -> y           node: op name : inputs -> outputs; "_" is an omitted input
  *     Conv c : x W -> y | strides 2×2      … with attributes
  *     output y                             graph output
- *     group enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH, repeat=32, node=NAME for BODY and BRANCH
+ *     group enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, node=NAME for the last three
  *     bodyinput i                          value that a body is given
  *     fold NAME, fault NAME                flags of a node
  */
@@ -187,7 +187,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   for (const [index, owner] of owners) {
     const node = nodeByName.get(owner) ?? -1;
     (groups[index] as Group).node = node;
-    if (groups[index]?.kind === GROUP.BODY) (nodes[node] as Node).body = index;
+    const { kind } = groups[index] as Group;
+    if (kind === GROUP.BODY || kind === GROUP.FUNCTION) (nodes[node] as Node).body = index;
   }
   for (const each of folded) {
     const node = nodes[nodeByName.get(each) ?? -1] as Node;

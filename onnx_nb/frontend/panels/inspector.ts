@@ -246,7 +246,11 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
     rows.push(["scope", link(elide(path, 80), { kind: "group", id: scope }, path)]);
   }
   const body = columns.nodeBody[id];
-  if (body >= 0) rows.push(["body", link(counted(columns.groupNodes[body], "node"), { kind: "group", id: body })]);
+  if (body >= 0)
+    rows.push([
+      columns.groupKind[body] === GROUP.FUNCTION ? "inside" : "body",
+      link(counted(columns.groupNodes[body], "node"), { kind: "group", id: body }),
+    ]);
   for (const fault of columns.meta.faults) if (fault.node === id) rows.push(["fault", warning(fault.message)]);
   const parts: Node[] = [el("div", { class: "onnx-nb-dim" }, `node · ${category}`), title];
   if (name !== "") parts[0].appendChild(copyButton(() => name, signal, "Copy name"));
@@ -271,6 +275,7 @@ const GROUP_KINDS: Readonly<Record<number, string>> = {
   [GROUP.CHUNK]: "part of a long scope",
   [GROUP.BODY]: "node with bodies",
   [GROUP.BRANCH]: "body",
+  [GROUP.FUNCTION]: "call of a function",
 };
 
 function group(columns: Columns, id: number, signal: AbortSignal): Node[] {

@@ -51,6 +51,25 @@ yield m z
 output z
 `;
 
+const CALLS = `
+input x 2×3 float32
+weight W 3×3 float32
+Block call : x W unread -> h
+Relu unread : x -> unread
+group call kind=FUNCTION class=Block node=call
+MatMul call/project : x W -> p
+Scaled call/scale : p -> s
+group call/scale kind=FUNCTION node=call/scale
+Mul call/scale/mul : p p -> m
+yield m s
+Relu call/act : s -> r
+yield r h
+Through through : h -> t
+group through kind=FUNCTION node=through
+yield h t
+output t
+`;
+
 function all(columns: Columns): Set<number> {
   return new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
 }
@@ -242,6 +261,34 @@ describe("buildScene", () => {
     expect(lines).toContain("cond → If");
     expect(lines).toContain("If → Loop");
     expect(lines).toContain("Loop → z");
+  });
+
+  test("opens calls in place: what they are given goes on to the nodes inside, nothing is dashed", () => {
+    const scene = sceneOf(CALLS, "all");
+    expect(faults(scene)).toEqual([]);
+    const columns = columnsOf(CALLS);
+    const box = (kind: "node" | "group", name: string): number => scene.boxOf(kind, columns.find(name, kind)?.id ?? -1);
+    const value = (name: string): number => columns.find(name, "value")?.id ?? -1;
+    const ends = (name: string): [number, number][] =>
+      Array.from(scene.edgesOf(value(name)), (e) => [scene.edges.fromBox[e], scene.edges.toBox[e]]);
+    const open = box("group", "call");
+    expect(scene.boxes.kind[open]).toBe(BOX.OPEN);
+    // from its pill to the border and to the Relu outside, from the border to the node inside
+    expect(ends("x")).toContainEqual([open, box("node", "call/project")]);
+    expect(ends("p")).toContainEqual([box("node", "call/project"), box("group", "call/scale")]);
+    expect(ends("p")).toContainEqual([box("group", "call/scale"), box("node", "call/scale/mul")]);
+    // what the function gives becomes what the call gives
+    const pill = ends("r").map(([, to]) => to);
+    expect(pill.map((to) => [scene.boxes.kind[to], scene.boxes.id[to]])).toEqual([[BOX.OUTPUT, value("h")]]);
+    expect(ends("h")).toContainEqual([pill[0], open]);
+    // one that only hands its input on
+    expect(ends("h").map(([from]) => scene.boxes.kind[from])).toContain(BOX.OPEN);
+    expect(Array.from(scene.edges.captured)).not.toContain(1);
+    // what nothing inside reads still ends at the call
+    expect(ends("unread")).toEqual([[box("node", "unread"), open]]);
+    const closed = sceneOf(CALLS, []);
+    expect(faults(closed)).toEqual([]);
+    expect(closed.boxes.kind[closed.boxOf("node", columns.find("call", "node")?.id ?? -1)]).toBe(BOX.GROUP);
   });
 
   test("draws no box for folded nodes, and no edge for what they give", () => {

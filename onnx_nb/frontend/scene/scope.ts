@@ -52,6 +52,8 @@ class Scopes {
   readonly #known = new Map<number, Scope>();
   /** group → nearest enclosing branch of a body (itself included), −1 in the main graph */
   readonly #branch: Int32Array;
+  /** the same with calls of functions, which do not capture: they are given what they read */
+  readonly #frame: Int32Array;
   /** node → item of the scope at hand, where #stamp says so */
   readonly #item: Int32Array;
   readonly #stamp: Uint32Array;
@@ -64,9 +66,12 @@ class Scopes {
   constructor(columns: Columns) {
     this.#columns = columns;
     this.#branch = new Int32Array(columns.groupCount).fill(-1);
+    this.#frame = new Int32Array(columns.groupCount).fill(-1);
     for (let group = 1; group < columns.groupCount; group++) {
-      this.#branch[group] =
-        columns.groupKind[group] === GROUP.BRANCH ? group : this.#branch[columns.groupParent[group]];
+      const kind = columns.groupKind[group];
+      const parent = columns.groupParent[group];
+      this.#branch[group] = kind === GROUP.BRANCH ? group : this.#branch[parent];
+      this.#frame[group] = kind === GROUP.BRANCH || kind === GROUP.FUNCTION ? group : this.#frame[parent];
     }
     this.#item = new Int32Array(columns.nodeCount);
     this.#stamp = new Uint32Array(columns.nodeCount);
@@ -109,7 +114,7 @@ class Scopes {
         for (const node of columns.membersOf(at)) if (!columns.isFolded(node)) visit(node, item);
         for (const inner of columns.childrenOf(at)) stack.push(inner);
       }
-      const owner = columns.groupKind[child] === GROUP.BODY ? columns.groupNode[child] : -1;
+      const owner = columns.ownerOf(child);
       if (owner >= 0) bodyItem.set(owner, item);
       let first = owner >= 0 ? owner : Number.POSITIVE_INFINITY;
       if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
@@ -204,16 +209,17 @@ class Scopes {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         const readers = columns.consumersOf(tensor);
-        // an output of the graph passes every border up to the root, one of a body those up to its owner
-        const output = branch < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
-        let leaves = !root && output && this.#branch[group] === branch;
+        // an output of the graph passes every border up to the root, one of a body or call those up to its owner
+        const frame = this.#frame[columns.nodeGroup[node]];
+        const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
+        let leaves = !root && output && this.#frame[group] === frame && columns.groupKind[group] !== GROUP.FUNCTION;
         for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
       }
     }
     // the node that owns this body reads and makes its values at the border
-    const owner = columns.groupKind[group] === GROUP.BODY ? columns.groupNode[group] : -1;
+    const owner = columns.ownerOf(group);
     if (owner >= 0) {
       for (const tensor of columns.inputsOf(owner)) {
         if (tensor >= 0 && !columns.isConstant(tensor)) edgeOf(tensor, BORDER);
@@ -227,6 +233,8 @@ class Scopes {
         for (const given of columns.yieldedTo(tensor)) {
           const producer = columns.producer[given];
           if (producer >= 0 && this.#stamp[producer] === stamp) connect(edgeOf(given, this.#item[producer]), pill, 0);
+          // what a call only hands on
+          else if (this.#edgeStamp[given] === stamp) connect(this.#edge[given], pill, 0);
         }
         connect(edgeOf(tensor, pill), BORDER, 0);
       }
