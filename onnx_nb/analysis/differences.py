@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators, tensors
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
-from onnx_nb.analysis.graph import INITIALIZER, Graph, Ints, ValueType
+from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import attribute_text
 from onnx_nb.analysis.matching import HOW, Matching, attributes_of, match
 from onnx_nb.analysis.model import Model, ModelLike, load
@@ -26,6 +26,9 @@ from onnx_nb.analysis.scopes import Scopes, scopes, upward
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from onnx_nb.analysis.fields import Ints
+    from onnx_nb.analysis.value_types import ValueType
 
 What = Literal["added", "removed", "changed"]
 Progress = Callable[[float, str], None]
@@ -208,9 +211,10 @@ class Differences:
 
     @functools.cached_property
     def _sides(self) -> tuple[Side, Side]:
-        graphs = Graph.of(self.reference), Graph.of(self.candidate)
-        node = self.matching.node, _inverse(self.matching.node, graphs[1].node_count)
-        counterpart = self.matching.value, _inverse(self.matching.value, graphs[1].value_count)
+        graphs = Graph.opened(self.reference), Graph.opened(self.candidate)
+        there, value_there = _with_calls(*graphs, self.matching)
+        node = there, _inverse(there, graphs[1].node_count)
+        counterpart = value_there, _inverse(value_there, graphs[1].value_count)
         trees = tuple(scopes(graph) for graph in graphs)
         groups = _groups_alike(trees[0], trees[1], node[0]), _groups_alike(trees[1], trees[0], node[1])
         made = []
@@ -236,6 +240,29 @@ class Differences:
             )
             made.append(Side(node[at], counterpart[at], groups[at], node_state, value_state, only, changed))
         return made[0], made[1]
+
+
+def _with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, Ints]:
+    """Give the counterparts of nodes and values with those inside of calls: of equal functions, one after the other."""
+    node, value = np.full(graph.node_count, -1, np.int32), np.full(graph.value_count, -1, np.int32)
+    node[: len(matching.node)], value[: len(matching.value)] = matching.node, matching.value
+    for f in range(len(graph.plain.frames), len(graph.frames)):
+        place = graph.frames[f]
+        twins = other.bodies(there) if (there := int(node[place.owner_node])) >= 0 else ()
+        # an If inside has several bodies: that with the same attribute; a call has one, without
+        twin = next((g for g in twins if other.frames[g].attribute == place.attribute), -1)
+        if twin < 0:
+            continue
+        begin, end = other.frames[twin].start, other.frames[twin].stop
+        mine = [graph.operators[graph.op_index[n]] for n in range(place.start, place.stop)]
+        if mine != [other.operators[other.op_index[n]] for n in range(begin, end)]:
+            continue
+        node[place.start : place.stop] = np.arange(begin, end)
+        for a, b in zip(range(place.start, place.stop), range(begin, end), strict=True):
+            for v, w in zip(graph.node_outputs(a).tolist(), other.node_outputs(b).tolist(), strict=False):
+                if v >= 0 and w >= 0:
+                    value[v] = w
+    return node, value
 
 
 def _called(change: Change) -> str:

@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators, tensors
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, closest, shown, text
-from onnx_nb.analysis.graph import INITIALIZER, LARGE, Graph, Ints
+from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.tables import LARGE
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.fields import Ints
 
 HOW: Final = ("", "mapping", "name", "structure", "neighbours", "order", "place")
 """How a match was found; place: another operator between the same tensors."""

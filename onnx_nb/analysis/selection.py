@@ -14,7 +14,7 @@ from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.inspection import bound_rows, cost_rows, parameters_row
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.overlays import run_costs
-from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+from onnx_nb.analysis.scopes import Scopes, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,11 +73,11 @@ def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -
     (('x', 'b'), ('z',))
     """
     loaded = load(model)
-    graph = Graph.of(loaded)
+    graph = Graph.opened(loaded)
     tree = scopes(graph)
     members = _members(graph, tree, set(nodes), set(groups))
     main = [node for node in members if node < graph.main_count]
-    starts, ends = ports(graph, main)
+    starts, ends = ports(graph.plain, main)
     found, bound = run_costs(loaded)
     names = graph.value_names
     return Selection(
@@ -97,8 +97,7 @@ def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> l
             raise OnnxNbError(
                 f"the model has no {kind} number {odd[0]}.", advice="Show the model again: it has changed."
             )
-    owners = {int(tree.group_node[group]) for group in groups if tree.group_kind[group] == BODY}
-    found = nodes | owners | nodes_of_groups(tree, groups, graph.node_count)
+    found = nodes | nodes_of_groups(tree, groups, graph.node_count)
     owner = [frame.owner_node for frame in graph.frames]
 
     def inside(node: int) -> bool:
@@ -116,6 +115,7 @@ def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
         return "No node is selected: tensors alone cannot be extracted."
     for node in members:
         if frame := int(graph.node_frame[node]):
+            where = "a call of" if graph.frames[frame].function is not None else "a body of"
             body = graph.node_label(graph.frames[frame].owner_node)
-            return f"{graph.node_label(node)} lies inside a body of {body}: select that node instead."
+            return f"{graph.node_label(node)} lies inside {where} {body}: select that node instead."
     return "" if ends else "No other node reads what the selection makes."

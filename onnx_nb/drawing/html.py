@@ -105,7 +105,7 @@ def _replies(
     model: Model, captured: Capture | None, progress: Progress | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Give what the inspector says of each node and scope, equal texts once."""
-    graph = Graph.of(model)
+    graph = Graph.opened(model)
     texts: dict[str, int] = {}
     documentation: dict[str, int] = {}
     size = 0

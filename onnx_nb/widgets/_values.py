@@ -139,7 +139,7 @@ class Values:
                 self._weights[value] = Statistics.of(array, progress=told)
             return self._weights[value]
         known = self._single.get(value) or self.captured
-        graph = Graph.of(self.model)
+        graph = Graph.opened(self.model)
         if known is None and graph.constant_values[value] and graph.value_frame[value] == 0:
             known = self._captured_alone(value, call)  # from constants alone: nobody need ask for it
         return known.statistics(name) if known is not None and name in known else None
@@ -160,7 +160,7 @@ class Values:
         if self._is_weight(value):
             return "weight"
         known = self._single.get(value) or self.captured
-        if Graph.of(self.model).constant_values[value]:
+        if Graph.opened(self.model).constant_values[value]:
             return "constant"
         runs = 1 if known is None else known.feeds
         inputs = "random inputs" if self.feeds is None else "your feeds"
