@@ -4,20 +4,12 @@
  */
 
 import { type Columns, GROUP, type Target } from "../model/columns.ts";
+import { Rows } from "../scene/rows.ts";
 import { type Dispatch, type State, same, selected } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
 
 export interface Tree {
   update(state: State): void;
-}
-
-interface Row {
-  readonly target: Target;
-  readonly level: number;
-  /** null: a leaf */
-  readonly expanded: boolean | null;
-  readonly position: number;
-  readonly siblings: number;
 }
 
 const ROW = 24;
@@ -44,11 +36,11 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
   root.append(tree);
 
   let state: State | undefined;
-  let rows: Row[] = [];
-  let chosen: ReadonlySet<string> = new Set();
-  let active = 0;
   /** nodes whose tensors are hidden */
   const folded = new Set<number>();
+  let rows = Rows.of(columns, new Set(), folded);
+  let chosen: ReadonlySet<string> = new Set();
+  let active = 0;
 
   const fill = (): void => {
     spacer.style.height = `${rows.length * ROW}px`;
@@ -64,7 +56,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
   };
 
   const element = (at: number): HTMLElement => {
-    const { target, level, expanded, position, siblings } = rows[at];
+    const { target, level, expanded, position, siblings } = rows.at(at);
     const { title, sub } = words(columns, target);
     const row = el(
       "div",
@@ -96,43 +88,6 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     return row;
   };
 
-  let firstNode: Int32Array | undefined;
-  const list = (open: ReadonlySet<number>): Row[] => {
-    firstNode ??= firstNodes(columns);
-    const first = firstNode;
-    const rows: Row[] = [];
-    const leaf = (target: Target, level: number, position: number, siblings: number): void => {
-      rows.push({ target, level, expanded: null, position, siblings });
-    };
-    const inside = (group: number, level: number): void => {
-      const items: Target[] = [];
-      if (group === 0) for (const id of columns.graphInputs) items.push({ kind: "value", id });
-      const nested: [number, Target][] = [];
-      for (const id of columns.childrenOf(group)) nested.push([first[id], { kind: "group", id }]);
-      for (const id of columns.membersOf(group)) {
-        if (!columns.isFolded(id) && columns.nodeBody[id] < 0) nested.push([id, { kind: "node", id }]);
-      }
-      for (const [, target] of nested.sort(([a], [b]) => a - b)) items.push(target);
-      for (let at = 0; at < items.length; at++) {
-        const target = items[at];
-        if (target.kind === "value") leaf(target, level, at + 1, items.length);
-        else if (target.kind === "group") {
-          const expanded = open.has(target.id);
-          rows.push({ target, level, expanded, position: at + 1, siblings: items.length });
-          if (expanded) inside(target.id, level + 1);
-        } else {
-          const made = columns.outputsOf(target.id).filter((value) => value >= 0 && columns.valueNameOf(value) !== "");
-          const expanded = made.length === 0 ? null : !folded.has(target.id);
-          rows.push({ target, level, expanded, position: at + 1, siblings: items.length });
-          if (expanded)
-            for (let k = 0; k < made.length; k++) leaf({ kind: "value", id: made[k] }, level + 1, k + 1, made.length);
-        }
-      }
-    };
-    if (columns.groupCount > 0) inside(0, 1);
-    return rows;
-  };
-
   const show = (at: number): void => {
     active = Math.max(0, Math.min(rows.length - 1, at));
     const top = active * ROW;
@@ -143,17 +98,17 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     fill();
   };
   const toggle = (at: number): void => {
-    const { target, expanded } = rows[at];
+    const { target, expanded } = rows.at(at);
     if (target.kind === "group") dispatch({ type: "toggle", group: target.id });
     else if (target.kind === "node" && expanded !== null) {
       if (expanded) folded.add(target.id);
       else folded.delete(target.id);
-      if (state !== undefined) rows = list(state.open);
+      if (state !== undefined) rows = Rows.of(columns, state.open, folded);
       fill();
     }
   };
   const activate = (at: number): void => {
-    const { target } = rows[at];
+    const target = rows.targetAt(at);
     active = at;
     dispatch({ type: "select", target });
     dispatch({ type: "reveal", target });
@@ -164,14 +119,15 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
   const also = (at: number): void => {
     active = at;
     mine = true;
-    dispatch({ type: "also", target: rows[at].target });
+    dispatch({ type: "also", target: rows.targetAt(at) });
   };
   /** Adds all rows from the active one to this. */
   const extend = (to: number): void => {
     const at = Math.max(0, Math.min(rows.length - 1, to));
-    const between = rows.slice(Math.min(active, at), Math.max(active, at) + 1).map(({ target }) => target);
+    const step = at < active ? -1 : 1;
+    const between = Array.from({ length: Math.abs(at - active) + 1 }, (_, k) => rows.targetAt(active + k * step));
     mine = true;
-    dispatch({ type: "selectAll", targets: at < active ? between.reverse() : between, add: true });
+    dispatch({ type: "selectAll", targets: between, add: true });
     show(at);
   };
 
@@ -183,7 +139,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
       if (row === null || !(target instanceof Element)) return;
       const at = Number(row.dataset.row);
-      if (target.classList.contains("onnx-nb-twist") && rows[at].expanded !== null) toggle(at);
+      if (target.classList.contains("onnx-nb-twist") && rows.at(at).expanded !== null) toggle(at);
       else if (event.shiftKey) extend(at);
       else if (event.ctrlKey || event.metaKey) also(at);
       else activate(at);
@@ -203,7 +159,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     "keydown",
     (event) => {
       if (event.altKey || rows.length === 0) return;
-      const { level, expanded } = rows[active];
+      const { expanded } = rows.at(active);
       const go = event.shiftKey ? extend : show;
       const choose = event.ctrlKey || event.metaKey ? also : activate;
       const keys: Record<string, () => void> = {
@@ -219,7 +175,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
         },
         ArrowLeft: () => {
           if (expanded) toggle(active);
-          else show(rows.findLastIndex((row, at) => at < active && row.level < level));
+          else show(rows.around(active));
         },
       };
       const act = keys[event.key];
@@ -241,20 +197,19 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     listed = state;
     const reopened = before?.open !== state.open;
     if (reopened) {
-      const at = rows[active]?.target;
-      rows = list(state.open);
+      const at = active < rows.length ? rows.targetAt(active) : undefined;
+      rows = Rows.of(columns, state.open, folded);
       // the keyboard stays on the row it stood on
-      if (at !== undefined) active = Math.max(0, indexOf(at));
+      if (at !== undefined) active = Math.max(0, rows.indexOf(at));
     }
     const { selection } = state;
     const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
     if (reselected) chosen = new Set(selected(state).map(keyOf));
-    const at = reselected && selection !== null ? indexOf(selection) : -1;
+    const at = reselected && selection !== null ? rows.indexOf(selection) : -1;
     if (at >= 0 && !mine) show(at);
     else if (reopened || reselected) fill();
     mine = false;
   };
-  const indexOf = (target: Target): number => rows.findIndex((row) => same(row.target, target));
   tree.addEventListener("focus", catchUp, { signal });
   signal.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
 
@@ -269,18 +224,6 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
 
 function keyOf({ kind, id }: Target): string {
   return `${kind} ${id}`;
-}
-
-/** group → its first node in file order, which is where it stands among its siblings. */
-function firstNodes(columns: Columns): Int32Array {
-  const first = new Int32Array(columns.groupCount).fill(0x7fffffff);
-  for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeGroup[node]] = node;
-  for (let group = columns.groupCount - 1; group > 0; group--) {
-    if (columns.groupNode[group] >= 0) first[group] = Math.min(first[group], columns.groupNode[group]);
-    const parent = columns.groupParent[group];
-    first[parent] = Math.min(first[parent], first[group]);
-  }
-  return first;
 }
 
 function words(columns: Columns, { kind, id }: Target): { title: string; sub: string } {
