@@ -88,8 +88,9 @@ const REACH = 6;
 const NARROW = 760;
 /** A picture that takes longer than this is moved as a bitmap until it rests. */
 const SLOW_MS = 9;
-/** … but not longer than this */
+/** … but not longer than this, or than so many times as long as it takes to draw */
 const REDRAWN_MS = 300;
+const PATIENCE = 25;
 export const ANIMATION_MS = 180;
 /** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
 const PICTURE_MS = 800;
@@ -177,7 +178,7 @@ export function createStage(
     index = new HitIndex(built, measure);
     faults = faultsOf(built, columns);
     marks = null;
-    bitmap = null;
+    drawn = null;
     if (before === null || (untouched && anchor === null)) {
       if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built));
       return;
@@ -264,24 +265,22 @@ export function createStage(
 
   const ctx = canvas.getContext("2d", { alpha: false });
   let due = 0;
-  /** how the picture on the canvas was drawn, null once the canvas shows something else */
-  let drawnFrom: { readonly camera: cameras.Camera; readonly made: number } | null = null;
-  let bitmap: { readonly canvas: HTMLCanvasElement; readonly camera: cameras.Camera; readonly made: number } | null =
-    null;
+  /** where a picture that takes long to draw is drawn, so that it can be moved */
+  let sheet: HTMLCanvasElement | null = null;
+  /** from where the sheet was drawn and when; null if it is not what is to be seen */
+  let drawn: { readonly camera: cameras.Camera; readonly made: number } | null = null;
   let cost = 0;
   let settle = 0;
   let picturing = 0;
 
   const redraw = (): void => {
-    bitmap = null;
-    drawnFrom = null;
+    drawn = null;
     schedule();
   };
   const schedule = (): void => {
     if (due === 0) due = requestAnimationFrame(paint);
   };
   const moved = (): void => {
-    if (bitmap === null && drawnFrom !== null && cost > SLOW_MS) bitmap = { canvas: copyOf(canvas), ...drawnFrom };
     schedule();
     window.clearTimeout(settle);
     settle = window.setTimeout(redraw, 90);
@@ -301,18 +300,29 @@ export function createStage(
       return;
     }
     const now = performance.now();
-    if (bitmap !== null && cost > SLOW_MS && now - bitmap.made < REDRAWN_MS) {
-      const s = camera.k / bitmap.camera.k;
-      const at = cameras.toScreen(camera, bitmap.camera.x, bitmap.camera.y);
+    if (sheet !== null && drawn !== null && now - drawn.made < Math.max(REDRAWN_MS, PATIENCE * cost)) {
+      const s = camera.k / drawn.camera.k;
+      const at = cameras.toScreen(camera, drawn.camera.x, drawn.camera.y);
       ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
       ctx.fillStyle = theme.background;
       ctx.fillRect(0, 0, view.w, view.h);
-      ctx.drawImage(bitmap.canvas, at.x, at.y, view.w * s, view.h * s);
+      ctx.drawImage(sheet, at.x, at.y, view.w * s, view.h * s);
+    } else if (cost > SLOW_MS) {
+      sheet ??= el("canvas");
+      if (sheet.width !== canvas.width) sheet.width = canvas.width;
+      if (sheet.height !== canvas.height) sheet.height = canvas.height;
+      const paper = sheet.getContext("2d", { alpha: false });
+      if (paper === null) return;
+      draw(paper, pictureOf(scene), camera, view, dpr);
+      cost = performance.now() - now;
+      drawn = { camera, made: now };
+      ctx.setTransform(1, 0, 0, 1, 0, 0);
+      ctx.drawImage(sheet, 0, 0);
     } else {
+      sheet = null;
+      drawn = null;
       draw(ctx, pictureOf(scene), camera, view, dpr);
       cost = performance.now() - now;
-      drawnFrom = { camera, made: now };
-      bitmap = null;
     }
     minimap.update(scene, index, theme, camera, view);
     if (asked !== null && !laying.busy) {
@@ -379,7 +389,7 @@ export function createStage(
     canvas.width = Math.round(w * dpr);
     canvas.height = Math.round(h * dpr);
     if (untouched && scene !== null) camera = cameras.opening(scene.bounds, view, scene.direction, startOf(scene));
-    bitmap = null;
+    drawn = null;
     window.cancelAnimationFrame(due);
     due = 0;
     paint(); // at once: a resized canvas is blank until it is painted
@@ -600,14 +610,6 @@ function startOf({ boxes, direction }: Scene): cameras.Point {
 /** Whether the person asked their system for less motion. */
 function still(): boolean {
   return typeof matchMedia === "function" && matchMedia("(prefers-reduced-motion: reduce)").matches;
-}
-
-function copyOf(canvas: HTMLCanvasElement): HTMLCanvasElement {
-  const copy = document.createElement("canvas");
-  copy.width = canvas.width;
-  copy.height = canvas.height;
-  copy.getContext("2d")?.drawImage(canvas, 0, 0);
-  return copy;
 }
 
 /** Whether nothing (legend, map) lies over the canvas at a point, or the point is scrolled out of the window. */

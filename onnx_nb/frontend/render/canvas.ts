@@ -84,6 +84,8 @@ const TINT = 0.13;
 const PILL = { h: 14, pad: 6, font: 10 } as const;
 /** Into an open scope this small on screen nobody can look: it is a patch as well. */
 const GRAIN = 3;
+/** In one this narrow lines lie on top of each other. */
+const FINE = 6;
 /** Below this zoom an S-curve looks like a straight line. */
 const STRAIGHT = 0.12;
 
@@ -101,6 +103,7 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
     seen.x + seen.w + margin,
     seen.y + seen.h + margin,
     GRAIN / camera.k,
+    FINE / camera.k,
   );
 
   ctx.lineJoin = "round";

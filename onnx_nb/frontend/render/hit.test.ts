@@ -93,7 +93,11 @@ describe("HitIndex", () => {
     const open = scene.boxOf("group", groupAt(columns, "enc"));
     const { boxes: found, edges: lines } = index.seen(bounds.x, bounds.y, 1e6, 1e6, boxes.h[open] + 1);
     expect(found).toEqual([...boxes.kind.keys()].filter((box) => boxes.parent[box] < 0));
-    expect(lines).toEqual([...edges.value.keys()].filter((edge) => edges.scope[edge] < 0));
+    const outside = [...edges.value.keys()].filter((edge) => edges.scope[edge] < 0);
+    expect(lines).toEqual(outside);
+    const narrow = index.seen(bounds.x, bounds.y, 1e6, 1e6, 0, boxes.w[open] + 1);
+    expect(narrow.boxes).toHaveLength(boxes.count);
+    expect(narrow.edges).toEqual(outside);
   });
 
   it.each([40, 2600])("finds in any rectangle what a look at all of %i nodes finds", (nodes) => {

@@ -48,9 +48,9 @@ export class HitIndex {
 
   /**
    * Boxes and edges that touch a world rectangle. What is in open boxes of less than `least` world px either way is left
-   * out.
+   * out, and so are the edges in those that are smaller than `fine` one way.
    */
-  seen(x0: number, y0: number, x1: number, y1: number, least = 0): Seen {
+  seen(x0: number, y0: number, x1: number, y1: number, least = 0, fine = 0): Seen {
     const { boxes, bounds, scopes } = this.#scene;
     const { x, y, w, h } = boxes;
     const within = (rect: Rect): boolean =>
@@ -60,6 +60,7 @@ export class HitIndex {
     const found = [0];
     for (const scope of found) {
       const outer = scopes.box[scope];
+      const lines = outer < 0 || Math.min(w[outer], h[outer]) >= fine;
       const whole = within(outer < 0 ? bounds : { x: x[outer], y: y[outer], w: w[outer], h: h[outer] });
       const add = (box: number): void => {
         seen.boxes.push(box);
@@ -67,10 +68,12 @@ export class HitIndex {
       };
       if (whole) {
         for (let box = scopes.boxPtr[scope]; box < scopes.boxPtr[scope + 1]; box++) add(box);
-        for (let edge = scopes.edgePtr[scope]; edge < scopes.edgePtr[scope + 1]; edge++) seen.edges.push(edge);
+        const [from, to] = [scopes.edgePtr[scope], scopes.edgePtr[scope + 1]];
+        for (let edge = from; lines && edge < to; edge++) seen.edges.push(edge);
       } else {
         this.#boxesOf(scope, x0, y0, x1, y1, add);
         let last = -1;
+        if (!lines) continue;
         this.#piecesOf(scope, x0, y0, x1, y1, (edge) => {
           if (edge !== last) seen.edges.push(edge);
           last = edge;
