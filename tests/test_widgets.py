@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import traitlets
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
@@ -43,6 +44,31 @@ def test_arguments_are_checked_and_the_closest_one_is_named() -> None:
         ModelGraph(models.one_node(), hieght=300)
     with pytest.raises(TypeError, match=r"ModelSummary has no argument 'x'\. It has"):
         ModelSummary(models.one_node(), x=1)
+
+
+def test_a_view_is_checked() -> None:
+    widget = graph()
+    mark = {"name": "first", "open": [], "camera": {"x": 1, "y": 2.5, "zoom": 1}}
+    widget.view = {"open": ["a"], "search": "op:Add", "colour": None, "bookmarks": [mark]}
+    assert widget.view["bookmarks"] == [{**mark, "selection": None}]
+    for wrong, message in (
+        ({"serach": ""}, "Did you mean 'search'"),
+        ({"open": "encoder"}, r"view\['open'\] is a list of paths"),
+        ({"camera": {"x": 0, "y": 0}}, "x, y, zoom"),
+        ({"camera": {"x": 0, "y": 0, "zoom": 0}}, "zoom above 0"),
+        ({"bookmarks": [{"name": "first"}]}, r"view\['bookmarks'\]\[0\] lacks open, camera"),
+    ):
+        with pytest.raises(traitlets.TraitError, match=message):
+            widget.view = wrong
+    with pytest.raises(traitlets.TraitError, match="view has no 'zoom'"):
+        ModelGraph(models.one_node(), view={"zoom": 2})
+
+
+def test_numbers_from_a_cell_take_the_place_of_those_chosen_in_the_bar() -> None:
+    widget = graph()
+    widget.view = {"colour": "MACs", "search": "x"}
+    widget.overlay("parameters")
+    assert widget.view == {"search": "x"}
 
 
 def test_small_columns_are_saved_with_the_notebook_and_large_ones_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

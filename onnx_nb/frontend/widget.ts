@@ -22,7 +22,7 @@ import {
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Direction } from "./scene/scene.ts";
-import type { Plan } from "./scene/state.ts";
+import type { Plan, Standing } from "./scene/state.ts";
 import { css } from "./style/index.ts";
 
 /** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
@@ -175,7 +175,8 @@ class GraphWidget {
         }
         if (patch.overlay === null) model.set("_overlay", null);
         if (patch.direction !== undefined) model.set("direction", patch.direction);
-        if (patch.open !== undefined) model.set("view", { open: patch.open.map((id) => pathOf(columns, id)) });
+        const view = viewFrom(columns, patch);
+        if (Object.keys(view).length > 0) model.set("view", { ...viewIn(model), ...view });
         model.save_changes();
       },
       values: {
@@ -215,11 +216,18 @@ class GraphWidget {
     const model = this.#model;
     const columns = await this.columns;
     if (signal.aborted) return;
-    const paths = openPaths(model);
+    const paths = viewIn(model).open;
     const options: GraphOptions = {
       height: Number(model.get("height")),
       direction: directionIn(model),
-      ...(paths === null ? {} : { open: groupsAt(columns, paths) }),
+      ...(paths === undefined ? {} : { open: groupsAt(columns, paths) }),
+      given: {
+        inputs: namesIn(model, "inputs"),
+        outputs: namesIn(model, "outputs"),
+        overlay: overlayIn(model),
+        selection: selectionIn(model, columns),
+        ...viewTo(columns, model),
+      },
     };
     const view = createGraphView(root, columns, this.host(columns), options, signal);
     const follow = (trait: string, patch: () => Patch): void => {
@@ -231,14 +239,9 @@ class GraphWidget {
     follow("inputs", cut);
     follow("outputs", cut);
     follow("selection", () => ({ selection: selectionIn(model, columns) }));
-    follow("view", () => {
-      const given = openPaths(model);
-      return given === null ? {} : { open: groupsAt(columns, given) };
-    });
-    const overlay = (): Patch => ({ overlay: overlayIn(model) });
-    follow("_overlay", overlay);
+    follow("view", () => viewTo(columns, model));
+    follow("_overlay", () => ({ overlay: overlayIn(model) }));
     follow("direction", () => ({ direction: directionIn(model) }));
-    view.apply({ ...cut(), ...overlay(), selection: selectionIn(model, columns) });
     this.#watchKernel(view, signal);
   }
 }
@@ -278,15 +281,73 @@ function namesIn(model: WidgetModel, trait: string): string[] {
 function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
   const given = (model.get("selection") as { kind: keyof typeof KINDS; name: string; id?: number }[] | undefined) ?? [];
   return given.flatMap((each) => {
-    const kind = KINDS[each.kind];
-    const id = each.id ?? columns.find(each.name, kind)?.id;
-    return kind === undefined || id === undefined ? [] : [{ kind, name: each.name, id }];
+    const target = targetOf(columns, each);
+    return target === null ? [] : [{ ...target, name: each.name }];
   });
 }
 
-function openPaths(model: WidgetModel): string[] | null {
-  const view = model.get("view") as { open?: string[] } | undefined;
-  return view?.open ?? null;
+/** The trait `view`: scopes by their paths, which mean the same in a notebook that is opened again. */
+interface View {
+  readonly open?: readonly string[];
+  readonly camera?: Standing;
+  readonly search?: string;
+  readonly colour?: string | null;
+  readonly bookmarks?: readonly {
+    readonly name: string;
+    readonly selection?: { readonly kind: keyof typeof KINDS; readonly name: string; readonly id?: number } | null;
+    readonly open: readonly string[];
+    readonly camera: Standing;
+  }[];
+}
+
+function viewIn(model: WidgetModel): View {
+  return (model.get("view") as View | undefined) ?? {};
+}
+
+function viewFrom(columns: Columns, { open, camera, search, colour, bookmarks }: Patch): View {
+  const paths = (groups: Iterable<number>): string[] => [...groups].map((group) => pathOf(columns, group));
+  return {
+    ...(open !== undefined && { open: paths(open) }),
+    ...(camera !== undefined && { camera }),
+    ...(search !== undefined && { search }),
+    ...(colour !== undefined && { colour }),
+    ...(bookmarks !== undefined && {
+      bookmarks: bookmarks.map(({ name, target, open, camera }) => ({
+        name,
+        selection: target && { kind: WORDS[target.kind], name: columns.nameOf(target), id: target.id },
+        open: paths(open),
+        camera,
+      })),
+    }),
+  };
+}
+
+function viewTo(columns: Columns, model: WidgetModel): Patch {
+  const { open, camera, search, colour, bookmarks } = viewIn(model);
+  return {
+    ...(open !== undefined && { open: groupsAt(columns, open) }),
+    ...(camera !== undefined && { camera }),
+    ...(search !== undefined && { search }),
+    ...(colour !== undefined && { colour }),
+    ...(bookmarks !== undefined && {
+      bookmarks: bookmarks.map(({ name, selection, open, camera }) => ({
+        name,
+        target: targetOf(columns, selection ?? null),
+        open: new Set(groupsAt(columns, open)),
+        camera,
+      })),
+    }),
+  };
+}
+
+function targetOf(
+  columns: Columns,
+  given: { readonly kind: keyof typeof KINDS; readonly name: string; readonly id?: number } | null,
+): Target | null {
+  if (given === null) return null;
+  const kind = KINDS[given.kind];
+  const id = given.id ?? columns.find(given.name, kind)?.id;
+  return kind === undefined || id === undefined ? null : { kind, id };
 }
 
 /** A scope's path names it; the groups that only fold others have none of their own and are told apart by number. */

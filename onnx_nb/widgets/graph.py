@@ -27,6 +27,7 @@ from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets._values import Values
+from onnx_nb.widgets._view import checked
 
 if TYPE_CHECKING:
     import os
@@ -90,7 +91,19 @@ class ModelGraph(OnnxWidget):
     """Names of the tensors chosen as the submodel's outputs."""
 
     view = traitlets.Dict().tag(sync=True)
-    """What is shown: ``{"open": [paths of open scopes]}``; empty for the first view."""
+    """What is shown, saved with the notebook. Parts that are not named stay as they are; empty for the first view.
+
+    ``open``
+        Paths of the scopes that stand open, such as ``["encoder", "encoder/layer.0"]``.
+    ``camera``
+        ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels for each of its own.
+    ``search``
+        What is searched, as in the bar.
+    ``colour``
+        The numbers chosen in the bar, such as ``"MACs"``; ``None`` for none.
+    ``bookmarks``
+        ``[{"name": …, "selection": {"kind": …, "name": …} or None, "open": […], "camera": {…}}, …]``.
+    """
 
     direction = traitlets.Enum(("down", "right"), default_value="down").tag(sync=True)
     """Which way the flow goes."""
@@ -138,6 +151,10 @@ class ModelGraph(OnnxWidget):
 
     def __repr__(self) -> str:
         return f"ModelGraph({self.model!r})"
+
+    @traitlets.validate("view")
+    def _checked_view(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        return checked(proposal["value"])
 
     @property
     def feeds(self) -> Any:
@@ -194,6 +211,8 @@ class ModelGraph(OnnxWidget):
         >>> ModelGraph(onnx.parser.parse_model(text)).overlay({"y": 1e-7, "z": 2e-3}, label="error", scale="log")
         Overlay('error', 2 of 2 nodes)
         """
+        if "colour" in self.view:
+            self.view = {key: value for key, value in self.view.items() if key != "colour"}
         if values is None:
             self.set_trait("_overlay", None)
             return None

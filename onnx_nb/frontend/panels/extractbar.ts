@@ -125,7 +125,7 @@ export function createExtractBar(
         instead.textContent = other.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use a smaller cut";
         instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
       }
-      undo.hidden = state.undo.length === 0;
+      undo.hidden = state.undo.at(-1)?.cut === undefined;
       clear.hidden = empty;
       extract.disabled = !host.live || cut.outputs.length === 0 || busy !== null || lacking;
       extract.title = extract.disabled && busy === null ? text : "Cut this part out as a model of its own";

@@ -7,7 +7,16 @@ import type { Columns, Target } from "../model/columns.ts";
 import { failure, type GraphHost, type Patch } from "../scene/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import { type Direction, defaultOpen } from "../scene/scene.ts";
-import { type Action, type Command, initialState, reduce, type State, same, selected } from "../scene/state.ts";
+import {
+  type Action,
+  type Bookmark,
+  type Command,
+  initialState,
+  reduce,
+  type State,
+  same,
+  selected,
+} from "../scene/state.ts";
 import type { Tones } from "../scene/tones.ts";
 import { createBeside } from "./beside.ts";
 import { el, elide } from "./dom.ts";
@@ -17,7 +26,7 @@ import { createHelp } from "./help.ts";
 import { createInspector } from "./inspector.ts";
 import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
-import { followLinks } from "./link.ts";
+import { describe, followLinks } from "./link.ts";
 import { createSelection } from "./selection.ts";
 import { ANIMATION_MS, createStage, type Stage } from "./stage.ts";
 import { createStrips } from "./strips.ts";
@@ -32,6 +41,8 @@ export interface GraphOptions {
   /** px of the part with the picture */
   readonly height?: number;
   readonly direction?: Direction;
+  /** what a person left behind when the graph was shown last */
+  readonly given?: Patch;
   /** a submodel inside another view: no bar below, no pane beside */
   readonly nested?: boolean;
   /** what is different from the graph beside it */
@@ -103,12 +114,21 @@ export function createGraphView(
       case "colour":
         work.colour(action.by);
         return;
+      case "bookmark":
+        bookmark();
+        return;
+      case "visit":
+        visit(action.bookmark);
+        return;
     }
     const before = state;
     state = reduce(state, action, columns);
-    if (state === before) return;
+    if (state === before) {
+      if (action.type === "undo" || action.type === "redo") voice.say(`Nothing to ${action.type}`);
+      return;
+    }
     if (state.open !== before.open) {
-      stage.rebuild("group" in action ? action.group : null);
+      stage.rebuild("group" in action ? action.group : turned(before.open, state.open));
       if (!quiet) host.changed({ open: [...state.open] });
     }
     if (state.direction !== before.direction) {
@@ -127,8 +147,16 @@ export function createGraphView(
       work.plan();
     }
     if (state.overlay?.data !== before.overlay?.data && !quiet) host.changed({ overlay: state.overlay?.data ?? null });
-    if (state.search !== before.search && !quiet) options.searched?.(state.search);
+    if (!quiet) {
+      if (state.search !== before.search) {
+        host.changed({ search: state.search });
+        options.searched?.(state.search);
+      }
+      if (state.colour !== before.colour) host.changed({ colour: state.colour });
+      if (state.bookmarks !== before.bookmarks) host.changed({ bookmarks: state.bookmarks });
+    }
     if (state.plan !== before.plan && state.plan !== null) voice.say(state.plan.message);
+    if (action.type === "undo" || action.type === "redo") voice.say(action.type === "undo" ? "Undone" : "Redone");
     refresh();
   };
 
@@ -167,6 +195,23 @@ export function createGraphView(
     refresh();
   };
 
+  const bookmark = (): void => {
+    const target = state.selection;
+    const camera = stage.standing;
+    if (camera === null) return;
+    const taken = new Set(state.bookmarks.map(({ name }) => name));
+    const words = target === null ? "View" : elide(describe(columns, target).title || "View", 48);
+    let name = words;
+    for (let at = 2; taken.has(name); at++) name = `${words} ${at}`;
+    dispatch({ type: "bookmarks", bookmarks: [...state.bookmarks, { name, target, open: state.open, camera }] });
+    voice.say(`Bookmarked as ${name}`);
+  };
+  const visit = ({ target, open, camera }: Bookmark): void => {
+    dispatch({ type: "openOnly", groups: open });
+    dispatch({ type: "select", target });
+    stage.goTo(camera, true);
+  };
+
   const bringIntoView = (target: Target): void => {
     const shown = shownAs(columns, target);
     const closed = columns.ancestry(columns.groupOf(shown)).filter((group) => !state.open.has(group));
@@ -199,6 +244,9 @@ export function createGraphView(
       state: now,
       dispatch,
       say: voice.say,
+      rested(camera) {
+        if (!quiet) host.changed({ camera });
+      },
       dressed: () => refresh(),
       laid(later) {
         fitOverlay();
@@ -288,11 +336,16 @@ export function createGraphView(
         if (patch.overlay !== undefined) {
           dispatch({ type: "overlay", overlay: patch.overlay === null ? null : new Overlay(patch.overlay) });
         }
+        if (patch.bookmarks !== undefined) dispatch({ type: "bookmarks", bookmarks: patch.bookmarks });
+        if (patch.search !== undefined && patch.search !== state.search) toolbar.search(patch.search);
+        if (patch.colour != null && patch.colour !== state.colour) work.recolour(patch.colour);
+        if (patch.colour === null && state.colour !== null) dispatch({ type: "overlay", overlay: null });
         if (patch.open !== undefined) {
           const wanted = new Set(patch.open);
           const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));
           if (!known) dispatch({ type: "openOnly", groups: wanted });
         }
+        if (patch.camera !== undefined) stage.goTo(patch.camera, false);
       } finally {
         quiet = false;
       }
@@ -313,8 +366,20 @@ export function createGraphView(
   Object.assign(root, { onnxNb: handle });
 
   stage.start();
+  if (options.given !== undefined) {
+    handle.apply(options.given);
+    state = { ...state, undo: [], redo: [] }; // nobody did that just now
+  }
   refresh();
   return handle;
+}
+
+/** The only scope that was opened or closed, null if there are more. */
+function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number | null {
+  if (Math.abs(before.size - after.size) !== 1) return null;
+  const [fewer, more] = before.size < after.size ? [before, after] : [after, before];
+  const found = [...more].filter((group) => !fewer.has(group));
+  return found.length === 1 ? found[0] : null;
 }
 
 /** A weight has no place of its own on the canvas: the node that reads it stands for it. */

@@ -20,6 +20,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
   ["/", "search; Enter, Shift+Enter for the next, the previous"],
   ["f  Shift+F  +  −", "show all, show the selection, zoom in, zoom out"],
+  ["b", "bookmark this view"],
   ["s", "save a picture"],
   ["t", "draw across, draw down"],
   ["Esc", "clear the selection, give up a layout"],

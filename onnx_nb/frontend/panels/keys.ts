@@ -64,6 +64,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
       else if (targets.length === 0) say("Nothing is selected");
       else dispatch({ type: "fit", targets });
     },
+    b: () => dispatch({ type: "bookmark" }),
     v: () => dispatch({ type: "gathering", gathering: !state().gathering }),
     s: () => toolbar.save(),
     t: () => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" }),

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Columns, Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
-import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
+import { type Action, type Command, initialState, isCommand, reduce, type State } from "../scene/state.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createLegend } from "./legend.ts";
@@ -31,14 +31,7 @@ beforeEach(() => {
 function connect(update: () => (state: State) => void, columns: Columns = MODEL): (action: Action | Command) => void {
   return (action) => {
     sent.push(action);
-    if (
-      action.type !== "fit" &&
-      action.type !== "extract" &&
-      action.type !== "reveal" &&
-      action.type !== "save" &&
-      action.type !== "colour" &&
-      action.type !== "capture"
-    ) {
+    if (!isCommand(action)) {
       state = reduce(state, action, columns);
       update()(state);
     }

@@ -1,7 +1,8 @@
 /** The menu that saves the graph as a picture. */
 
 import type { Dispatch, Saving } from "../scene/state.ts";
-import { button, el } from "./dom.ts";
+import { el } from "./dom.ts";
+import { createMenu, item, type Menu } from "./menu.ts";
 
 const CHOICES: readonly (readonly [what: Saving, text: string, title: string])[] = [
   ["svg", "SVG, whole graph", "Vectors: all that is open, at life size"],
@@ -9,66 +10,14 @@ const CHOICES: readonly (readonly [what: Saving, text: string, title: string])[]
   ["png", "PNG, this view", "Pixels, at twice the size of the view"],
 ];
 
-export interface SaveMenu {
-  readonly element: HTMLElement;
-  toggle(): void;
-}
-
-export function createSaveMenu(dispatch: Dispatch, signal: AbortSignal): SaveMenu {
-  const opener = button("Save", () => toggle(), signal, {
-    title: "Save a picture (s)",
-    attrs: { "aria-haspopup": "menu", "aria-expanded": "false" },
-  });
-  const items = CHOICES.map(([what, text, title]) =>
-    button(
-      text,
-      () => {
-        close(true);
-        dispatch({ type: "save", what });
-      },
-      signal,
-      { title, attrs: { role: "menuitem", tabindex: -1 } },
-    ),
-  );
-  const menu = el("div", { class: "onnx-nb-menu", attrs: { role: "menu", "aria-label": "Save a picture" } }, ...items);
-  menu.hidden = true;
-  const element = el("div", { class: "onnx-nb-save" }, opener, menu);
-
-  const close = (back: boolean): void => {
-    if (menu.hidden) return;
-    menu.hidden = true;
-    opener.setAttribute("aria-expanded", "false");
-    if (back) opener.focus({ preventScroll: true });
+export function createSaveMenu(dispatch: Dispatch, signal: AbortSignal): Menu {
+  const menu = createMenu("Save", { title: "Save a picture (s)", label: "Save" }, signal);
+  const choose = (what: Saving): void => {
+    menu.close();
+    dispatch({ type: "save", what });
   };
-  const toggle = (): void => {
-    if (!menu.hidden) {
-      close(true);
-      return;
-    }
-    menu.hidden = false;
-    opener.setAttribute("aria-expanded", "true");
-    items[0]?.focus({ preventScroll: true });
-  };
-  element.addEventListener(
-    "keydown",
-    (event) => {
-      const at = items.indexOf(event.target as HTMLButtonElement);
-      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (event.key === "Escape" && !menu.hidden) close(true);
-      else if (step !== undefined && at >= 0) items[(at + step + items.length) % items.length]?.focus();
-      else return;
-      event.preventDefault();
-    },
-    { signal },
-  );
-  element.addEventListener(
-    "focusout",
-    (event) => {
-      if (!(event.relatedTarget instanceof Node) || !element.contains(event.relatedTarget)) close(false);
-    },
-    { signal },
-  );
-  return { element, toggle };
+  menu.fill(...CHOICES.map(([what, text, title]) => item(text, title, () => choose(what), signal)));
+  return menu;
 }
 
 /** Hands a file to the person; the name is that of the model. */

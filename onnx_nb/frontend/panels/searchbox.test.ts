@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
-import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
+import { type Action, type Command, initialState, isCommand, reduce, type State } from "../scene/state.ts";
 import { createSearchBox, type SearchBox } from "./searchbox.ts";
 import { MODEL, settled } from "./testing.ts";
 
@@ -21,8 +21,7 @@ function open(columns = MODEL): void {
     columns,
     (action) => {
       sent.push(action);
-      if (action.type === "reveal" || action.type === "fit" || action.type === "extract") return;
-      if (action.type === "save" || action.type === "colour" || action.type === "capture") return;
+      if (isCommand(action)) return;
       state = reduce(state, action, columns);
       box.update(state);
     },

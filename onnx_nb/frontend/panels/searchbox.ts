@@ -12,6 +12,8 @@ export interface SearchBox {
   readonly element: HTMLElement;
   update(state: State): void;
   focus(): void;
+  /** finds what a text means, as if it had been typed */
+  search(text: string): void;
 }
 
 const LISTED = 100;
@@ -279,6 +281,10 @@ export function createSearchBox(
     focus() {
       input.focus();
       input.select();
+    },
+    search(text) {
+      input.value = text;
+      later(seek, 0);
     },
     update(state) {
       const before = shown;

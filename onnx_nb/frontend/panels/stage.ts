@@ -15,7 +15,7 @@ import { type Step, walk } from "../render/walk.ts";
 import type { GraphHost } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
 import { BOX, createCache, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
-import { type Dispatch, type Saving, type State, selected } from "../scene/state.ts";
+import { type Dispatch, type Saving, type Standing, type State, selected } from "../scene/state.ts";
 import type { Tones } from "../scene/tones.ts";
 import { el, elide } from "./dom.ts";
 import { createLaying } from "./laying.ts";
@@ -30,6 +30,10 @@ export interface Stage {
   /** null until something is laid out, and if the graph could not be drawn */
   readonly scene: Scene | null;
   readonly dark: boolean;
+  /** null while nothing is in view */
+  readonly standing: Standing | null;
+  /** Goes to where the viewer stood before; at once, or gliding. */
+  goTo(at: Standing, glides: boolean): void;
   /** Draws for the first time; the element must be in its place. */
   start(): void;
   /**
@@ -70,6 +74,8 @@ export interface Staged {
   state(): State;
   readonly dispatch: Dispatch;
   say(text: string): void;
+  /** the camera has come to rest somewhere else */
+  rested(at: Standing): void;
   /** colours or fonts of the page are others now */
   dressed(): void;
   /** there is a new scene; `later` than when it was asked for */
@@ -95,12 +101,14 @@ export const ANIMATION_MS = 180;
 /** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
 const PICTURE_MS = 800;
 const PICTURE_PX = 1000;
+/** The camera is told when it has rested for so long. */
+const RESTED_MS = 400;
 
 export function createStage(
   root: HTMLElement,
   columns: Columns,
   host: GraphHost,
-  { state, dispatch, say, dressed, laid, failed, looked, tones }: Staged,
+  { state, dispatch, say, rested, dressed, laid, failed, looked, tones }: Staged,
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
@@ -112,6 +120,10 @@ export function createStage(
   let marks: Marks | null = null;
   let camera: cameras.Camera = { x: 0, y: 0, k: 1 };
   let view: cameras.Size = { w: 0, h: 0 };
+  /** where to stand once the size of the view is known */
+  let wanted: Standing | null = null;
+  let told: cameras.Camera | null = null;
+  let resting = 0;
   /** the camera still stands where it was put first, so a new size may put it there again */
   let untouched = true;
   /** when the picture that is due was asked for; null when no mark is due */
@@ -179,10 +191,11 @@ export function createStage(
     faults = faultsOf(built, columns);
     marks = null;
     drawn = null;
-    if (before === null || (untouched && anchor === null)) {
+    if (untouched && (before === null || anchor === null)) {
       if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built));
       return;
     }
+    if (before === null) return;
     // what was clicked, or else what is in the middle, stays where it is
     const kept: Target | null = anchor === null ? inTheMiddle(before) : { kind: "group", id: anchor };
     if (kept === null) return;
@@ -325,6 +338,10 @@ export function createStage(
       cost = performance.now() - now;
     }
     minimap.update(scene, index, theme, camera, view);
+    if (!untouched && camera !== told) {
+      window.clearTimeout(resting);
+      resting = window.setTimeout(tell, RESTED_MS);
+    }
     if (asked !== null && !laying.busy) {
       const from = asked;
       const boxes = scene.boxes.count;
@@ -337,6 +354,17 @@ export function createStage(
       window.clearTimeout(picturing);
       if (host.picture !== undefined) picturing = window.setTimeout(leavePicture, PICTURE_MS);
     }
+  };
+
+  const standing = (): Standing | null => {
+    if (view.w === 0) return wanted;
+    const { x, y } = cameras.toWorld(camera, view.w / 2, view.h / 2);
+    return { x, y, zoom: camera.k };
+  };
+  const tell = (): void => {
+    const at = standing();
+    told = camera;
+    if (at !== null) rested(at);
   };
 
   /** What stays in the notebook: all of the graph, or if that would take more than a page what the view shows. */
@@ -388,6 +416,8 @@ export function createStage(
     view = { w, h };
     canvas.width = Math.round(w * dpr);
     canvas.height = Math.round(h * dpr);
+    if (wanted !== null) camera = told = cameras.standing(wanted, view);
+    wanted = null;
     if (untouched && scene !== null) camera = cameras.opening(scene.bounds, view, scene.direction, startOf(scene));
     drawn = null;
     window.cancelAnimationFrame(due);
@@ -492,6 +522,7 @@ export function createStage(
       stopGlide();
       window.cancelAnimationFrame(due);
       window.clearTimeout(settle);
+      window.clearTimeout(resting);
       window.clearTimeout(picturing);
       window.clearTimeout(hintTimer);
     },
@@ -506,6 +537,24 @@ export function createStage(
     },
     get dark() {
       return theme.dark;
+    },
+    get standing() {
+      return standing();
+    },
+    goTo(at, glides) {
+      untouched = false;
+      if (view.w === 0) wanted = at;
+      else
+        whenLaid(() => {
+          const next = cameras.standing(at, view);
+          const there = scene === null ? next : cameras.keepInSight(next, scene.bounds, view);
+          if (glides) glide(there);
+          else {
+            stopGlide();
+            camera = told = there;
+            redraw();
+          }
+        });
     },
     start() {
       watchTheme(

@@ -2,6 +2,7 @@
 
 import type { Columns, Target } from "../model/columns.ts";
 import type { Dispatch, State } from "../scene/state.ts";
+import { createBookmarks } from "./bookmarks.ts";
 import { createColours } from "./colours.ts";
 import { button, el, elide } from "./dom.ts";
 import { link } from "./link.ts";
@@ -18,6 +19,8 @@ export interface ToolbarActions {
 export interface Toolbar {
   update(state: State): void;
   focusSearch(): void;
+  /** finds what a text means, as if it had been typed */
+  search(text: string): void;
   /** opens or closes the menu of pictures */
   save(): void;
 }
@@ -68,17 +71,33 @@ export function createToolbar(
   const colour = createColours(dispatch, signal);
   colour.element.hidden = !colours;
   const save = createSaveMenu(dispatch, signal);
-  root.append(tree, name, crumbs, searchBox.element, fit, gather, expand, turn, colour.element, save.element, help);
+  const bookmarks = createBookmarks(dispatch, signal);
+  root.append(
+    tree,
+    name,
+    crumbs,
+    searchBox.element,
+    fit,
+    gather,
+    expand,
+    turn,
+    colour.element,
+    bookmarks.element,
+    save.element,
+    help,
+  );
 
   let shown: State = { ...EMPTY };
   return {
     save: save.toggle,
     focusSearch: searchBox.focus,
+    search: searchBox.search,
     update(state) {
       const before = shown;
       shown = state;
       searchBox.update(state);
       colour.update(state);
+      bookmarks.update(state);
       gather.setAttribute("aria-pressed", String(state.gathering));
       shownDirection = state.direction;
       allOpen = state.open.size === columns.groupCount;

@@ -17,6 +17,8 @@ export interface Work {
   /** runs the model and looks at one tensor, or at all for null */
   capture(value: number | null): void;
   colour(by: string): void;
+  /** colours as a person did before, if the kernel still has these numbers */
+  recolour(by: string): void;
   cancel(): void;
 }
 
@@ -79,6 +81,21 @@ export function createWork(
     { once: true },
   );
 
+  const colour = (by: string, failed: (error: unknown) => void): void => {
+    colouring?.abort();
+    const round = new AbortController();
+    colouring = round;
+    host.overlay?.(by, round.signal).then(
+      (found) => {
+        if (round.signal.aborted || signal.aborted) return;
+        dispatch({ type: "overlay", overlay: new Overlay(found), colour: by });
+      },
+      (error: unknown) => {
+        if (!round.signal.aborted) failed(error);
+      },
+    );
+  };
+
   return {
     plan() {
       planning?.abort();
@@ -119,19 +136,8 @@ export function createWork(
         };
       });
     },
-    colour(by) {
-      colouring?.abort();
-      const round = new AbortController();
-      colouring = round;
-      host.overlay?.(by, round.signal).then(
-        (found) => {
-          if (!round.signal.aborted && !signal.aborted) dispatch({ type: "overlay", overlay: new Overlay(found) });
-        },
-        (error: unknown) => {
-          if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
-        },
-      );
-    },
+    colour: (by) => colour(by, (error) => dispatch({ type: "error", error: failure(error) })),
+    recolour: (by) => colour(by, () => undefined),
     cancel() {
       // the answer may take its time to stop; whoever cancels need not wait for it
       working?.abort();

@@ -55,6 +55,12 @@ export function zoom(camera: Camera, factor: number, x: number, y: number, least
   return { x: at.x - x / k, y: at.y - y / k, k };
 }
 
+/** With a world point in the middle of the viewport. */
+export function standing(at: { readonly x: number; readonly y: number; readonly zoom: number }, view: Size): Camera {
+  const k = Math.min(K_MAX, Math.max(K_MIN, at.zoom));
+  return { x: at.x - view.w / k / 2, y: at.y - view.h / k / 2, k };
+}
+
 /** The smallest rectangle around others, of which there is at least one. */
 export function around(rects: readonly Rect[]): Rect {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];

@@ -6,7 +6,7 @@
 import type { Target } from "../model/columns.ts";
 import type { OverlayData } from "./overlay.ts";
 import type { Direction } from "./scene.ts";
-import type { Plan } from "./state.ts";
+import type { Bookmark, Plan, Standing } from "./state.ts";
 
 export interface ExtractReply {
   /** packed columns of the submodel */
@@ -44,6 +44,10 @@ export interface Patch {
   /** ids of open groups */
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
+  readonly camera?: Standing;
+  readonly search?: string;
+  readonly colour?: string | null;
+  readonly bookmarks?: readonly Bookmark[];
   readonly direction?: Direction;
 }
 

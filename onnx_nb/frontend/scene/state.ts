@@ -30,6 +30,25 @@ export interface Cut {
   readonly outputs: readonly number[];
 }
 
+/** Where the viewer stands, whatever the size of the view: the world point in the middle, and screen px per world px. */
+export interface Standing {
+  readonly x: number;
+  readonly y: number;
+  readonly zoom: number;
+}
+
+/** A place to come back to. */
+export interface Bookmark {
+  readonly name: string;
+  readonly target: Target | null;
+  readonly open: ReadonlySet<number>;
+  readonly camera: Standing;
+}
+
+/** What a person can undo: each is kept as it was before the step. */
+type Undoable = Pick<State, "cut" | "open" | "direction" | "selection" | "others" | "overlay" | "colour" | "bookmarks">;
+export type Change = Partial<Undoable>;
+
 export interface State {
   readonly open: ReadonlySet<number>;
   /** which way the flow goes */
@@ -42,8 +61,9 @@ export interface State {
   readonly gathering: boolean;
   readonly hover: Target | null;
   readonly cut: Cut;
-  readonly undo: readonly Cut[];
-  readonly redo: readonly Cut[];
+  /** steps back, the last one at the end, and steps forward again */
+  readonly undo: readonly Change[];
+  readonly redo: readonly Change[];
   readonly plan: Plan | null;
   readonly search: string;
   readonly hits: readonly Hit[];
@@ -51,6 +71,9 @@ export interface State {
   readonly hit: number;
   /** numbers that colour the boxes, in place of the categories of their ops */
   readonly overlay: Overlay | null;
+  /** the name by which a person chose the overlay in the bar, null for any other */
+  readonly colour: string | null;
+  readonly bookmarks: readonly Bookmark[];
   /** how often values were captured */
   readonly captures: number;
   /** all values have been captured, not only some */
@@ -77,11 +100,14 @@ export type Action =
   | { readonly type: "gathering"; readonly gathering: boolean }
   | { readonly type: "input" | "output"; readonly value: number }
   | { readonly type: "cut"; readonly cut: Cut }
-  | { readonly type: "undo" | "redo" | "clear" }
+  | { readonly type: "undo" }
+  | { readonly type: "redo" }
+  | { readonly type: "clear" }
   | { readonly type: "plan"; readonly plan: Plan | null }
   | { readonly type: "search"; readonly text: string; readonly hits: readonly Hit[] }
   | { readonly type: "hit"; readonly hit: number }
-  | { readonly type: "overlay"; readonly overlay: Overlay | null }
+  | { readonly type: "overlay"; readonly overlay: Overlay | null; readonly colour?: string }
+  | { readonly type: "bookmarks"; readonly bookmarks: readonly Bookmark[] }
   | { readonly type: "range"; readonly range: Range }
   | { readonly type: "captured"; readonly all: boolean }
   | { readonly type: "busy"; readonly busy: string | null; readonly done?: number }
@@ -99,8 +125,26 @@ export type Command =
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
   /** all, or of it what is drawn of some targets */
+  /** goes to a bookmark, or keeps what is shown now as one */
+  | { readonly type: "visit"; readonly bookmark: Bookmark }
+  | { readonly type: "bookmark" }
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
   | { readonly type: "reveal"; readonly target: Target };
+
+const COMMANDS: Readonly<Record<Command["type"], true>> = {
+  extract: true,
+  save: true,
+  colour: true,
+  capture: true,
+  visit: true,
+  bookmark: true,
+  fit: true,
+  reveal: true,
+};
+
+export function isCommand(action: Action | Command): action is Command {
+  return action.type in COMMANDS;
+}
 
 export type Dispatch = (action: Action | Command) => void;
 
@@ -109,7 +153,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     open: new Set(open),
     direction,
     selection: null,
-    others: [],
+    others: NONE,
     gathering: false,
     hover: null,
     cut: { inputs: [], outputs: [] },
@@ -120,6 +164,8 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     hits: [],
     hit: -1,
     overlay: null,
+    colour: null,
+    bookmarks: [],
     captures: 0,
     capturedAll: false,
     busy: null,
@@ -129,7 +175,53 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
   };
 }
 
+/** How many steps can be undone. */
+const STEPS = 100;
+
 export function reduce(state: State, action: Action, columns: Columns): State {
+  if (action.type === "undo" || action.type === "redo") return back(state, action.type);
+  const next = changed(state, action, columns);
+  // a filter is moved through a hundred places, and moved back as easily
+  return next === state || action.type === "range" ? next : recorded(state, next, action);
+}
+
+/** Keeps what the step changed, for undo. */
+function recorded(before: State, after: State, action: Action): State {
+  const change: Change = {
+    ...(before.cut !== after.cut && { cut: before.cut }),
+    ...(before.open !== after.open && { open: before.open }),
+    ...(before.direction !== after.direction && { direction: before.direction }),
+    ...(before.overlay !== after.overlay && { overlay: before.overlay, colour: before.colour }),
+    ...(before.bookmarks !== after.bookmarks && { bookmarks: before.bookmarks }),
+    // to select one thing after another is no step, to gather many is
+    ...(before.others !== after.others && { selection: before.selection, others: before.others }),
+  };
+  if (Object.keys(change).length === 0) return after;
+  const last = before.undo.at(-1);
+  // what was opened is not shown after all
+  if (action.type === "openOnly" && last?.open === after.open) return { ...after, undo: before.undo.slice(0, -1) };
+  return { ...after, undo: [...before.undo.slice(1 - STEPS), change], redo: [] };
+}
+
+function back(state: State, way: "undo" | "redo"): State {
+  const change = state[way].at(-1);
+  if (change === undefined) return state;
+  const inverse = Object.fromEntries(Object.keys(change).map((key) => [key, state[key as keyof Change]])) as Change;
+  const there = way === "undo" ? "redo" : "undo";
+  return {
+    ...state,
+    ...change,
+    ...(change.cut !== undefined && { plan: null, error: null }),
+    [way]: state[way].slice(0, -1),
+    [there]: [...state[there], inverse],
+  };
+}
+
+function changed(
+  state: State,
+  action: Exclude<Action, { readonly type: "undo" } | { readonly type: "redo" }>,
+  columns: Columns,
+): State {
   switch (action.type) {
     case "open":
     case "close":
@@ -146,7 +238,7 @@ export function reduce(state: State, action: Action, columns: Columns): State {
     case "collapseAll":
       return { ...state, open: new Set([0]) };
     case "select":
-      return { ...state, selection: action.target, others: [] };
+      return { ...state, selection: action.target, others: NONE };
     case "also": {
       const known = selected(state).filter((each) => !same(each, action.target));
       return selecting(state, known.length < selected(state).length ? known : [...known, action.target]);
@@ -168,16 +260,6 @@ export function reduce(state: State, action: Action, columns: Columns): State {
       return sameCut(state.cut, action.cut) ? state : recut(state, action.cut);
     case "clear":
       return recut(state, { inputs: [], outputs: [] });
-    case "undo":
-    case "redo": {
-      const from = action.type === "undo" ? state.undo : state.redo;
-      const cut = from.at(-1);
-      if (cut === undefined) return state;
-      const rest = from.slice(0, -1);
-      return action.type === "undo"
-        ? { ...state, cut, plan: null, undo: rest, redo: [...state.redo, state.cut] }
-        : { ...state, cut, plan: null, redo: rest, undo: [...state.undo, state.cut] };
-    }
     case "plan":
       return { ...state, plan: action.plan };
     case "search":
@@ -185,7 +267,9 @@ export function reduce(state: State, action: Action, columns: Columns): State {
     case "hit":
       return { ...state, hit: action.hit };
     case "overlay":
-      return { ...state, overlay: action.overlay };
+      return { ...state, overlay: action.overlay, colour: action.colour ?? null };
+    case "bookmarks":
+      return { ...state, bookmarks: action.bookmarks };
     case "range":
       return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
     case "busy":
@@ -199,13 +283,15 @@ export function reduce(state: State, action: Action, columns: Columns): State {
   }
 }
 
+const NONE: readonly Target[] = [];
+
 /** All that is selected, the last at the end. */
 export function selected({ selection, others }: State): readonly Target[] {
   return selection === null ? [] : [...others, selection];
 }
 
 function selecting(state: State, targets: readonly Target[]): State {
-  return { ...state, selection: targets.at(-1) ?? null, others: targets.slice(0, -1) };
+  return { ...state, selection: targets.at(-1) ?? null, others: targets.length < 2 ? NONE : targets.slice(0, -1) };
 }
 
 export function same(a: Target | null, b: Target | null): boolean {
@@ -217,7 +303,7 @@ function sameCut(a: Cut, b: Cut): boolean {
 }
 
 function recut(state: State, cut: Cut): State {
-  return { ...state, cut, plan: null, error: null, undo: [...state.undo.slice(-99), state.cut], redo: [] };
+  return { ...state, cut, plan: null, error: null };
 }
 
 function flipped(values: readonly number[], value: number): readonly number[] {

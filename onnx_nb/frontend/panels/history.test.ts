@@ -1,0 +1,134 @@
+// @vitest-environment jsdom
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Target } from "../model/columns.ts";
+import { selected } from "../scene/state.ts";
+import { createGraphView, type GraphOptions, type GraphView } from "./graphview.ts";
+import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+
+let root: HTMLElement;
+let host: FakeHost;
+let stop: AbortController;
+
+const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
+const show = (options: GraphOptions = {}): GraphView => createGraphView(root, MODEL, host, options, stop.signal);
+const press = (key: string, init: KeyboardEventInit = {}): void => {
+  const canvas = root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
+  canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init }));
+};
+const undo = (): void => press("z", { ctrlKey: true });
+const redo = (): void => press("Z", { ctrlKey: true, shiftKey: true });
+const enc = target("group", "enc").id;
+
+beforeEach(() => {
+  furnish();
+  document.body.replaceChildren();
+  root = document.createElement("div");
+  document.body.append(root);
+  host = new FakeHost();
+  stop = new AbortController();
+});
+afterEach(() => stop.abort());
+
+describe("undo", () => {
+  it("goes back through one history of all that was done, and forth", () => {
+    const view = show();
+    view.dispatch({ type: "toggle", group: enc });
+    view.dispatch({ type: "output", value: target("value", "y").id });
+    view.dispatch({ type: "selectAll", targets: [target("node", "sum"), target("node", "act")] });
+    view.dispatch({ type: "direction", direction: "right" });
+    const nodes = new Float64Array(MODEL.nodeCount);
+    const groups = new Float64Array(MODEL.groupCount);
+    view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, groups } });
+    undo();
+    expect(view.state.overlay).toBeNull();
+    undo();
+    expect(view.state.direction).toBe("down");
+    undo();
+    expect(selected(view.state)).toEqual([]);
+    expect(view.state.cut.outputs).toHaveLength(1);
+    undo();
+    expect(view.state.cut.outputs).toEqual([]);
+    expect(view.state.open.has(enc)).toBe(false);
+    undo();
+    expect(view.state.open.has(enc)).toBe(true);
+    expect(host.patches.at(-1)?.open).toContain(enc);
+    undo();
+    expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("Nothing to undo");
+    for (let step = 0; step < 5; step++) redo();
+    expect(view.state.overlay?.data.label).toBe("error");
+    expect(view.state.direction).toBe("right");
+    expect(selected(view.state)).toHaveLength(2);
+  });
+
+  it("does not go back through single selections, and forgets what was undone at the next step", () => {
+    const view = show();
+    view.dispatch({ type: "toggle", group: enc });
+    view.dispatch({ type: "select", target: target("node", "sum") });
+    view.dispatch({ type: "select", target: target("node", "act") });
+    undo();
+    expect(view.state.open.has(enc)).toBe(true);
+    expect(view.state.selection).toEqual(target("node", "act"));
+    view.dispatch({ type: "direction", direction: "right" });
+    redo();
+    expect(view.state.open.has(enc)).toBe(true);
+  });
+
+  it("begins anew where a person left the graph last", () => {
+    const view = show({
+      given: { inputs: ["p"], outputs: ["y"], selection: [{ ...target("node", "sum"), name: "sum" }] },
+    });
+    expect(view.state.cut.outputs).toHaveLength(1);
+    undo();
+    expect(view.state.cut.outputs).toHaveLength(1);
+  });
+});
+
+describe("the view", () => {
+  it("tells where the viewer came to rest, what is searched, and the bookmarks", async () => {
+    show();
+    await settled();
+    press("+");
+    await settled(600);
+    const camera = host.patches.findLast((patch) => patch.camera !== undefined)?.camera;
+    expect(camera?.zoom).toBeGreaterThan(0);
+    buttonIn(root, "☆").click();
+    buttonIn(root, "Bookmark this view").click();
+    expect(host.patches.at(-1)?.bookmarks?.[0]).toMatchObject({ name: "View", target: null, camera });
+  });
+
+  it("comes back to a bookmark: what was open, selected, and the place", async () => {
+    const view = show();
+    await settled();
+    view.dispatch({ type: "select", target: target("node", "enc/mm") });
+    press("b");
+    const before = view.locate("enc/mm");
+    view.dispatch({ type: "close", group: enc });
+    view.dispatch({ type: "select", target: null });
+    press("+");
+    press("+");
+    buttonIn(root, "★ 1").click();
+    buttonIn(root, "MatMul").click();
+    await settled(400);
+    expect(view.state.selection).toEqual(target("node", "enc/mm"));
+    const after = view.locate("enc/mm");
+    expect(after?.x).toBeCloseTo(before?.x ?? 0, 0);
+    expect(after?.y).toBeCloseTo(before?.y ?? 0, 0);
+    buttonIn(root, "★ 1").click();
+    buttonIn(root, "×").click();
+    expect(view.state.bookmarks).toEqual([]);
+    undo();
+    expect(view.state.bookmarks).toHaveLength(1);
+  });
+
+  it("is there again: camera, search and bookmarks", async () => {
+    const camera = { x: 40, y: 60, zoom: 0.5 };
+    const bookmarks = [{ name: "first", target: null, open: new Set([0]), camera }];
+    const view = show({ given: { camera, search: "op:Add", bookmarks } });
+    await settled(600);
+    expect(view.state.hits.map((hit) => MODEL.nameOf(hit))).toEqual(["sum"]);
+    expect(view.state.bookmarks).toEqual(bookmarks);
+    expect(host.patches.some((patch) => patch.camera !== undefined || patch.bookmarks !== undefined)).toBe(false);
+    press("b");
+    expect(view.state.bookmarks[1]?.camera).toEqual(camera);
+  });
+});

@@ -1,0 +1,69 @@
+/** A button in the bar that opens a list of others below it; arrow keys walk the list, Escape and leaving close it. */
+
+import { button, el } from "./dom.ts";
+
+export interface Menu {
+  readonly element: HTMLElement;
+  toggle(): void;
+  /** Closes it and gives the keyboard back to its button. */
+  close(): void;
+  /** Puts other things into it; buttons among them are its items. */
+  fill(...rows: HTMLElement[]): void;
+}
+
+export function createMenu(
+  text: string,
+  { title, label }: { readonly title: string; readonly label: string },
+  signal: AbortSignal,
+): Menu {
+  const opener = button(text, () => toggle(), signal, {
+    title,
+    attrs: { "aria-haspopup": "menu", "aria-expanded": "false", ...(label !== text && { "aria-label": label }) },
+  });
+  const list = el("div", { class: "onnx-nb-menu", attrs: { role: "menu", "aria-label": title } });
+  list.hidden = true;
+  const element = el("div", { class: "onnx-nb-save" }, opener, list);
+  const items = (): HTMLButtonElement[] => [...list.querySelectorAll("button")];
+
+  const close = (back: boolean): void => {
+    if (list.hidden) return;
+    list.hidden = true;
+    opener.setAttribute("aria-expanded", "false");
+    if (back) opener.focus({ preventScroll: true });
+  };
+  const toggle = (): void => {
+    if (!list.hidden) {
+      close(true);
+      return;
+    }
+    list.hidden = false;
+    opener.setAttribute("aria-expanded", "true");
+    items()[0]?.focus({ preventScroll: true });
+  };
+  element.addEventListener(
+    "keydown",
+    (event) => {
+      const all = items();
+      const at = all.indexOf(event.target as HTMLButtonElement);
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (event.key === "Escape" && !list.hidden) close(true);
+      else if (step !== undefined && at >= 0) all[(at + step + all.length) % all.length]?.focus();
+      else return;
+      event.preventDefault();
+    },
+    { signal },
+  );
+  element.addEventListener(
+    "focusout",
+    (event) => {
+      if (!(event.relatedTarget instanceof Node) || !element.contains(event.relatedTarget)) close(false);
+    },
+    { signal },
+  );
+  return { element, toggle, close: () => close(true), fill: (...rows) => list.replaceChildren(...rows) };
+}
+
+/** One of the buttons in a menu. */
+export function item(text: string, title: string, press: () => void, signal: AbortSignal): HTMLButtonElement {
+  return button(text, press, signal, { title, attrs: { role: "menuitem", tabindex: -1 } });
+}

@@ -1,0 +1,102 @@
+"""The trait `ModelGraph.view`: what a person sees of a graph, checked so that a typing error does not pass silently."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from traitlets import TraitError
+
+from onnx_nb.analysis.errors import shown
+
+_CAMERA = ("x", "y", "zoom")
+_BOOKMARK = ("name", "selection", "open", "camera")
+_KEYS = ("open", "camera", "search", "colour", "bookmarks")
+
+
+def checked(view: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a view as the browser takes it.
+
+    Parameters
+    ----------
+    view
+        See `ModelGraph.view`.
+
+    Raises
+    ------
+    TraitError
+        If a key is not known, or what it holds is not of its kind.
+
+    Examples
+    --------
+    >>> checked({"open": ("encoder",), "search": "op:Conv"})
+    {'open': ['encoder'], 'search': 'op:Conv'}
+    >>> checked({"serach": "op:Conv"})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    traitlets.traitlets.TraitError: view has no 'serach'. Did you mean 'search'? It has open, camera, ....
+    """
+    _known(view, _KEYS, "view")
+    found: dict[str, Any] = {}
+    if "open" in view:
+        found["open"] = _names(view["open"], "view['open']")
+    if "camera" in view:
+        found["camera"] = _camera(view["camera"], "view['camera']")
+    if "search" in view:
+        found["search"] = _text(view["search"], "view['search']")
+    if "colour" in view:
+        found["colour"] = None if view["colour"] is None else _text(view["colour"], "view['colour']")
+    if "bookmarks" in view:
+        given = view["bookmarks"]
+        if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+            raise TraitError(f"view['bookmarks'] is a list, not {shown(repr(given))}.")
+        found["bookmarks"] = [_bookmark(each, f"view['bookmarks'][{at}]") for at, each in enumerate(given)]
+    return found
+
+
+def _bookmark(given: object, what: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise TraitError(f"{what} is a dict with {', '.join(_BOOKMARK)}, not {shown(repr(given))}.")
+    _known(given, _BOOKMARK, what)
+    if missing := [key for key in ("name", "open", "camera") if key not in given]:
+        raise TraitError(f"{what} lacks {', '.join(missing)}.")
+    selection = given.get("selection")
+    if selection is not None and not (isinstance(selection, Mapping) and {"kind", "name"} <= set(selection)):
+        raise TraitError(f"{what}['selection'] is None or a dict with kind and name, not {shown(repr(selection))}.")
+    return {
+        "name": _text(given["name"], f"{what}['name']"),
+        "selection": None if selection is None else dict(selection),
+        "open": _names(given["open"], f"{what}['open']"),
+        "camera": _camera(given["camera"], f"{what}['camera']"),
+    }
+
+
+def _camera(given: object, what: str) -> dict[str, float]:
+    if not isinstance(given, Mapping) or set(given) != set(_CAMERA):
+        raise TraitError(f"{what} is a dict with {', '.join(_CAMERA)}, not {shown(repr(given))}.")
+    numbers = {key: given[key] for key in _CAMERA}
+    odd = [key for key, number in numbers.items() if isinstance(number, bool) or not isinstance(number, int | float)]
+    if odd or not 0 < numbers["zoom"] < float("inf") or not abs(numbers["x"] + numbers["y"]) < float("inf"):
+        raise TraitError(f"{what} holds finite numbers, zoom above 0, not {shown(repr(given))}.")
+    return numbers
+
+
+def _known(given: Mapping[str, Any], keys: tuple[str, ...], what: str) -> None:
+    for key in given:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TraitError(f"{what} has no {shown(str(key))}.{hint} It has {', '.join(keys)}.")
+
+
+def _names(given: object, what: str) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TraitError(f"{what} is a list of paths of scopes, not {shown(repr(given))}.")
+    return [_text(name, f"an entry of {what}") for name in given]
+
+
+def _text(given: object, what: str) -> str:
+    if not isinstance(given, str):
+        raise TraitError(f"{what} is a str, not {shown(repr(given))}.")
+    return given
