@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.session import run
     from onnx_nb.analysis.summary import Summary, summarize
     from onnx_nb.drawing.graphviz import to_graphviz
+    from onnx_nb.widgets.capture import CapturePanel
+    from onnx_nb.widgets.external_data import ExternalDataPanel
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.summary import ModelSummary
     from onnx_nb.widgets.view import ModelView
@@ -54,11 +56,13 @@ __version__ = "0.1.0"
 _HOME = {
     "Alignment": "analysis.alignment",
     "Capture": "analysis.capture",
+    "CapturePanel": "widgets.capture",
     "Comparison": "analysis.comparison",
     "Costs": "analysis.costs",
     "Differences": "analysis.differences",
     "Errors": "analysis.metrics",
     "ExtractionPlan": "analysis.extraction",
+    "ExternalDataPanel": "widgets.external_data",
     "Graph": "analysis.graph",
     "Model": "analysis.model",
     "ModelGraph": "widgets.graph",
@@ -92,12 +96,14 @@ __all__ = [
     "AlignmentError",
     "Capture",
     "CaptureError",
+    "CapturePanel",
     "Comparison",
     "Costs",
     "Differences",
     "Errors",
     "ExportError",
     "ExternalDataError",
+    "ExternalDataPanel",
     "ExtractionError",
     "ExtractionPlan",
     "FeedError",

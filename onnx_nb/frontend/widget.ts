@@ -7,6 +7,9 @@ import { bakedOf } from "./model/baked.ts";
 import { Channel, type Comm, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
+import { Digest } from "./model/digest.ts";
+import { type CaptureAbout, createCapture } from "./panels/capture.ts";
+import { type AuditData, createExternalData } from "./panels/externaldata.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
@@ -22,7 +25,7 @@ import {
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Direction } from "./scene/scene.ts";
-import type { Plan, Standing } from "./scene/state.ts";
+import { type Plan, type Standing, same } from "./scene/state.ts";
 import { css } from "./style/index.ts";
 
 /** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
@@ -238,7 +241,15 @@ class GraphWidget {
     const cut = (): Patch => ({ inputs: namesIn(model, "inputs"), outputs: namesIn(model, "outputs") });
     follow("inputs", cut);
     follow("outputs", cut);
-    follow("selection", () => ({ selection: selectionIn(model, columns) }));
+    const select = (): void => {
+      const before = view.state.selection;
+      view.apply({ selection: selectionIn(model, columns) });
+      const target = view.state.selection;
+      // chosen elsewhere: in a cell, a table, another view
+      if (target !== null && !same(target, before)) view.dispatch({ type: "reveal", target });
+    };
+    model.on("change:selection", select);
+    signal.addEventListener("abort", () => model.off("change:selection", select));
     follow("view", () => viewTo(columns, model));
     follow("_overlay", () => ({ overlay: overlayIn(model) }));
     follow("direction", () => ({ direction: directionIn(model) }));
@@ -384,6 +395,35 @@ function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSigna
   root.dataset.state = "drawn";
 }
 
+async function renderCapture(root: HTMLElement, model: WidgetModel, signal: AbortSignal): Promise<void> {
+  const saved = model.get("_digest");
+  const [packed] =
+    saved instanceof DataView ? [saved] : (await new Channel(model, signal).request("columns", {})).buffers;
+  if (packed === undefined) throw new Error("the kernel sent no values");
+  const digest = new Digest(await unpack(bytesOf(packed)));
+  if (signal.aborted) return;
+  const chosen = (name: string): void => {
+    model.set("selection", name);
+    model.save_changes();
+  };
+  const about = digest.meta as unknown as CaptureAbout;
+  const view = createCapture(root, digest, about, { height: Number(model.get("height")), chosen }, signal);
+  const follow = (): void => view.choose(String(model.get("selection")));
+  follow();
+  model.on("change:selection", follow);
+  signal.addEventListener("abort", () => model.off("change:selection", follow));
+  watchTheme(root, () => undefined, signal);
+  root.dataset.state = "drawn";
+}
+
+async function renderExternalData(root: HTMLElement, model: WidgetModel, signal: AbortSignal): Promise<void> {
+  const { meta } = await unpack(bytesOf(model.get("_audit") as DataView));
+  if (signal.aborted) return;
+  createExternalData(root, meta as unknown as AuditData, { height: Number(model.get("height")) }, signal);
+  watchTheme(root, () => undefined, signal);
+  root.dataset.state = "drawn";
+}
+
 export default () => {
   let shared: GraphWidget | undefined;
   const closing = new AbortController();
@@ -407,12 +447,15 @@ export default () => {
       theme();
       model.on("change:theme", theme);
       view.signal.addEventListener("abort", () => model.off("change:theme", theme));
+      const failed = (error: unknown): void => {
+        if (!view.signal.aborted) fail(root, error);
+      };
       if (kind === "summary") renderSummary(root, model, view.signal);
+      else if (kind === "capture") renderCapture(root, model, view.signal).catch(failed);
+      else if (kind === "external_data") renderExternalData(root, model, view.signal).catch(failed);
       else {
         hidePicture(el, model);
-        widgetOf(model)
-          .render(root, view.signal)
-          .catch((error: unknown) => fail(root, error));
+        widgetOf(model).render(root, view.signal).catch(failed);
       }
       return () => view.abort();
     },

@@ -6,6 +6,8 @@ holds ``text/plain``: without it IPython would print the proto, which for a 36 M
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,19 @@ MODEL = ("onnx_nb.analysis.model", "Model")
 PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
 
 
+PANELS = {
+    ("onnx_nb.analysis.capture", "Capture"): ("onnx_nb.widgets.capture", "CapturePanel"),
+    ("onnx_nb.analysis.external_data", "Audit"): ("onnx_nb.widgets.external_data", "ExternalDataPanel"),
+}
+"""Results, and the widgets that show them."""
+
+
 def show_models(shell: InteractiveShell) -> None:
-    """Let a `Model` show its summary and graph; done by ``import onnx_nb`` in a notebook."""
-    _replace(_formatter(shell), MODEL, bundle)
+    """Let a `Model` show its summary and graph, and results their panels; done by ``import onnx_nb`` in a notebook."""
+    formatter = _formatter(shell)
+    _replace(formatter, MODEL, bundle)
+    for name, panel in PANELS.items():
+        _replace(formatter, name, functools.partial(_panel_bundle, panel))
 
 
 def show_protos(shell: InteractiveShell) -> None:
@@ -53,6 +65,17 @@ def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[s
         return {"text/plain": f"onnx_nb could not show this model: {type(error).__name__}: {error}"}, {}
     data, metadata = shown if isinstance(shown, tuple) else (shown, {})
     return {**(data or {}), "text/plain": repr(loaded)}, metadata
+
+
+def _panel_bundle(
+    panel: tuple[str, str], result: Any, include: Any = None, exclude: Any = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give the MIME bundle of the widget that shows a result."""
+    module, name = panel
+    widget = getattr(importlib.import_module(module), name)(result)
+    shown = widget._repr_mimebundle_(include=include, exclude=exclude)
+    data, metadata = shown if isinstance(shown, tuple) else (shown, {})
+    return {**(data or {}), "text/plain": repr(result)}, metadata
 
 
 # what a foreign formatter was before, by the identity of the shell's formatter, to be put back

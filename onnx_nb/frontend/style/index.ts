@@ -8,7 +8,8 @@ import inspector from "./inspector.css";
 import narrow from "./narrow.css";
 import stage from "./stage.css";
 import summary from "./summary.css";
+import table from "./table.css";
 import tree from "./tree.css";
 import values from "./values.css";
 
-export const css = [base, bar, stage, tree, inspector, values, extract, summary, narrow, beside].join("");
+export const css = [base, bar, stage, tree, inspector, values, extract, summary, table, narrow, beside].join("");

@@ -1,0 +1,230 @@
+/** What a capture saw: a table of all values, and the one that is chosen in detail. */
+
+import type { Digest } from "../model/digest.ts";
+import { shortDtype } from "../scene/labels.ts";
+import { button, bytes, copyButton, counted, el, elide, plain } from "./dom.ts";
+import { download } from "./save.ts";
+import { statistics } from "./statistics.ts";
+import { createTable, type TableColumn } from "./table.ts";
+
+/** What goes with the numbers. */
+export interface CaptureAbout {
+  readonly model: string;
+  /** "1 run on random inputs" */
+  readonly runs: string;
+  /** where it was ended early, "" if it was not */
+  readonly stopped: string;
+  /** the first value that is not finite, and how it came about */
+  readonly nonfinite: { readonly name: string; readonly message: string } | null;
+}
+
+export interface CaptureView {
+  /** the chosen tensor by name, "" for none */
+  choose(name: string): void;
+}
+
+const SPARKS = 32;
+
+export function createCapture(
+  root: HTMLElement,
+  digest: Digest,
+  about: CaptureAbout,
+  options: { readonly chosen?: (name: string) => void; readonly height?: number },
+  signal: AbortSignal,
+): CaptureView {
+  root.classList.add("onnx-nb-capture");
+  root.style.setProperty("--nb-height", `${options.height ?? 420}px`);
+  const rowOf = new Map(digest.names.map((name, row) => [name, row]));
+  const detail = el("aside", { class: "onnx-nb-detail", attrs: { "aria-label": "Value", tabindex: 0 } });
+  const voice = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const show = (row: number): void => {
+    detail.replaceChildren(...(row < 0 ? hints() : details(digest, row, signal)));
+    detail.scrollTop = 0;
+    if (row >= 0)
+      voice.textContent = elide(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`, 300);
+  };
+  const table = createTable(
+    {
+      label: `Values of ${elide(about.model, 80)}`,
+      noun: "value",
+      count: digest.count,
+      columns: columnsOf(digest),
+      chosen: (row) => {
+        show(row);
+        options.chosen?.(row < 0 ? "" : digest.names[row]);
+      },
+      activated: () => detail.focus(),
+    },
+    signal,
+  );
+  let odd = 0;
+  for (let row = 0; row < digest.count; row++) if (digest.nan(row) + digest.inf(row) > 0) odd++;
+  const onlyOdd = button(
+    `Only NaN and Inf (${plain(odd)})`,
+    () => {
+      const on = onlyOdd.getAttribute("aria-pressed") !== "true";
+      onlyOdd.setAttribute("aria-pressed", String(on));
+      table.restrict(on ? (row) => digest.nan(row) + digest.inf(row) > 0 : null);
+    },
+    signal,
+    { attrs: { "aria-pressed": "false" } },
+  );
+  onlyOdd.hidden = odd === 0;
+  const save = button(
+    "Save CSV",
+    () => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv"),
+    signal,
+    { title: "The rows that are shown, with all digits" },
+  );
+  root.replaceChildren(
+    el(
+      "header",
+      { class: "onnx-nb-bar" },
+      el("b", { class: "onnx-nb-name", title: about.model }, elide(about.model, 48)),
+      el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, about.runs),
+      table.filter,
+      onlyOdd,
+      save,
+    ),
+    ...strips(
+      about,
+      (name) => {
+        table.choose(rowOf.get(name) ?? -1);
+        show(table.row);
+        options.chosen?.(name);
+      },
+      signal,
+    ),
+    el("div", { class: "onnx-nb-split-body" }, table.element, detail),
+    voice,
+  );
+  show(-1);
+  return {
+    choose(name) {
+      const row = rowOf.get(name) ?? -1;
+      if (row === table.row) return;
+      table.choose(row);
+      show(row);
+    },
+  };
+}
+
+function strips(about: CaptureAbout, go: (name: string) => void, signal: AbortSignal): Node[] {
+  const parts: Node[] = [];
+  const { nonfinite, stopped } = about;
+  if (nonfinite !== null) {
+    parts.push(
+      el(
+        "div",
+        { class: "onnx-nb-strip onnx-nb-alert", attrs: { role: "status" } },
+        el("span", {}, elide(nonfinite.message, 600)),
+        button("Show it", () => go(nonfinite.name), signal, { class: "onnx-nb-small" }),
+      ),
+    );
+  }
+  if (stopped !== "") parts.push(el("div", { class: "onnx-nb-strip", attrs: { role: "status" } }, elide(stopped, 300)));
+  return parts;
+}
+
+function columnsOf(digest: Digest): readonly TableColumn[] {
+  const known = (numbers: Float64Array): Float64Array =>
+    Float64Array.from(numbers, (x, row) => (digest.known(row) ? x : Number.NaN));
+  const rows = Array.from({ length: digest.count }, (_, row) => row);
+  const nan = Float64Array.from(rows, (row) => digest.nan(row));
+  const inf = Float64Array.from(rows, (row) => digest.inf(row));
+  const count = (x: number): string => (x === 0 ? "" : plain(x));
+  const number = (key: string, title: string, numbers: Float64Array): TableColumn => ({
+    key,
+    title,
+    width: [66, 0.5],
+    numbers: known(numbers),
+  });
+  const odd: readonly TableColumn[] = [
+    { key: "nan", title: "NaN", width: [44, 0], numbers: nan, write: count, bad: (row) => nan[row] > 0 },
+    { key: "inf", title: "Inf", width: [44, 0], numbers: inf, write: count, bad: (row) => inf[row] > 0 },
+  ];
+  return [
+    { key: "name", title: "Value", width: [150, 3], text: (row) => digest.names[row] },
+    { key: "op", title: "Op", width: [76, 0.7], text: (row) => digest.text("op", row) || "input" },
+    {
+      key: "type",
+      title: "Type",
+      width: [136, 1],
+      text: (row) => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim(),
+    },
+    { key: "histogram", title: "Histogram", width: [70, 0], draw: (row) => spark(digest, row) },
+    ...(nan.some((x) => x > 0) || inf.some((x) => x > 0) ? odd : []),
+    number("min", "Min", digest.min),
+    number("max", "Max", digest.max),
+    number("mean", "Mean", digest.mean),
+    number("std", "Std", digest.std),
+    { ...number("bytes", "Size", digest.nbytes), write: bytes },
+  ];
+}
+
+/** A histogram as a small picture; the numbers beside it say the same. */
+function spark(digest: Digest, row: number): Element | null {
+  const counts = digest.counts(row);
+  if (counts.length < 2) return null;
+  const each = Math.ceil(counts.length / SPARKS);
+  const bars: number[] = [];
+  for (let at = 0; at < counts.length; at += each) {
+    bars.push(counts.subarray(at, at + each).reduce((sum, part) => sum + part, 0));
+  }
+  const most = Math.max(...bars);
+  const path = bars
+    .map((count, at) => {
+      const height = count === 0 ? 0 : Math.max(0.6, (16 * count) / most);
+      return height === 0 ? "" : `M${at} 16v${-height}h0.9v${height}z`;
+    })
+    .join("");
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  for (const [key, value] of Object.entries({
+    class: "onnx-nb-spark",
+    viewBox: `0 0 ${bars.length} 16`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  })) {
+    svg.setAttribute(key, value);
+  }
+  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  shape.setAttribute("d", path);
+  svg.append(shape);
+  return svg;
+}
+
+function hints(): Node[] {
+  return [el("p", { class: "onnx-nb-dim" }, "Choose a row for its statistics and its histogram.")];
+}
+
+function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
+  const name = digest.names[row];
+  const made = `${digest.text("op", row)} ${digest.text("node", row)}`.trim();
+  const rows: readonly (readonly [string, string])[] = [
+    ["type", `${digest.text("dtype", row)}  ${digest.text("shape", row) || "shape varied"}`],
+    ["size", bytes(digest.nbytes[row])],
+    ["made by", made === "" ? "input of the model" : made],
+  ];
+  const list = el("dl", { class: "onnx-nb-rows" });
+  for (const [label, text] of rows) {
+    list.append(
+      el("dt", {}, label),
+      el("dd", {}, el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, 200))),
+    );
+  }
+  const head = el(
+    "div",
+    { class: "onnx-nb-dim" },
+    "value",
+    copyButton(() => name, signal, "Copy name"),
+  );
+  const numbers = digest.known(row)
+    ? statistics(digest.statistics(row))
+    : [el("p", { class: "onnx-nb-dim" }, "It holds no numbers.")];
+  return [head, el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, elide(name, 200)), list, ...numbers];
+}
+
+function trouble(digest: Digest, row: number): string {
+  const [nan, inf] = [digest.nan(row), digest.inf(row)];
+  return nan + inf === 0 ? "" : `has ${counted(nan, "NaN")} and ${counted(inf, "Inf")}`;
+}

@@ -1,0 +1,333 @@
+/**
+ * A table of any number of rows: sorted by a click on a column's head, filtered, walked by the keyboard, and read out as
+ * a grid. Only the rows in view are elements.
+ */
+
+import { cellText, csvOf, type RowColumn, RowOrder, type Sorting } from "../scene/sorting.ts";
+import { counted, el, elide, plain } from "./dom.ts";
+
+export interface TableColumn extends RowColumn {
+  readonly title: string;
+  /** what the column is, in a tooltip */
+  readonly hint?: string;
+  /** px it takes at least, and its share of what is left */
+  readonly width: readonly [least: number, share: number];
+  /** shown in place of the text, which is read out */
+  readonly draw?: (row: number) => Element | null;
+  readonly bad?: (row: number) => boolean;
+}
+
+export interface TableOptions {
+  /** accessible name */
+  readonly label: string;
+  readonly count: number;
+  readonly columns: readonly TableColumn[];
+  /** what one row is, for counting: "value" */
+  readonly noun: string;
+  readonly sorting?: { readonly key: string; readonly descending: boolean };
+  /** a row was chosen by a person; −1 for none */
+  readonly chosen?: (row: number) => void;
+  /** Enter or a double click */
+  readonly activated?: (row: number) => void;
+}
+
+export interface Table {
+  /** the filter and how many rows are left */
+  readonly filter: HTMLElement;
+  readonly element: HTMLElement;
+  /** the chosen row, −1 for none */
+  readonly row: number;
+  /** Chooses a row and brings it into view, without telling `chosen`; a row that the filter hides clears the filter. */
+  choose(row: number): void;
+  /** shows only rows for which it is true; null for all */
+  restrict(only: ((row: number) => boolean) | null): void;
+  /** the rows that are shown, in order */
+  readonly rows: Uint32Array;
+  csv(): string;
+}
+
+/** px, as in table.css: of a row, and between columns */
+const ROW = 26;
+const GAP = 10;
+/** rows above and below those in view */
+const SPARE = 6;
+/** Browsers draw no element that is taller; rows of larger tables lie closer than they are high. */
+const TALLEST = 8_000_000;
+let tables = 0;
+
+export function createTable(options: TableOptions, signal: AbortSignal): Table {
+  const { columns, count, noun } = options;
+  const order = new RowOrder(count, columns);
+  const id = `onnx-nb-table-${++tables}`;
+  let only: ((row: number) => boolean) | null = null;
+  let sorting: Sorting | null = null;
+  let rows = order.rows("", null);
+  /** row → its place among the rows shown, −1 if it is not */
+  let places = new Int32Array(0);
+  let chosen = -1;
+  const drawn = new Map<number, HTMLElement>();
+
+  // ---------------------------------------------------------------- elements
+
+  const field = el("input", {
+    class: "onnx-nb-field",
+    title: `Words that must be there, -word that must not; numbers as ${firstNumeric(columns)}>0.1`,
+    attrs: { type: "search", placeholder: "Filter", "aria-label": `Filter the ${noun}s`, spellcheck: "false" },
+  });
+  const left = el("span", { class: "onnx-nb-dim", attrs: { "aria-live": "polite" } });
+  const filter = el("div", { class: "onnx-nb-filter" }, field, left);
+  const heads = columns.map((column) => headOf(column, () => sortBy(column), signal));
+  const head = el("div", { class: "onnx-nb-tr onnx-nb-head", attrs: { role: "row", "aria-rowindex": 1 } }, ...heads);
+  const body = el("div", { class: "onnx-nb-tbody", attrs: { role: "rowgroup" } });
+  const empty = el("p", { class: "onnx-nb-dim onnx-nb-nothing" });
+  const grid = el(
+    "div",
+    {
+      class: "onnx-nb-table",
+      attrs: { role: "grid", tabindex: 0, "aria-label": options.label, "aria-colcount": columns.length },
+      style: {
+        "--nb-tracks": columns.map(({ width: [least, share] }) => `minmax(${least}px, ${share}fr)`).join(" "),
+        "--nb-least": `${columns.reduce((sum, { width: [least] }) => sum + least + GAP, 24 - GAP)}px`,
+      },
+    },
+    el("div", { attrs: { role: "rowgroup" } }, head),
+    body,
+    empty,
+  );
+
+  // ---------------------------------------------------------------- drawing
+
+  /** px between the tops of two rows */
+  const pitch = (): number => Math.min(ROW, TALLEST / Math.max(1, rows.length));
+  const draw = (): void => {
+    const step = pitch();
+    // the height of the head is that of a row
+    const high = Math.max(1, Math.ceil((grid.clientHeight || 400) / ROW));
+    const top = Math.floor(grid.scrollTop / step);
+    const [from, to] = [Math.max(0, top - SPARE), Math.min(rows.length, top + high + SPARE)];
+    const wanted = new Set<number>();
+    for (let place = from; place < to; place++) wanted.add(rows[place]);
+    for (const [row, element] of drawn) {
+      if (wanted.has(row)) continue;
+      element.remove();
+      drawn.delete(row);
+    }
+    for (let place = from; place < to; place++) {
+      const row = rows[place];
+      let element = drawn.get(row);
+      if (element === undefined) {
+        element = rowOf(row);
+        drawn.set(row, element);
+        body.append(element);
+      }
+      // with closer rows the one on top stands where the scrollbar is, the others follow at their height
+      const y = step === ROW ? place * ROW : grid.scrollTop + (place - grid.scrollTop / step) * ROW;
+      element.style.transform = `translateY(${y}px)`;
+      element.setAttribute("aria-rowindex", String(place + 2));
+      element.setAttribute("aria-selected", String(row === chosen));
+      element.id = `${id}-${row}`;
+    }
+    if (drawn.has(chosen)) grid.setAttribute("aria-activedescendant", `${id}-${chosen}`);
+    else grid.removeAttribute("aria-activedescendant");
+  };
+  const rowOf = (row: number): HTMLElement =>
+    el(
+      "div",
+      { class: "onnx-nb-tr", attrs: { role: "row" }, data: { row: String(row) } },
+      ...columns.map((column) => cellOf(column, row)),
+    );
+
+  let due = 0;
+  const soon = (): void => {
+    if (due === 0) {
+      due = requestAnimationFrame(() => {
+        due = 0;
+        draw();
+      });
+    }
+  };
+
+  const arrange = (): void => {
+    rows = order.rows(field.value, sorting, only ?? undefined);
+    places = new Int32Array(count).fill(-1);
+    rows.forEach((row, place) => {
+      places[row] = place;
+    });
+    body.style.height = `${Math.min(TALLEST, rows.length * ROW)}px`;
+    grid.setAttribute("aria-rowcount", String(rows.length + 1));
+    left.textContent =
+      rows.length === count ? counted(count, noun) : `${plain(rows.length)} of ${counted(count, noun)}`;
+    empty.hidden = rows.length > 0;
+    empty.textContent = count === 0 ? `There are no ${noun}s.` : `No ${noun} fits the filter.`;
+    columns.forEach((column, at) => {
+      const sort = sorting?.column !== column ? "none" : sorting.descending ? "descending" : "ascending";
+      heads[at].setAttribute("aria-sort", sort);
+    });
+    // rows are in another order of elements than on the screen otherwise
+    for (const element of drawn.values()) element.remove();
+    drawn.clear();
+    draw();
+  };
+  const sortBy = (column: TableColumn): void => {
+    const first = column.numbers !== undefined; // the largest number is looked for, the first name
+    if (sorting?.column !== column) sorting = { column, descending: first };
+    else if (sorting.descending === first) sorting = { column, descending: !first };
+    else sorting = null;
+    arrange();
+    if (chosen >= 0) bring(chosen);
+    else grid.scrollTop = 0;
+  };
+
+  // ---------------------------------------------------------------- choosing
+
+  const bring = (row: number): void => {
+    const place = places[row];
+    if (place < 0) return;
+    const step = pitch();
+    const room = (grid.clientHeight || 400) - 2 * ROW;
+    const y = place * step;
+    if (y < grid.scrollTop) grid.scrollTop = y;
+    else if (y > grid.scrollTop + room * (step / ROW)) grid.scrollTop = y - room * (step / ROW);
+    draw();
+  };
+  const choose = (row: number, tell: boolean): void => {
+    if (row === chosen) return;
+    chosen = row;
+    draw();
+    if (row >= 0) bring(row);
+    if (tell) options.chosen?.(row);
+  };
+  const step = (by: number): void => {
+    if (rows.length === 0) return;
+    const place = chosen < 0 || places[chosen] < 0 ? (by > 0 ? -1 : rows.length) : places[chosen];
+    choose(rows[Math.max(0, Math.min(rows.length - 1, place + by))], true);
+  };
+
+  const page = (): number => Math.max(1, Math.floor((grid.clientHeight || 400) / ROW) - 2);
+  const keys: Readonly<Record<string, () => void>> = {
+    ArrowDown: () => step(1),
+    ArrowUp: () => step(-1),
+    PageDown: () => step(page()),
+    PageUp: () => step(-page()),
+    Home: () => step(-count),
+    End: () => step(count),
+    Enter: () => chosen >= 0 && options.activated?.(chosen),
+    Escape: () => choose(-1, true),
+    "/": () => field.focus(),
+  };
+  grid.addEventListener(
+    "keydown",
+    (event) => {
+      // nothing typed here is a command to the notebook
+      if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+      const act = event.target === grid ? keys[event.key] : undefined;
+      if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      act();
+    },
+    { signal },
+  );
+  field.addEventListener(
+    "keydown",
+    (event) => {
+      event.stopPropagation();
+      if (event.key === "ArrowDown" || event.key === "Enter") {
+        event.preventDefault();
+        grid.focus();
+        if (chosen < 0 || places[chosen] < 0) step(1);
+      } else if (event.key === "Escape" && field.value !== "") {
+        event.preventDefault();
+        field.value = "";
+        arrange();
+      }
+    },
+    { signal },
+  );
+  field.addEventListener("input", arrange, { signal });
+  const rowAt = (event: Event): number => {
+    const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
+    return element === null ? -1 : Number(element.dataset.row);
+  };
+  body.addEventListener("click", (event) => rowAt(event) >= 0 && choose(rowAt(event), true), { signal });
+  body.addEventListener("dblclick", (event) => rowAt(event) >= 0 && options.activated?.(rowAt(event)), { signal });
+  grid.addEventListener("scroll", soon, { signal });
+  const observer = new ResizeObserver(soon);
+  observer.observe(grid);
+  signal.addEventListener(
+    "abort",
+    () => {
+      observer.disconnect();
+      cancelAnimationFrame(due);
+    },
+    { once: true },
+  );
+
+  const given = columns.find(({ key }) => key === options.sorting?.key);
+  if (given !== undefined) sorting = { column: given, descending: options.sorting?.descending === true };
+  arrange();
+  return {
+    filter,
+    element: grid,
+    get row() {
+      return chosen;
+    },
+    get rows() {
+      return rows;
+    },
+    choose(row) {
+      if (row >= 0 && places[row] < 0) {
+        field.value = "";
+        only = null;
+        arrange();
+      }
+      choose(row, false);
+    },
+    restrict(wanted) {
+      only = wanted;
+      arrange();
+    },
+    // what is only drawn is said by the columns beside it
+    csv: () =>
+      csvOf(
+        columns.filter(({ numbers, text }) => numbers !== undefined || text !== undefined),
+        rows,
+      ),
+  };
+}
+
+function headOf(column: TableColumn, sort: () => void, signal: AbortSignal): HTMLElement {
+  const element = el("div", {
+    class: `onnx-nb-th${column.numbers === undefined ? "" : " onnx-nb-number"}`,
+    attrs: { role: "columnheader", "aria-sort": "none" },
+  });
+  if (column.numbers === undefined && column.text === undefined) {
+    element.append(column.title);
+    return element;
+  }
+  const press = el("button", { title: column.hint ?? `Sort by ${column.title}` }, column.title);
+  press.type = "button";
+  press.addEventListener("click", sort, { signal });
+  element.append(press);
+  return element;
+}
+
+function cellOf(column: TableColumn, row: number): HTMLElement {
+  const numeric = column.numbers !== undefined;
+  const bad = column.bad?.(row) === true;
+  const element = el("div", {
+    class: `onnx-nb-td${numeric ? " onnx-nb-number" : ""}${bad ? " onnx-nb-bad" : ""}`,
+    attrs: { role: "gridcell" },
+  });
+  const made = column.draw?.(row) ?? null;
+  if (made !== null) element.append(made);
+  else {
+    const text = cellText(column, row);
+    element.append(elide(text, 120));
+    if (!numeric) element.title = text.slice(0, 4000);
+  }
+  return element;
+}
+
+function firstNumeric(columns: readonly TableColumn[]): string {
+  return columns.find(({ numbers }) => numbers !== undefined)?.key ?? "size";
+}

@@ -1,0 +1,118 @@
+"""What a capture saw, as a table in a cell: sort, filter, look at one value, and go to it in a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from onnx_nb.analysis.digest import of_capture
+from onnx_nb.analysis.errors import OnnxNbError, cut, shown
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets.graph import COLUMNS_IN_STATE
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.capture import Capture
+    from onnx_nb.widgets.graph import ModelGraph
+
+
+class CapturePanel(OnnxWidget):
+    """A table of all values of a capture, with their statistics.
+
+    Parameters
+    ----------
+    capture
+        What `onnx_nb.capture` gave, or ``g.captured``.
+    graph
+        A graph of the same model: a value chosen here is selected there, and the other way round.
+    height
+        Height in pixels.
+    theme
+        ``"auto"`` follows the notebook.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb import capture
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
+    >>> panel = CapturePanel(capture(onnx.parser.parse_model(text)))
+    >>> panel.selection = "y"
+    >>> panel
+    CapturePanel(Capture(3 values of 2 nodes))
+    """
+
+    capture: Capture
+
+    _kind = traitlets.Unicode("capture").tag(sync=True)
+    _digest = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+
+    selection = traitlets.Unicode().tag(sync=True)
+    """The name of the value that is chosen; empty for none."""
+
+    height = traitlets.Int(420, min=160).tag(sync=True)
+    """Height of the table in CSS pixels."""
+
+    def __init__(self, capture: Capture, *, graph: ModelGraph | None = None, **traits: Any) -> None:
+        self.capture = capture
+        self.graph = graph
+        first = capture.nonfinite()
+        stopped = capture.stopped
+        self._packed = (
+            of_capture(capture)
+            .columns(
+                model=cut(capture.model.name, 200),
+                runs=f"{capture.feeds} run{'' if capture.feeds == 1 else 's'}",
+                stopped="" if stopped is None else f"Stopped at {shown(stopped.name)}: nothing after it was run.",
+                nonfinite=None if first is None else {"name": first.name, "message": first.message},
+            )
+            .to_bytes()
+        )
+        small = self._packed if len(self._packed) <= COLUMNS_IN_STATE else None
+        super().__init__(_digest=small, **traits)
+        self._channel = Channel(self, {"columns": self._answer_columns})
+        if graph is not None:
+            graph.observe(self._follow, "selection")
+            self.observe(self._lead, "selection")
+            self._follow(None)
+
+    def __repr__(self) -> str:
+        return f"CapturePanel({self.capture!r})"
+
+    def close(self) -> None:
+        """Remove the view, and let go of the graph."""
+        if self.graph is not None:
+            self.graph.unobserve(self._follow, "selection")
+            self.graph = None
+        if hasattr(self, "_channel"):
+            self._channel.close()
+        super().close()
+
+    def _answer_columns(self, _call: Call) -> Reply:
+        return Reply(buffers=[self._packed])
+
+    def _lead(self, _change: Any) -> None:
+        """Select in the graph what is chosen here."""
+        if self.graph is None or not self.selection:
+            return
+        there = Graph.of(self.graph.model)
+        try:
+            same = there is Graph.of(self.capture.model)
+            value = self.capture.values[self.selection] if same else there.value(self.selection)
+        except (KeyError, OnnxNbError):
+            return  # the other graph has no such tensor
+        self.graph.selection = [{"kind": "tensor", "name": there.value_names[value], "id": value}]
+
+    def _follow(self, _change: Any) -> None:
+        """Choose here what is selected in the graph."""
+        if self.graph is None or not self.graph.selection:
+            return
+        selected = self.graph.selection[0]
+        if selected.get("kind") == "tensor" and selected.get("name") in self.capture:
+            self.selection = selected["name"]

@@ -1,0 +1,116 @@
+"""The tables of a capture and of an audit in JupyterLab: fluent, linked with a graph, in both themes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests import models
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.browser.jupyter import JupyterPage
+
+
+def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    path = models.exported("resnet50", dynamo=True)
+    cells = (
+        f"import onnx_nb, ipywidgets\ng = onnx_nb.ModelGraph({str(path)!r}, height=400)\n"
+        "cap = onnx_nb.capture(g.model)\npanel = onnx_nb.CapturePanel(cap, graph=g)\nipywidgets.VBox([g, panel])"
+    )
+    lab.open(lab.server.write("capture.ipynb", cells)).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    panel = lab.widget("capture")
+    grid = panel.get_by_role("grid")
+    expect(panel).to_contain_text(f"{lab.kernel.evaluate('len(cap)')} values")
+    panel.get_by_role("button", name="Std").click()
+    expect(panel.get_by_role("columnheader", name="Std")).to_have_attribute("aria-sort", "descending")
+    panel.get_by_role("searchbox").fill("Relu std>0")
+    grid.focus()
+    lab.page.keyboard.press("ArrowDown")
+    name = lab.kernel.evaluate("max((r for r in cap.rows() if r['op_type'] == 'Relu'), key=lambda r: r['std'])['name']")
+    expect(panel.get_by_label("Value", exact=True)).to_contain_text(name)
+    expect(panel.get_by_role("img", name="Histogram")).to_be_visible()
+    expect(graph.root.get_by_label("Inspector")).to_contain_text(name)
+    assert lab.kernel.evaluate("g.selection[0]['name']") == name
+    lab.screenshot(f"capture-panel-{lab.theme}", panel)
+
+    other = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')")
+    graph.reveal(other, "value")
+    graph.click(other, "value")
+    expect(panel.get_by_label("Value", exact=True)).to_contain_text(other)
+    with lab.page.expect_download() as download:
+        panel.get_by_role("button", name="Save CSV").click()
+    download.value.save_as(tmp_path / "values.csv")
+    lines = (tmp_path / "values.csv").read_text().splitlines()
+    assert lines[0] == "name,op,type,min,max,mean,std,bytes"
+    assert len(lines) == lab.kernel.evaluate("len(cap)") + 1
+    assert lab.errors == []
+
+
+def test_ten_thousand_values_scroll_and_the_first_nan_is_told(lab: JupyterPage) -> None:
+    cells = (
+        "import onnx_nb, numpy as np\nfrom onnx import helper as h, TensorProto as t\n"
+        "n = 10_000\nops = ['Relu', 'Neg', 'Abs']\n"
+        "nodes = [h.make_node('Log' if i == 7000 else ops[i % 3], [f't{i}'], [f't{i + 1}']) for i in range(n)]\n"
+        "v = lambda name: h.make_tensor_value_info(name, t.FLOAT, [8])\n"
+        "m = h.make_model(h.make_graph(nodes, 'g', [v('t0')], [v(f't{n}')]),\n"
+        "                 opset_imports=[h.make_opsetid('', 17)], ir_version=8)\n"
+        "cap = onnx_nb.capture(m, {'t0': np.linspace(-1, 1, 8, dtype='f')})\ncap"
+    )
+    lab.open(lab.server.write("many.ipynb", cells)).run_all()
+    panel = lab.widget("capture")
+    expect(panel.get_by_role("status")).to_contain_text("Log makes")
+    grid = panel.get_by_role("grid")
+    assert grid.get_attribute("aria-rowcount") == "10002"
+    panel.get_by_role("button", name="Show it").click()
+    expect(grid.get_by_role("row", selected=True)).to_contain_text("t7001")
+    # what is asked of a frame: rows in view are there, and few others are
+    frames = grid.evaluate("""async grid => {
+        const seen = [];
+        for (let at = 0; at < 60; at++) {
+            grid.scrollTop = at * 4000;
+            await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+            const top = Math.floor(grid.scrollTop / 26);
+            const rows = [...grid.querySelectorAll('[data-row]')].map(row => Number(row.dataset.row));
+            seen.push([rows.includes(Math.min(top + 2, 10000)), rows.length]);
+        }
+        return seen;
+    }""")
+    assert all(there and count < 60 for there, count in frames)
+    panel.get_by_role("button", name="Only NaN and Inf").click()
+    lab.screenshot("capture-panel-10000", panel)
+    assert lab.errors == []
+
+
+def test_an_audit_shows_problems_first_and_files(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    path = models.exported("bert", dynamo=True)
+    made = (
+        f"import onnx_nb, tempfile, pathlib\nfolder = pathlib.Path(tempfile.mkdtemp())\n"
+        f"onnx_nb.external_data.convert({str(path)!r}, folder / 'm.onnx')\n"
+        "onnx_nb.external_data.audit(folder / 'm.onnx')"
+    )
+    cut = (
+        "data = next(p for p in folder.iterdir() if p.suffix != '.onnx')\n"
+        "data.write_bytes(data.read_bytes()[:-200_000])\nonnx_nb.external_data.audit(folder / 'm.onnx')"
+    )
+    cells = (made, cut, f"onnx_nb.ExternalDataPanel({str(path)!r})")
+    lab.open(lab.server.write("audit.ipynb", *cells)).run_all()
+    well, broken, inside = (lab.widget("external_data", within=lab.cell(at)) for at in range(3))
+    expect(well).to_contain_text("✓ All is well")
+    expect(inside).to_contain_text("all in the model's own file")
+    expect(broken).to_contain_text("✕")
+    expect(broken.get_by_label("Problems")).to_contain_text("Error: bounds")
+    lab.screenshot(f"external-data-well-{lab.theme}", well)
+    broken.get_by_role("button", name="Show").first.click()
+    rows = broken.get_by_role("grid").locator("[data-row]")
+    expect(rows.filter(has_text="bounds")).to_have_count(rows.count())
+    lab.screenshot(f"external-data-broken-{lab.theme}", broken)
+    lab.screenshot(f"external-data-inside-{lab.theme}", inside)
+    assert lab.errors == []
