@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.capture import CapturePanel
     from onnx_nb.widgets.external_data import ExternalDataPanel
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.pair import GraphPair
     from onnx_nb.widgets.summary import ModelSummary
     from onnx_nb.widgets.view import ModelView
 
@@ -64,6 +65,7 @@ _HOME = {
     "ExtractionPlan": "analysis.extraction",
     "ExternalDataPanel": "widgets.external_data",
     "Graph": "analysis.graph",
+    "GraphPair": "widgets.pair",
     "Model": "analysis.model",
     "ModelGraph": "widgets.graph",
     "ModelLike": "analysis.model",
@@ -108,6 +110,7 @@ __all__ = [
     "ExtractionPlan",
     "FeedError",
     "Graph",
+    "GraphPair",
     "Model",
     "ModelFileError",
     "ModelGraph",

@@ -17,12 +17,13 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators, tensors
+from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import attribute_text
 from onnx_nb.analysis.matching import HOW, Matching, attributes_of, match
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.scopes import Scopes, scopes, upward
+from onnx_nb.analysis.scopes import BODY, Scopes, scopes, upward
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,8 @@ Progress = Callable[[float, str], None]
 
 SAME, ONLY, CHANGED = range(3)
 """What a node or value is, as in `Side.node_state`. ONLY: the other model has no counterpart."""
+LISTED: Final = 5000
+"""At most so many changes are sent to the browser."""
 CHUNK: Final = 1 << 22
 """Bytes of a weight that are compared at a time."""
 LONGEST: Final = 200
@@ -209,6 +212,19 @@ class Differences:
         """Give the columns of one model: counterparts, and what is only there or changed."""
         return self._sides[("reference", "candidate").index(which)]
 
+    def columns(self) -> Columns:
+        """Give both sides and the first `LISTED` changes in one buffer for the browser; see the module ``pair.ts``."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for number, side in enumerate(self._sides):
+            arrays |= {f"{field.name}_{number}": getattr(side, field.name) for field in fields(Side)}
+        about = [
+            [c.what, c.kind, c.name, c.op, c.detail, c.reference, c.candidate, c.how, *c.nodes, *c.tensors]
+            for c in self.changes[:LISTED]
+        ]
+        counts = Counter(change.what for change in self.changes)
+        meta = {"changes": about, "total": len(self.changes), "counts": dict(counts), "message": self.message}
+        return Columns(arrays, meta)
+
     @functools.cached_property
     def _sides(self) -> tuple[Side, Side]:
         graphs = Graph.opened(self.reference), Graph.opened(self.candidate)
@@ -238,6 +254,10 @@ class Differences:
                 ).astype(np.int32)
                 for state in (ONLY, CHANGED)
             )
+            # the box of a node with bodies is its group: it shows what the node is as well
+            owners = np.flatnonzero(tree.group_kind == BODY)
+            only[owners] += node_state[tree.group_node[owners]] == ONLY
+            changed[owners] += node_state[tree.group_node[owners]] == CHANGED
             made.append(Side(node[at], counterpart[at], groups[at], node_state, value_state, only, changed))
         return made[0], made[1]
 

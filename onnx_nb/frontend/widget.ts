@@ -11,6 +11,7 @@ import { Digest } from "./model/digest.ts";
 import { type CaptureAbout, createCapture } from "./panels/capture.ts";
 import { type AuditData, createExternalData } from "./panels/externaldata.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
+import { createPair } from "./panels/pair.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
 import {
@@ -24,6 +25,7 @@ import {
   type StatisticsReply,
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
+import { PairData } from "./scene/pair.ts";
 import type { Direction } from "./scene/scene.ts";
 import { type Plan, type Standing, same } from "./scene/state.ts";
 import { css } from "./style/index.ts";
@@ -257,6 +259,106 @@ class GraphWidget {
   }
 }
 
+/** Two graphs beside each other: their columns, and what differs. */
+class PairWidget {
+  readonly #model: WidgetModel;
+  readonly #channel: Channel;
+  readonly #loaded: Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: PairData }>;
+
+  constructor(model: WidgetModel, signal: AbortSignal) {
+    this.#model = model;
+    this.#channel = new Channel(model, signal);
+    this.#loaded = this.#load();
+    this.#loaded.catch(() => undefined); // each view reports it
+  }
+
+  async #part(part: string): Promise<Packed> {
+    const saved = this.#model.get(`_${part}`);
+    if (saved instanceof DataView) return unpack(bytesOf(saved));
+    const { buffers } = await this.#channel.request("columns", { part });
+    const [packed] = buffers;
+    if (packed === undefined) throw new Error("the kernel sent no graph");
+    return unpack(bytesOf(packed));
+  }
+
+  async #load(): Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: PairData }> {
+    const [left, right, differences] = await Promise.all(
+      ["reference", "candidate", "differences"].map((part) => this.#part(part)),
+    );
+    return { columns: [new Columns(left), new Columns(right)], data: new PairData(differences) };
+  }
+
+  #graph(part: string, live: () => boolean): GraphHost {
+    const channel = this.#channel;
+    return {
+      ...pageHost,
+      get live(): boolean {
+        return live();
+      },
+      reason: "Nothing is cut out of two graphs side by side: show one of them by itself.",
+      async inspect(target, _name, signal) {
+        const { value } = await channel.request("inspect", { part, kind: target.kind, id: target.id }, { signal });
+        return value as InspectReply;
+      },
+      async figures(target, signal) {
+        const { value } = await channel.request("figures", { part, kind: target.kind, id: target.id }, { signal });
+        return value as readonly (readonly [string, string])[];
+      },
+    };
+  }
+
+  async render(root: HTMLElement, signal: AbortSignal): Promise<void> {
+    const model = this.#model;
+    const { columns, data } = await this.#loaded;
+    if (signal.aborted) return;
+    let live = true;
+    const names = namesIn(model, "_names");
+    const pair = createPair(
+      root,
+      columns,
+      data,
+      {
+        graphs: [this.#graph("reference", () => live), this.#graph("candidate", () => live)],
+        selected(side, selection) {
+          const word = side === 0 ? "reference" : "candidate";
+          const told = selection.map((each) => ({ ...each, side: word, kind: WORDS[each.kind] }));
+          model.set("selection", told);
+          model.save_changes();
+        },
+        synced(synced) {
+          model.set("synced", synced);
+          model.save_changes();
+        },
+        picture: (svg) => {
+          if (live) this.#channel.request("picture", { svg }).catch(() => undefined); // the live graphs are there
+        },
+      },
+      {
+        height: Number(model.get("height")),
+        synced: model.get("synced") === true,
+        names: [names[0] ?? "", names[1] ?? ""],
+      },
+      signal,
+    );
+    const follow = (): void => pair.setSynced(model.get("synced") === true);
+    model.on("change:synced", follow);
+    signal.addEventListener("abort", () => model.off("change:synced", follow));
+    const turn = (to: boolean): void => {
+      live = to;
+      if (!signal.aborted) for (const view of pair.views) view.dispatch({ type: "live", live });
+    };
+    const silent = setTimeout(() => turn(false), SILENCE_MS);
+    signal.addEventListener("abort", () => clearTimeout(silent));
+    this.#channel.request("ping", {}).then(
+      () => {
+        clearTimeout(silent);
+        turn(true);
+      },
+      () => undefined,
+    );
+  }
+}
+
 function directionIn(model: WidgetModel): Direction {
   return model.get("direction") === "right" ? "right" : "down";
 }
@@ -425,15 +527,15 @@ async function renderExternalData(root: HTMLElement, model: WidgetModel, signal:
 }
 
 export default () => {
-  let shared: GraphWidget | undefined;
+  let shared: GraphWidget | PairWidget | undefined;
   const closing = new AbortController();
-  const widgetOf = (model: WidgetModel): GraphWidget => {
-    shared ??= new GraphWidget(model, closing.signal);
+  const widgetOf = (model: WidgetModel): GraphWidget | PairWidget => {
+    shared ??= new (model.get("_kind") === "pair" ? PairWidget : GraphWidget)(model, closing.signal);
     return shared;
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
-      if (model.get("_kind") === "graph") widgetOf(model);
+      if (model.get("_kind") === "graph" || model.get("_kind") === "pair") widgetOf(model);
       return () => closing.abort();
     },
     render({ model, el }: Mount): () => void {

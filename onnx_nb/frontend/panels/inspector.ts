@@ -54,7 +54,8 @@ export function createInspector(
     switch (target.kind) {
       case "value":
         root.append(...tensor(columns, target.id, round));
-        if (!columns.isConstant(target.id)) marks = cutButtons(root, columns, host, target.id, dispatch, round);
+        if (!columns.isConstant(target.id) && host.cuts !== false)
+          marks = cutButtons(root, columns, host, target.id, dispatch, round);
         break;
       case "node":
         root.append(...node(columns, target.id, round));
@@ -65,7 +66,9 @@ export function createInspector(
         break;
     }
     const compared = host.compared?.(target) ?? [];
-    if (compared.length > 0) root.append(el("div", { class: "onnx-nb-compared" }, table(compared)));
+    // right below the heading
+    const place = root.children[2] ?? null;
+    if (compared.length > 0) root.insertBefore(el("div", { class: "onnx-nb-compared" }, table(compared)), place);
     if (target.kind === "value" && host.values !== undefined && host.live) {
       root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }

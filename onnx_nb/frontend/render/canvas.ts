@@ -81,7 +81,7 @@ const SPECK = 1.2;
 /** How strongly the tone of a box tints it: text on it stays as legible. */
 const TINT = 0.13;
 /** What is said on the edge of a box that is different, px. */
-const PILL = { h: 14, pad: 6, font: 10 } as const;
+const PILL = { h: 14, pad: 6, font: 10, over: 20, up: 3 } as const;
 /** Into an open scope this small on screen nobody can look: it is a patch as well. */
 const GRAIN = 3;
 /** In one this narrow lines lie on top of each other. */
@@ -289,15 +289,16 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     const sign = kind[box] === BOX.GROUP ? "" : `${SIGNS[found.tone]} `;
     const long = `${sign}${said.long}`;
     const width = (text: string): number => measure(text, PILL.font, true) + 2 * PILL.pad;
-    const text = width(long) <= w[box] - 8 ? long : said.short;
-    const right = x[box] + w[box] - 6;
+    const text = width(long) <= w[box] + PILL.over ? long : said.short;
+    const right = x[box] + Math.max(w[box] - 6, Math.min(width(text) + PILL.over, w[box] + PILL.over));
+    const middle = y[box] - PILL.up;
     ctx.beginPath();
-    ctx.roundRect(right - width(text), y[box] - PILL.h / 2, width(text), PILL.h, PILL.h / 2);
+    ctx.roundRect(right - width(text), middle - PILL.h / 2, width(text), PILL.h, PILL.h / 2);
     ctx.fillStyle = found.colour;
     ctx.fill();
     if (!legible) continue;
     ctx.fillStyle = theme.background;
-    ctx.fillText(text, right - width(text) + PILL.pad, y[box] + 0.5);
+    ctx.fillText(text, right - width(text) + PILL.pad, middle + 0.5);
   }
   ctx.textBaseline = "alphabetic";
 }

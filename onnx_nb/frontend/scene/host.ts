@@ -159,6 +159,8 @@ export interface GraphHost {
   figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;
   /** what several targets are together */
   select?(targets: readonly Target[], signal: AbortSignal): Promise<SelectionReply>;
+  /** false: nothing is cut out of this graph */
+  readonly cuts?: boolean;
   changed(patch: Patch): void;
   /** what became of it in the graph that this one is compared with, label and text */
   compared?(target: Target): readonly (readonly [string, string])[];

@@ -6,10 +6,11 @@ import beside from "./beside.css";
 import extract from "./extract.css";
 import inspector from "./inspector.css";
 import narrow from "./narrow.css";
+import pair from "./pair.css";
 import stage from "./stage.css";
 import summary from "./summary.css";
 import table from "./table.css";
 import tree from "./tree.css";
 import values from "./values.css";
 
-export const css = [base, bar, stage, tree, inspector, values, extract, summary, table, narrow, beside].join("");
+export const css = [base, bar, stage, tree, inspector, values, extract, summary, table, narrow, beside, pair].join("");

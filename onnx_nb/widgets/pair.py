@@ -1,0 +1,149 @@
+"""Two graphs side by side, in step: what an optimizer, another exporter or another version made of a model.
+
+What corresponds to what, and what is different, is told by `onnx_nb.differences`; here it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import traitlets
+
+from onnx_nb.analysis.columns import columns
+from onnx_nb.analysis.differences import Differences, differences
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.inspection import figures, inspect
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets.graph import COLUMNS_IN_STATE
+
+
+class GraphPair(OnnxWidget):
+    """Two live graphs side by side: what differs is marked and listed, and both move, open and select in step.
+
+    Parameters
+    ----------
+    reference, candidate
+        Each a path, bytes, ``ModelProto``, ``onnx_ir.Model``, ``ONNXProgram`` or `Model`. They are never changed.
+    differences
+        What `onnx_nb.differences` found between these two; it is asked if ``None``.
+    height
+        Height of each graph in pixels.
+    theme
+        ``"auto"`` follows the notebook.
+
+    Raises
+    ------
+    ModelFileError
+        If a model cannot be read.
+    OnnxNbError
+        If ``differences`` is of other models.
+    TypeError
+        If an argument is not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> head = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) '
+    >>> one, other = (onnx.parser.parse_model(head + body) for body in ("{ z = Neg(x) }", "{ a = Abs(x) z = Neg(a) }"))
+    >>> GraphPair(one, other).differences
+    Differences('g' → 'g': 1 node added)
+    """
+
+    reference: Model
+    candidate: Model
+    differences: Differences
+
+    _kind = traitlets.Unicode("pair").tag(sync=True)
+    _reference = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _candidate = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _differences = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _names = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    _picture_id = traitlets.Unicode().tag(sync=True)
+
+    selection = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """What is selected, on either side:
+    ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
+
+    synced = traitlets.Bool(default_value=True).tag(sync=True)
+    """Whether the graphs move, zoom, open and search together; what corresponds is selected on both in any case."""
+
+    height = traitlets.Int(460, min=160).tag(sync=True)
+    """Height of each graph in CSS pixels."""
+
+    def __init__(
+        self, reference: ModelLike, candidate: ModelLike, differences: Differences | None = None, **traits: Any
+    ) -> None:
+        self.reference, self.candidate = load(reference), load(candidate)
+        self.differences = _checked(self.reference, self.candidate, differences)
+        self._packed = {
+            "reference": columns(self.reference).to_bytes(),
+            "candidate": columns(self.candidate).to_bytes(),
+            "differences": self.differences.columns().to_bytes(),
+        }
+        small = sum(map(len, self._packed.values())) <= COLUMNS_IN_STATE
+        names = [self.reference.name, self.candidate.name]
+        self._picture = Picture(f"{names[0]} beside {names[1]}: {self.differences.message}")
+        super().__init__(
+            _picture_id=self._picture.id,
+            _names=names,
+            **{f"_{part}": packed for part, packed in self._packed.items() if small},
+            **traits,
+        )
+        self._channel = Channel(
+            self,
+            {
+                "columns": lambda call: Reply(buffers=[self._packed[_part(call, *self._packed)]]),
+                "inspect": self._answer_inspect,
+                "figures": self._answer_figures,
+                "picture": self._answer_picture,
+            },
+        )
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self._picture.show()
+        return super()._repr_mimebundle_(**kwargs)
+
+    def __repr__(self) -> str:
+        return f"GraphPair({self.reference!r}, {self.candidate!r})"
+
+    def close(self) -> None:
+        """Remove the view and end its worker."""
+        if hasattr(self, "_channel"):
+            self._channel.close()
+        super().close()
+
+    def _answer_inspect(self, call: Call) -> Reply:
+        return Reply(inspect(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)).to_json())
+
+    def _answer_figures(self, call: Call) -> Reply:
+        return Reply(figures(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)))
+
+    def _answer_picture(self, call: Call) -> Reply:
+        self._picture.draw(str(call.args.get("svg")))
+        return Reply()
+
+    def _model(self, call: Call) -> Model:
+        return self.reference if _part(call, "reference", "candidate") == "reference" else self.candidate
+
+
+def _part(call: Call, *known: str) -> str:
+    part = str(call.args.get("part"))
+    if part not in known:
+        raise OnnxNbError(f"a pair of graphs has no part called {part!r}.", advice=f"It has {', '.join(known)}.")
+    return part
+
+
+def _checked(reference: Model, candidate: Model, given: Differences | None) -> Differences:
+    if given is None:
+        return differences(reference, candidate)
+    for side, model, other in (
+        ("reference", reference, given.reference),
+        ("candidate", candidate, given.candidate),
+    ):
+        if model is not other and model.proto != other.proto:
+            message = f"the differences given are not those of {model.called}: their {side} is {other.called}."
+            raise OnnxNbError(message, advice="Leave differences out, or give the models they were made of.")
+    return given

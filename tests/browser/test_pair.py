@@ -1,0 +1,179 @@
+"""Two graphs side by side in a real JupyterLab, as a person compares a model with what became of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import helper
+from playwright.sync_api import Locator, expect
+
+from tests import models
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.browser.jupyter import JupyterPage
+
+
+def edited(path: Path, folder: Path) -> Path:
+    """A node put in, one taken out, an attribute and a weight changed."""
+    made = onnx.load(path)
+    nodes = made.graph.node
+    convs = [node for node in nodes if node.op_type == "Conv"]
+    relus = [node for node in nodes if node.op_type == "Relu"]
+    for node in nodes:
+        node.input[:] = [relus[1].input[0] if name == relus[1].output[0] else name for name in node.input]
+    nodes.remove(relus[1])
+    for node in nodes:
+        node.input[:] = ["put_in" if name == convs[4].output[0] else name for name in node.input]
+    nodes.insert(list(nodes).index(convs[4]) + 1, helper.make_node("Tanh", [convs[4].output[0]], ["put_in"], "put_in"))
+    convs[2].attribute.append(helper.make_attribute("auto_pad", "SAME_UPPER"))
+    target = folder / f"edited_{path.name}"
+    onnx.save(made, target)
+    return target
+
+
+class PairWidget:
+    def __init__(self, root: Locator) -> None:
+        self.root = root
+        expect(root).to_have_attribute("data-state", re.compile("drawn|error"))
+        root.scroll_into_view_if_needed()
+        self.reference = GraphWidget(root.locator('.onnx-nb[data-widget="reference"]'))
+        self.candidate = GraphWidget(root.locator('.onnx-nb[data-widget="candidate"]'))
+
+    def camera(self, side: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.root.evaluate("(root, side) => root.onnxNb.views[side].stage.stand.camera", side)
+        return found
+
+
+def show(lab: JupyterPage, reference: Path, candidate: Path, name: str = "pair.ipynb") -> PairWidget:
+    lab.server.write(name, f"import onnx_nb\np = onnx_nb.GraphPair({str(reference)!r}, {str(candidate)!r})\np")
+    lab.open(name).run_all()
+    return PairWidget(lab.widget("pair"))
+
+
+def test_differences_are_listed_shown_and_gone_through(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    reference = models.light("squeezenet")
+    pair = show(lab, reference, edited(reference, tmp_path))
+    lab.screenshot(f"pair-{lab.theme}")
+    rows = pair.root.locator(".onnx-nb-change")
+    expect(rows).to_have_count(3)
+    expect(pair.root.get_by_text("3 differences")).to_be_visible()
+
+    # click a difference: both sides show it, and say what it is
+    rows.filter(has_text="auto_pad").click()
+    for side in (pair.reference, pair.candidate):
+        expect(side.root.locator(".onnx-nb-compared")).to_contain_text("auto_pad: NOTSET (default) → SAME_UPPER")
+    assert pair.reference.selection == pair.candidate.selection
+    lab.screenshot(f"pair-changed-{lab.theme}")
+
+    # the keys go on through the list from a graph
+    pair.reference.root.locator("canvas").first.focus()
+    lab.page.keyboard.press("n")
+    expect(pair.root.locator('.onnx-nb-change[aria-current="true"]')).to_contain_text("Tanh")
+    assert pair.candidate.selection == "put_in"
+    assert pair.reference.selection is None
+    expect(pair.root.locator(".onnx-nb-pair-note").first).to_contain_text("no such node: Tanh")
+    lab.screenshot(f"pair-added-{lab.theme}")
+    lab.page.keyboard.press("p")
+    expect(pair.root.locator('.onnx-nb-change[aria-current="true"]')).to_contain_text("auto_pad")
+
+    # a filter and the chips
+    pair.root.get_by_role("button", name="1 added").click()
+    expect(rows).to_have_count(2)
+    pair.root.get_by_label("Filter differences").fill("relu")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("removed")
+
+
+def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Path) -> None:
+    lab.page.set_viewport_size({"width": 1500, "height": 1000})
+    path = models.chain(340)
+    made = onnx.load(path)
+    tanh = [node for node in made.graph.node if node.op_type == "Gelu"][12]
+    tanh.op_type = "Tanh"
+    made.graph.node[40].attribute.append(helper.make_attribute("doc", "changed"))
+    onnx.save(made, tmp_path / "edited.onnx")
+    pair = show(lab, path, tmp_path / "edited.onnx")
+    lab.screenshot("pair-scopes")
+
+    def drag(side: GraphWidget, dy: int) -> None:
+        box = side.root.locator("canvas.onnx-nb-canvas").bounding_box()
+        assert box is not None
+        x, y = box["x"] + 30, box["y"] + box["height"] / 2
+        lab.page.mouse.move(x, y)
+        lab.page.mouse.down()
+        lab.page.mouse.move(x, y + dy, steps=4)
+        lab.page.mouse.up()
+
+    def top_of(side: GraphWidget, name: str) -> float:
+        box = side.root.locator("canvas.onnx-nb-canvas").bounding_box()
+        assert box is not None
+        return side.locate(name, "group")[1] - box["y"]
+
+    drag(pair.reference, -150)
+    assert abs(top_of(pair.reference, "layers.0/mlp") - top_of(pair.candidate, "layers.0/mlp")) < 2
+    assert pair.camera(0)["y"] > 100
+    lab.page.mouse.move(*pair.candidate.locate("layers.0/mlp", "group"))
+    lab.page.keyboard.down("Control")
+    lab.page.mouse.wheel(0, 120)
+    lab.page.keyboard.up("Control")
+    lab.page.wait_for_function(
+        "root => root.onnxNb.views[1].stage.stand.camera.k < 0.99", arg=pair.root.element_handle()
+    )
+    assert pair.camera(0)["k"] == pair.camera(1)["k"] < 0.99
+
+    # a scope opened on one side is open on the other, and one closed is closed
+    opened = """root => root.onnxNb.views.map(view =>
+        [...view.state.open].map(id => view.columns.nameOf({kind: "group", id})))"""
+    pair.reference.toggle("layers.0/attn")
+    left, right = pair.root.evaluate(opened)
+    assert "layers.0/attn" in left
+    assert "layers.0/attn" in right
+    lab.page.wait_for_timeout(300)
+    pair.candidate.click("/layers.0/attn/Softmax")
+    lab.page.keyboard.press("Escape")
+    pair.candidate.call(
+        "view.dispatch({type: 'close', group: view.columns.find(args[0], 'group').id})", "layers.0/attn"
+    )
+    left, right = pair.root.evaluate(opened)
+    assert "layers.0/attn" not in left
+    assert "layers.0/attn" not in right
+
+    # what is selected on one side is on the other, and the kernel knows
+    pair.candidate.click("/layers.0/attn/Softmax", "node")
+    assert pair.reference.selection == "/layers.0/attn/Softmax"
+    expected = [{"side": "candidate", "kind": "node", "name": "/layers.0/attn/Softmax"}]
+    found = lab.kernel.evaluate("[{k: s[k] for k in ('side', 'kind', 'name')} for s in p.selection]")
+    assert found == expected
+
+    # a search in one is a search in both
+    pair.reference.root.get_by_role("combobox").first.fill("op:Softmax")
+    lab.page.keyboard.press("Enter")
+    lab.page.wait_for_function("root => root.onnxNb.views[1].state.hits.length === 20", arg=pair.root.element_handle())
+
+    # alone again
+    pair.root.get_by_role("button", name="In step").click()
+    assert lab.kernel.evaluate("p.synced") is False
+    before = pair.camera(1)
+    drag(pair.reference, -80)
+    assert pair.camera(1) == before
+    lab.screenshot("pair-alone")
+
+
+def test_narrow_cells_stack_the_graphs(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    lab.page.set_viewport_size({"width": 700, "height": 1300})
+    reference = models.light("squeezenet")
+    pair = show(lab, reference, edited(reference, tmp_path))
+    upper = pair.reference.root.bounding_box()
+    lower = pair.candidate.root.bounding_box()
+    assert upper is not None
+    assert lower is not None
+    assert lower["y"] >= upper["y"] + upper["height"]
+    pair.root.locator(".onnx-nb-change").first.click()
+    lab.screenshot(f"pair-narrow-{lab.theme}")
