@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch import Recording, export, mark, record
     from onnx_nb.analysis.session import run
     from onnx_nb.analysis.summary import Summary, summarize
+    from onnx_nb.analysis.torch_comparison import TorchComparison, compare_torch
     from onnx_nb.drawing.graphviz import to_graphviz
     from onnx_nb.widgets.capture import CapturePanel
     from onnx_nb.widgets.external_data import ExternalDataPanel
@@ -73,9 +74,11 @@ _HOME = {
     "ModelView": "widgets.view",
     "Recording": "analysis.pytorch",
     "Summary": "analysis.summary",
+    "TorchComparison": "analysis.torch_comparison",
     "align": "analysis.alignment",
     "capture": "analysis.capture",
     "check_feeds": "analysis.feeds",
+    "compare_torch": "analysis.torch_comparison",
     "costs": "analysis.costs",
     "differences": "analysis.differences",
     "export": "analysis.pytorch",
@@ -121,9 +124,11 @@ __all__ = [
     "Recording",
     "SimplificationError",
     "Summary",
+    "TorchComparison",
     "align",
     "capture",
     "check_feeds",
+    "compare_torch",
     "costs",
     "differences",
     "export",

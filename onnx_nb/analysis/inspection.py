@@ -183,8 +183,7 @@ def _node(graph: Graph, index: int) -> Inspection:
     rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
     known = {"namespace"}
     rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key not in known)
-    trace = metadata.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
-    source = _source(trace)
+    source = source_of(node)
     if not source:
         rows.append(("description", node.doc_string))
     return Inspection(
@@ -269,11 +268,22 @@ def _number(number: float) -> str:
     return str(np.float32(number))
 
 
-def _source(trace: str) -> str:
-    """Give the innermost line of a torch stack trace that is not torch's own."""
+def source_of(node: onnx.NodeProto) -> str:
+    """Give the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
+
+    It is the innermost line of the stack trace that torch's exporters keep that is not torch's own.
+
+    Examples
+    --------
+    >>> source_of(onnx.helper.make_node("Relu", ["x"], ["y"], doc_string="/home/me/net.py(12): forward"))
+    'net.py:12'
+    """
+    traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
+    trace = next(traces, "") or node.doc_string
     places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[: 50 * LONGEST], re.MULTILINE)
     own = [place for place in places if "/torch/" not in place[0]] or places
-    return f"{own[-1][0].replace(chr(92), '/').rsplit('/', 1)[-1]}:{own[-1][1]}" if own else ""
+    inner = -1 if 'File "' in trace else 0  # the TorchScript exporter begins with the innermost line
+    return f"{own[inner][0].replace(chr(92), '/').rsplit('/', 1)[-1]}:{own[inner][1]}" if own else ""
 
 
 def _torch_op(call: str) -> str:

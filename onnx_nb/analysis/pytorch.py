@@ -100,16 +100,23 @@ class Recording:
         return array
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Give the first output of a call by its name: a path, or as "shared#2" that of a second call."""
+        """Give an output of a call by name.
+
+        A path alone is the first output of the first call, "shared#2" is of the second call, and "lstm → 1.0" is the
+        output that has this label.
+        """
+        path, _, label = name.partition(" → ")
         for call in self.calls:
-            if call.name == name or (not call.index and name in (call.path, *call.aliases)):
-                if call.outputs:
-                    return self.value(call.outputs[0].value)
-                raise AlignmentError(
-                    f"{shown(name)} gave no tensor.", advice="Ask for a submodule inside or around it."
-                )
-        near = ", ".join(map(shown, closest(name, [call.name for call in self.calls])))
-        message = f"no call of submodule {shown(name)} was recorded."
+            if call.name == path or (not call.index and path in (call.path, *call.aliases)):
+                slots = [slot for slot in call.outputs if not label or slot.label == label]
+                if slots:
+                    return self.value(slots[0].value)
+                what = f"no output {shown(label)}" if label else "no tensor"
+                labels = ", ".join(slot.label for slot in call.outputs)
+                advice = f"Its outputs: {labels}." if labels else "Ask for a submodule inside or around it."
+                raise AlignmentError(f"submodule {shown(path)} gave {what}.", advice=advice)
+        near = ", ".join(map(shown, closest(path, [call.name for call in self.calls])))
+        message = f"no call of submodule {shown(path)} was recorded."
         raise AlignmentError(message, advice=f"Closest names: {near}." if near else "")
 
     def __len__(self) -> int:

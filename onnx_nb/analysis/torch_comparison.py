@@ -1,0 +1,429 @@
+"""Where the ONNX export of a torch module stops computing what the module computes, submodule by submodule.
+
+The module runs once and is recorded, its calls are aligned with tensors, and the model runs twice: once by itself, for
+the cumulative error of every tensor, and once with torch's values in place of every aligned tensor, so that the error
+of each region is its own. That is one session: whoever reads an aligned tensor reads an input in its place, which has
+its name, while what its node makes has another one and is an output.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, helper
+
+from onnx_nb.analysis import session as sessions
+from onnx_nb.analysis.alignment import Alignment, Match, Proposals, feeds_of
+from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.errors import AlignmentError, shown, text
+from onnx_nb.analysis.flow import Flow
+from onnx_nb.analysis.graph import INITIALIZER, Graph
+from onnx_nb.analysis.inspection import source_of
+from onnx_nb.analysis.metrics import ATOL, RTOL, Errors
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.pytorch import Recording, export, record
+from onnx_nb.analysis.windows import Value, Windows
+
+if TYPE_CHECKING:
+    import torch
+
+MEMORY: Final = 1 << 30
+"""Values that are compared at once may take so many bytes, unless told otherwise."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TorchComparison(Comparison):
+    """A `Comparison` of a torch module with its export; what `compare_torch` gives.
+
+    A point is named by the innermost submodule that made the value; it is found by those around it that hand the value
+    on as well.
+    """
+
+    recording: Recording | None = None
+    alignment: Alignment | None = None
+    model: Model | None = None
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, Point]:
+        found = dict(super()._by_name)
+        tensors = {point.candidate: point for point in self.points}
+        for match in self.alignment.matched if self.alignment is not None else ():
+            if match.tensor in tensors:
+                found.setdefault(match.name, tensors[match.tensor])
+                if not match.call:
+                    found.setdefault(match.path or "model", tensors[match.tensor])
+        return found
+
+
+def compare_torch(
+    module: torch.nn.Module,
+    args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    model: ModelLike | None = None,
+    *,
+    feeds: Mapping[str, Any] | None = None,
+    exporter: str = "dynamo",
+    alignment: Alignment | None = None,
+    isolated: bool = True,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    repeat: bool = False,
+    providers: Sequence[str] | None = None,
+    memory_limit: int | None = None,
+    **options: Any,
+) -> TorchComparison:
+    """Compare what a torch module computes with what its ONNX export does, at every submodule.
+
+    Parameters
+    ----------
+    module, args, kwargs
+        As for `record`. The module's code need not change.
+    model
+        Its export; it is exported now if ``None``.
+    feeds
+        What the model gets; what the module got if ``None``.
+    exporter
+        ``"dynamo"`` or ``"torchscript"``, if it is exported now.
+    alignment
+        Of the export that ``model`` was made from by an optimiser or a quantiser, see `Alignment.save`; found out if
+        ``None``.
+    isolated
+        Find the error of each region by itself, too.
+    rtol, atol
+        What may differ.
+    repeat
+        Run the module twice, and warn of submodules that give other values.
+    providers
+        Execution providers, best first; the CPU if ``None``.
+    memory_limit
+        Bytes that values may take at once; the rest of the recording goes to disk.
+    **options
+        Passed on to ``torch.onnx.export``.
+
+    Returns
+    -------
+    TorchComparison
+
+    Raises
+    ------
+    ExportError
+        If torch cannot export the module.
+    AlignmentError
+        If the model is not an export of that module, or the shapes of their values differ.
+    FeedError
+        If the arguments do not fit the model's inputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
+    >>> found = compare_torch(module, torch.ones(3, 4), exporter="torchscript")
+    >>> list(found)
+    ['0', '1', '2']
+    >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
+    (True, None)
+    """
+    recording = record(module, args, kwargs, repeat=repeat, memory_limit=memory_limit)
+    if model is None:
+        model = export(module, args, kwargs, exporter=exporter, **options)
+    elif options:
+        named = ", ".join(map(shown, options))
+        raise AlignmentError(f"{named}: options are for an export, and a model is given.", advice="Leave out one.")
+    return compare_recording(
+        recording,
+        model,
+        feeds=feeds,
+        alignment=alignment,
+        isolated=isolated,
+        rtol=rtol,
+        atol=atol,
+        providers=providers,
+        memory_limit=memory_limit,
+    )
+
+
+def compare_recording(
+    recording: Recording,
+    model: ModelLike,
+    *,
+    feeds: Mapping[str, Any] | None = None,
+    alignment: Alignment | None = None,
+    isolated: bool = True,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    providers: Sequence[str] | None = None,
+    memory_limit: int | None = None,
+) -> TorchComparison:
+    """Compare a recording of a torch module with a model; see `compare_torch`."""
+    graph = Graph.of(load(model))
+    found = Proposals(recording, graph) if alignment is None else None
+    wanted = _of_alignment(recording, graph, alignment.on(graph.model)) if alignment is not None else {}
+    if found is not None:
+        wanted = {value: tuple(found.numbers_of(value)) for value in found.possible}
+    limit = MEMORY if memory_limit is None else memory_limit
+    seen = _Cumulative(recording, wanted, rtol, atol)
+    given = feeds_of(recording, graph.model, feeds)
+    Windows(graph, list(wanted), memory_limit=limit, providers=providers).run(given, seen)
+    settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
+    pairs = _pairs(recording, graph, settled)
+    own: Mapping[int, Errors] = {}
+    if isolated:
+        regions = _Regions(recording, graph, pairs, seen.data_types, given)
+        own = regions.run(limit, providers, rtol, atol)
+    return _told(graph, settled, pairs, seen, own)
+
+
+def _of_alignment(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, tuple[int, ...]]:
+    pairs = _pairs(recording, graph, alignment)
+    if not pairs:
+        message = f"no tensor of {graph.model.name} is in the alignment."
+        raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
+    return {value: (number,) for number, (value, _) in pairs.items()}
+
+
+def _pairs(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, tuple[int, Match]]:
+    """Give for each recorded value that has one its tensor, and the innermost call that made it."""
+    slots = {
+        (call.path, call.index, slot.label): (number, slot.value)
+        for number, call in enumerate(recording.calls)
+        for slot in call.outputs
+    }
+    main = {graph.value_names[value]: value for value in _main_values(graph)}
+    given = {slot.value for slot in recording.calls[0].inputs}
+    found: dict[int, tuple[int, Match]] = {}
+    deepest: dict[int, int] = {}
+    for match in alignment.matched:
+        place = slots.get((match.path, match.call, match.output))
+        if place is None or match.tensor not in main:
+            continue
+        call, number = place
+        if number in given or graph.value_kind[main[match.tensor]] not in (0, INITIALIZER):
+            continue
+        handed_on = any(slot.value == number for slot in recording.calls[call].inputs)
+        if number not in found or (call > deepest[number] and not handed_on):
+            found[number] = main[match.tensor], match
+            deepest[number] = call
+    return dict(sorted(found.items()))
+
+
+def _main_values(graph: Graph) -> Iterable[int]:
+    values: list[int] = np.flatnonzero(graph.value_frame == 0).tolist()
+    return values
+
+
+class _Cumulative:
+    """Compares the values that pass when the model runs by itself."""
+
+    def __init__(self, recording: Recording, wanted: Mapping[int, tuple[int, ...]], rtol: float, atol: float) -> None:
+        self.errors: dict[tuple[int, int], Errors] = {}
+        self.distances: dict[tuple[int, int], float] = {}
+        self.data_types: dict[int, int] = {}
+        self.recording = recording
+        self._wanted = wanted
+        self._rtol, self._atol = rtol, atol
+
+    def before(self, nodes: Sequence[int], done: float) -> None:
+        pass
+
+    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
+        if found is None or not found.is_tensor() or index:
+            return
+        array = sessions.to_array(found)
+        self.data_types[value] = found.element_type()
+        numbers = self._wanted[value]
+        for number in numbers:
+            reference = self.recording.value(number)
+            if reference.shape != array.shape:
+                continue
+            errors = Errors.of(reference, array, rtol=self._rtol, atol=self._atol)
+            self.errors[value, number] = errors
+            self.distances[value, number] = _distance(errors)
+
+    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
+        pass
+
+    def held(self) -> int:
+        return 0
+
+
+def _distance(errors: Errors) -> float:
+    if errors.mismatches:
+        return float("inf")
+    scale = max(abs(errors.low), abs(errors.high)) if errors.finite else 0.0
+    return errors.max_abs / (scale or 1.0) if errors.finite else 0.0
+
+
+class _Regions:
+    """Runs what lies between aligned tensors, each region on torch's values."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        graph: Graph,
+        pairs: Mapping[int, tuple[int, Match]],
+        data_types: Mapping[int, int],
+        feeds: Mapping[str, Any],
+    ) -> None:
+        self._recording, self._graph, self._feeds = recording, graph, feeds
+        self._flow = Flow.of(graph)
+        self._data_types = data_types
+        self._numbers: dict[int, int] = {}
+        for number, (value, _) in pairs.items():
+            fits = value in data_types and self._flow.producer[value] >= 0
+            if fits:
+                self._numbers.setdefault(value, number)
+
+    def run(self, limit: int, providers: Sequence[str] | None, rtol: float, atol: float) -> dict[int, Errors]:
+        """Give the errors of each tensor."""
+        found: dict[int, Errors] = {}
+        for values in self._groups(limit):
+            nodes, inputs = self._needed(values)
+            model = self._cut(nodes, values, inputs)
+            session = sessions.create(model, optimize=False, providers=providers, transient=True)
+            given = {name: sessions.to_value(array) for name, array in self._given(inputs).items()}
+            results = sessions.run_values(session, given, name=model.name)
+            for value in values:
+                array = sessions.to_array(results.pop(_made(self._graph.value_names[value])))
+                reference = self._recording.value(self._numbers[value])
+                if array.shape == reference.shape:
+                    found[value] = Errors.of(reference, array, rtol=rtol, atol=atol)
+        return found
+
+    def _groups(self, limit: int) -> Iterable[list[int]]:
+        """Divide the tensors, in the order in which they are made, so that those of a group fit into memory."""
+        rank = self._graph.rank
+        ordered = sorted(self._numbers, key=lambda value: int(rank[self._flow.producer[value]]))
+        group: list[int] = []
+        nbytes = 0
+        for value in ordered:
+            size = 2 * self._recording.value(self._numbers[value]).nbytes
+            if group and nbytes + size > limit:
+                yield group
+                group, nbytes = [], 0
+            group.append(value)
+            nbytes += size
+        if group:
+            yield group
+
+    def _needed(self, values: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Give the nodes between these tensors and aligned ones before them, and what those nodes read from outside."""
+        flow, numbers = self._flow, self._numbers
+        nodes: set[int] = set()
+        inputs: set[int] = set()
+        todo = [flow.producer[value] for value in values]
+        while todo:
+            node = todo.pop()
+            if node in nodes:
+                continue
+            nodes.add(node)
+            for value in flow.reads(node):
+                maker = flow.producer[value]
+                if value in numbers or maker < 0:
+                    inputs.add(value)
+                else:
+                    todo.append(maker)
+        kept = [value for value in inputs if flow.kinds[value] != INITIALIZER]
+        return sorted(nodes, key=lambda node: int(self._graph.rank[node])), kept
+
+    def _cut(self, nodes: Sequence[int], values: Sequence[int], inputs: Sequence[int]) -> Model:
+        graph, source = self._graph, self._graph.model.proto
+        names = graph.value_names
+        proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
+        proto.functions.extend(source.functions)
+        target = proto.graph
+        target.name = f"regions of {graph.model.name}"
+        target.initializer.extend(source.graph.initializer)
+        target.sparse_initializer.extend(source.graph.sparse_initializer)
+        cut = {names[value] for value in self._numbers}
+        for node in nodes:
+            made = target.node.add()
+            made.CopyFrom(source.graph.node[node])
+            for place, name in enumerate(made.output):
+                if name in cut:
+                    made.output[place] = _made(text(name))
+        for value, array in self._arrays(inputs).items():
+            kind = helper.make_tensor_type_proto(_data_type(array), array.shape)
+            target.input.add(name=names[value]).type.CopyFrom(kind)
+        for value in values:
+            target.output.add(name=_made(names[value]))
+        return graph.model.with_proto(proto, target.name)
+
+    def _arrays(self, inputs: Iterable[int]) -> dict[int, NDArray[Any]]:
+        found = {}
+        for value in inputs:
+            number = self._numbers.get(value)
+            name = self._graph.value_names[value]
+            if number is None:
+                found[value] = np.asarray(self._feeds[name])
+            else:
+                wanted = _dtype(self._data_types[value])
+                found[value] = self._recording.value(number).astype(wanted, copy=False)
+        return found
+
+    def _given(self, inputs: Iterable[int]) -> dict[str, NDArray[Any]]:
+        return {self._graph.value_names[value]: array for value, array in self._arrays(inputs).items()}
+
+
+def _made(name: str) -> str:
+    return f"{name}__onnx"
+
+
+def _data_type(array: NDArray[Any]) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+@functools.cache
+def _dtype(data_type: int) -> np.dtype[Any]:
+    return helper.tensor_dtype_to_np_dtype(data_type)
+
+
+def _told(
+    graph: Graph,
+    alignment: Alignment,
+    pairs: Mapping[int, tuple[int, Match]],
+    seen: _Cumulative,
+    isolated: Mapping[int, Errors],
+) -> TorchComparison:
+    recording = seen.recording
+    points = []
+    outputs = set(graph.outputs.tolist())
+    for depth, (number, (value, match)) in enumerate(pairs.items()):
+        node = int(graph.producer[value])
+        cumulative = seen.errors.get((value, number))
+        if cumulative is None and node < 0:
+            cumulative = Errors.of(recording.value(number), graph.model.tensor(match.tensor))
+        if cumulative is None:
+            shape = "×".join(map(str, recording.value(number).shape)) or "scalar"
+            message = f"{shown(match.name)} gave {shape}, and tensor {shown(match.tensor)} has another shape."
+            raise AlignmentError(message, advice="Give the model the feeds that the module got.")
+        points.append(
+            Point(
+                name=match.name,
+                reference=match.name,
+                candidate=match.tensor,
+                matched=match.how,
+                depth=depth,
+                op_type=match.cls,
+                node=graph.names[node] if node >= 0 else "",
+                scope=match.path,
+                source=source_of(graph.nodes[node]) if node >= 0 else "",
+                output=value in outputs,
+                cumulative=cumulative,
+                isolated=isolated.get(value, cumulative if node < 0 else None),
+            )
+        )
+    missing = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in alignment.unmatched)
+    return TorchComparison(
+        f"torch {recording.cls}",
+        graph.model.name,
+        tuple(points),
+        missing,
+        recording=recording,
+        alignment=alignment,
+        model=graph.model,
+    )

@@ -1,0 +1,192 @@
+"""Faults put into an export are found where they were put, by the error that each region makes by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnx_nb
+from onnx_nb.analysis.alignment import align, feeds_of
+
+if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+    pytest.skip("torch or transformers is not installed", allow_module_level=True)
+
+from onnx_nb.analysis.torch_comparison import TorchComparison, compare_recording
+from tests import modules
+
+LAYER = "encoder.layer.2"
+
+
+class Fault:
+    """An export, taken apart to be broken at a module."""
+
+    def __init__(self, name: str, how: str) -> None:
+        _, _, model, self.recording = modules.exported(name, how)
+        self.alignment = align(self.recording, model)
+        self.proto = model.to_proto()
+        self.graph = self.proto.graph
+
+    def maker(self, tensor: str) -> onnx.NodeProto:
+        found: onnx.NodeProto = next(node for node in self.graph.node if tensor in node.output)
+        return found
+
+    def before(self, path: str, *ops: str) -> onnx.NodeProto:
+        """The nearest node of some types before a module's output."""
+        todo = [self.alignment[path].tensor]
+        while todo:
+            node = self.maker(todo.pop(0))
+            if node.op_type in ops:
+                return node
+            made = {name for other in self.graph.node for name in other.output}
+            todo += [name for name in node.input if name in made]
+        raise AssertionError(f"no {ops} before {path}")
+
+    def matrix(self, path: str) -> str:
+        """The weight of a linear layer."""
+        node = self.before(path, "MatMul", "Gemm")
+        weights = {tensor.name for tensor in self.graph.initializer}
+        name = node.input[1]
+        return str(name if name in weights else self.maker(name).input[0])
+
+    def change(self, name: str, change: Callable[[np.ndarray[Any, Any]], Any]) -> None:
+        tensor = next(tensor for tensor in self.graph.initializer if tensor.name == name)
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(numpy_helper.to_array(tensor))), name))
+
+    def insert(self, tensor: str, *nodes: tuple[str, dict[str, Any]]) -> None:
+        """Put nodes behind what makes a tensor."""
+        maker = self.maker(tensor)
+        last = f"{tensor} before"
+        maker.output[list(maker.output).index(tensor)] = last
+        place = list(self.graph.node).index(maker) + 1
+        for number, (op, attributes) in enumerate(nodes):
+            made = tensor if number == len(nodes) - 1 else f"{tensor} between {number}"
+            inputs = [last, *attributes.pop("more", [])]
+            self.graph.node.insert(place + number, helper.make_node(op, inputs, [made], **attributes))
+            last = made
+
+    def compared(self) -> TorchComparison:
+        return compare_recording(self.recording, self.proto, alignment=self.alignment)
+
+
+def a_weight(fault: Fault) -> str:
+    path = f"{LAYER}.attention.self.key"
+
+    def changed(array: np.ndarray[Any, Any]) -> Any:
+        array = array.copy()
+        array[3, 5] += 0.5
+        return array
+
+    fault.change(fault.matrix(path), changed)
+    return path
+
+
+def epsilon(value: float) -> Callable[[Fault], str]:
+    def change(fault: Fault) -> str:
+        path = f"{LAYER}.output.LayerNorm"
+        node = fault.before(path, "LayerNormalization")
+        next(attribute for attribute in node.attribute if attribute.name == "epsilon").f = value
+        return path
+
+    return change
+
+
+def tanh(fault: Fault) -> str:
+    path = f"{LAYER}.intermediate.intermediate_act_fn"
+    node = fault.maker(fault.alignment[path].tensor)
+    if node.op_type != "Gelu":
+        pytest.skip("this exporter writes Gelu as several nodes")
+    kept = [attribute for attribute in node.attribute if attribute.name != "approximate"]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute("approximate", "tanh")])
+    return path
+
+
+def scaled(fault: Fault) -> str:
+    path = f"{LAYER}.output.dense"
+    fault.graph.initializer.append(numpy_helper.from_array(np.array(1.05, np.float32), "too much"))
+    fault.insert(fault.alignment[path].tensor, ("Mul", {"more": ["too much"]}))
+    return path
+
+
+def softmax_axis(fault: Fault) -> str:
+    path = f"{LAYER}.attention.self"
+    node = fault.before(path, "Softmax")
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute("axis", 2))
+    return path
+
+
+def transposed(fault: Fault) -> str:
+    path = f"{LAYER}.attention.self.query"
+    fault.change(fault.matrix(path), np.transpose)
+    return path
+
+
+def half(fault: Fault) -> str:
+    path = f"{LAYER}.intermediate.dense"
+    fault.insert(
+        fault.alignment[path].tensor,
+        ("Cast", {"to": TensorProto.FLOAT16}),
+        ("Cast", {"to": TensorProto.FLOAT}),
+    )
+    return path
+
+
+FAULTS = {
+    "one weight + 0.5": a_weight,
+    "epsilon 1e-2": epsilon(1e-2),
+    "epsilon 1e-5": epsilon(1e-5),
+    "tanh": tanh,
+    "times 1.05": scaled,
+    "softmax axis": softmax_axis,
+    "transposed": transposed,
+    "float16": half,
+}
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_a_fault_is_first_by_its_own_error(name: str, how: str) -> None:
+    fault = Fault("bert", how)
+    culprit = FAULTS[name](fault)
+    found = fault.compared()
+    first, second, *_ = found.ranked("isolated")
+    assert first.name == culprit or first.name.startswith(f"{culprit} →")
+    assert first.isolated is not None
+    assert second.isolated is not None
+    scores = np.sort(found.scores("isolated"))[::-1]
+    assert scores[0] > 10 * scores[1]
+    assert found.first_divergent() is first
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_a_filter_that_was_folded_wrongly_is_found(how: str) -> None:
+    fault = Fault("conv_bn", how)
+    culprit = "blocks.1.conv2" if how == "plain" else "blocks.1.bn2"
+    fault.change(fault.before(culprit, "Conv").input[1], lambda array: array * np.float32(1.1))
+    found = fault.compared()
+    assert found.ranked("isolated")[0].name == culprit
+    first = found.first_divergent()
+    assert first is not None
+    assert first.name == culprit
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+@pytest.mark.parametrize("name", list(modules.MODULES))
+def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
+    _, _, model, recording = modules.exported(name, how)
+    found = compare_recording(recording, model)
+    assert all(point.isolated is not None and point.isolated.rel_l2 < 2e-6 for point in found.points)
+    assert found.first_divergent() is None
+    # the cumulative errors are those of an ordinary run
+    outputs = onnx_nb.run(model, feeds_of(recording, model), optimize=False)
+    for point in found.points:
+        if point.output and point.cumulative is not None:
+            expected = float(np.abs(outputs[point.candidate] - recording[point.name]).max())
+            assert point.cumulative.max_abs == pytest.approx(expected, rel=1e-6, abs=1e-12)
