@@ -1,11 +1,11 @@
 /** The bar on top: name of the model, where the selection lies, search, and what concerns the whole view. */
 
-import type { Columns, Target } from "../model/columns.ts";
+import type { Columns } from "../model/columns.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { createBookmarks } from "./bookmarks.ts";
 import { createColours } from "./colours.ts";
+import { createCrumbs } from "./crumbs.ts";
 import { button, el, elide } from "./dom.ts";
-import { link } from "./link.ts";
 import { createSaveMenu } from "./save.ts";
 import { createSearchBox } from "./searchbox.ts";
 
@@ -34,7 +34,7 @@ export function createToolbar(
   signal: AbortSignal,
 ): Toolbar {
   const name = el("b", { class: "onnx-nb-name", title: columns.meta.name }, elide(columns.meta.name || "model", 48));
-  const crumbs = el("nav", { class: "onnx-nb-crumbs", attrs: { "aria-label": "Scope of the selection" } });
+  const crumbs = createCrumbs(columns, signal);
 
   const searchBox = createSearchBox(columns, dispatch, actions.leaveSearch, signal);
 
@@ -72,20 +72,9 @@ export function createToolbar(
   colour.element.hidden = !colours;
   const save = createSaveMenu(dispatch, signal);
   const bookmarks = createBookmarks(dispatch, signal);
-  root.append(
-    tree,
-    name,
-    crumbs,
-    searchBox.element,
-    fit,
-    gather,
-    expand,
-    turn,
-    colour.element,
-    bookmarks.element,
-    save.element,
-    help,
-  );
+  const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, colour.element);
+  tools.append(bookmarks.element, save.element, help);
+  root.append(tree, name, crumbs.element, searchBox.element, tools);
 
   let shown: State = { ...EMPTY };
   return {
@@ -103,25 +92,9 @@ export function createToolbar(
       allOpen = state.open.size === columns.groupCount;
       expand.textContent = allOpen ? "Collapse all" : "Expand all";
       turn.textContent = state.direction === "down" ? "Across" : "Down";
-      if (state.selection !== before.selection) breadcrumbs(crumbs, columns, state.selection);
+      if (state.selection !== before.selection) crumbs.update(state.selection);
     },
   };
 }
 
 const EMPTY = { selection: null } as unknown as State;
-
-function breadcrumbs(root: HTMLElement, columns: Columns, selection: Target | null): void {
-  root.replaceChildren();
-  if (selection === null) return;
-  const inside = columns.ancestry(selection.kind === "group" ? selection.id : columns.groupOf(selection)).slice(1);
-  // the nearest scopes say most: of a deep path the first and the last three stay
-  const kept = inside.length > 4 ? [inside[0], -1, ...inside.slice(-3)] : inside;
-  for (const group of kept) {
-    if (root.childElementCount > 0) root.append(el("span", { attrs: { "aria-hidden": "true" } }, "/"));
-    if (group < 0) root.append(el("span", {}, "…"));
-    else {
-      const text = columns.str(columns.groupName[group]) || "scope";
-      root.append(link(elide(text, 28), { kind: "group", id: group }, columns.str(columns.groupPath[group])));
-    }
-  }
-}

@@ -1,0 +1,199 @@
+"""Working in the graph: many boxes at once, the path between two, bookmarks and the view, undo, fingers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx.parser
+from playwright.sync_api import expect
+
+import onnx_nb
+from onnx_nb.analysis.selection import select
+from tests import models
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, CDPSession
+
+    from tests.browser.jupyter import JupyterPage
+
+# two branches that meet, and one that goes its own way
+FORK = """<ir_version: 8, opset_import: ["": 17]>
+fork (float[2, 3] x) => (float[2, 3] z, float[2, 3] w) {
+    a = Relu(x)  b = Neg(a)  c = Abs(a)  z = Add(b, c)  w = Exp(x)
+}"""
+
+
+def named(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Give every node the name of what it makes, as exporters do."""
+    for node in proto.graph.node:
+        node.name = f"node_{node.output[0]}"
+    return proto
+
+
+def test_many_boxes_are_selected_measured_and_cut_out(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    path = models.exported("resnet50", dynamo=True)
+    lab.open(lab.server.write("many.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    nodes = graph.call("""
+        const { columns } = view;
+        const convs = [...Array(columns.nodeCount).keys()].filter(n => columns.opOf(n) === 'Conv').slice(4, 6);
+        for (const id of convs) await view.reveal(columns.nameOf({kind: 'node', id}));
+        view.dispatch({type: 'fit'});
+        await new Promise(resolve => setTimeout(resolve, 400));
+        return convs.map(id => [id, columns.nameOf({kind: 'node', id})]);""")
+    (first, _), (second, _) = nodes
+    lab.page.mouse.click(*graph.locate(nodes[0][1], "node"))
+    lab.page.mouse.move(*graph.locate(nodes[1][1], "node"))
+    lab.page.keyboard.down("Control")
+    lab.page.mouse.click(*graph.locate(nodes[1][1], "node"))
+    lab.page.keyboard.up("Control")
+    panel = graph.root.get_by_role("complementary", name="Selection")
+    expect(panel).to_contain_text("2 nodes")
+    expect(panel.get_by_role("button", name="Extract these")).to_be_enabled()
+    made = select(path, [first, second])
+    for label, text in made.rows:
+        expect(panel).to_contain_text(f"{label}{text}")
+    lab.screenshot(f"selection-{lab.theme}", graph.root)
+    assert [each["name"] for each in lab.kernel.evaluate("g.selection")] == [name for _, name in nodes]
+
+    panel.get_by_role("button", name="Extract these").click()
+    graph.wait_for_plan()
+    assert lab.kernel.evaluate("[g.inputs, g.outputs]") == [list(made.inputs), list(made.outputs)]
+    graph.extract()
+    assert lab.kernel.evaluate("len([n for n in g.submodel.proto.graph.node if n.op_type == 'Conv'])") == 2
+    lab.page.get_by_role("button", name="Close submodel").click()
+    graph.root.locator(".onnx-nb-canvas").focus()
+    lab.page.keyboard.press("Control+z")
+    assert graph.call("return view.state.cut.outputs.length;") == 0
+
+    # a frame around all that is in view takes every box in it
+    drawn = graph.call("return view.state.open.size;")
+    box = graph.root.locator(".onnx-nb-canvas").bounding_box()
+    assert box is not None
+    lab.page.keyboard.down("Shift")
+    lab.page.mouse.move(box["x"] + 3, box["y"] + 3)
+    lab.page.mouse.down()
+    lab.page.mouse.move(box["x"] + box["width"] - 3, box["y"] + box["height"] - 130, steps=4)
+    lab.screenshot(f"frame-{lab.theme}", graph.root)
+    lab.page.mouse.up()
+    lab.page.keyboard.up("Shift")
+    assert graph.call("return view.state.others.length;") > 5
+    assert graph.call("return view.state.open.size;") == drawn
+    expect(panel).to_contain_text("Conv")
+
+    legend = graph.root.get_by_role("group", name="Colours of op categories")
+    legend.get_by_role("button", name="activation").click()
+    relus = graph.call("return view.state.hits.filter(h => view.columns.opOf(h.id) === 'Relu').length;")
+    assert relus == sum(node.op_type == "Relu" for node in onnx_nb.load(path).proto.graph.node)
+    lab.screenshot(f"lit-{lab.theme}", graph.root)
+    legend.get_by_role("button", name="activation").click()
+    assert graph.call("return view.state.hits.length;") == 0
+    assert lab.errors == []
+
+
+def test_the_view_is_kept_with_the_widget_and_follows_the_kernel(lab: JupyterPage) -> None:
+    source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.exported('bert', dynamo=True))!r})\ng"
+    lab.open(lab.server.write("view.ipynb", source, "g")).run_cell(0)
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(0)))
+    scope = graph.call("""
+        const { columns } = view;
+        const group = [...Array(columns.groupCount).keys()].find(g => g > 0 && !view.state.open.has(g));
+        return columns.nameOf({kind: 'group', id: group});""")
+    graph.reveal(scope, "group")
+    graph.toggle(scope)
+    graph.root.locator(".onnx-nb-canvas").focus()
+    for key in ("+", "+", "b"):
+        lab.page.keyboard.press(key)
+    expect(graph.root.get_by_role("button", name="Bookmarks")).to_contain_text("1")
+    graph.root.get_by_role("combobox", name="Search").fill("op:Softmax")
+    lab.page.wait_for_function("root => root.onnxNb.state.hits.length > 0", arg=graph.root.element_handle())
+    lab.page.wait_for_timeout(900)
+    view = lab.kernel.evaluate("g.view")
+    assert set(view) >= {"open", "camera", "search", "bookmarks"}
+    assert view["search"] == "op:Softmax"
+
+    # the same widget shown again, as in a notebook that is opened again
+    lab.run_cell(1)
+    again = GraphWidget(lab.widget("graph", within=lab.cell(1)))
+    lab.page.wait_for_function("root => root.onnxNb.state.hits.length > 0", arg=again.root.element_handle())
+    assert again.call("return [...view.state.open].sort();") == graph.call("return [...view.state.open].sort();")
+    expect(again.root.get_by_role("button", name="Bookmarks")).to_contain_text("1")
+    lab.page.wait_for_timeout(900)
+    assert lab.kernel.evaluate("g.view") == view, "a second view changes nothing"
+
+    # from a cell; what is not named stays
+    lab.kernel.run("g.view = {'open': [], 'search': ''}")
+    lab.page.wait_for_function("root => root.onnxNb.state.open.size < 2", arg=again.root.element_handle())
+    assert again.call("return [view.state.hits.length, view.state.bookmarks.length];") == [0, 1]
+    again.root.get_by_role("button", name="Bookmarks").click()
+    again.root.locator(".onnx-nb-bookmark button").first.click()
+    lab.page.wait_for_function("root => root.onnxNb.state.open.size > 1", arg=again.root.element_handle())
+    assert lab.errors == []
+
+
+def test_fingers_move_zoom_and_select(browser: Browser, tmp_path: Path) -> None:
+    onnx_nb.ModelGraph(named(onnx.parser.parse_model(FORK))).to_html(tmp_path / "fork.html")
+    context = browser.new_context(viewport={"width": 600, "height": 900}, has_touch=True, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto((tmp_path / "fork.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]'))
+    fingers = context.new_cdp_session(page)
+    selected = "return [...view.state.others, view.state.selection].filter(Boolean).map(t => view.columns.nameOf(t));"
+
+    page.touchscreen.tap(*graph.locate("node_a", "node"))
+    assert graph.call(selected) == ["node_a"]
+    touch(fingers, "touchStart", graph.locate("node_z", "node"))
+    page.wait_for_timeout(600)
+    touch(fingers, "touchEnd")
+    assert graph.call(selected) == ["node_a", "node_z"], "a long press adds"
+
+    graph.root.get_by_role("button", name="Path between").click()
+    assert sorted(graph.call("return view.state.hits.map(h => view.columns.nameOf(h));")) == [
+        "node_a",
+        "node_b",
+        "node_c",
+        "node_z",
+    ]
+    page.screenshot(path="build/screenshots/path-between.png")
+
+    x, y = graph.locate("node_a", "node")
+    touch(fingers, "touchStart", (x, y))
+    touch(fingers, "touchMove", (x + 30, y + 40))
+    touch(fingers, "touchMove", (x + 30, y + 40))
+    touch(fingers, "touchEnd")
+    moved_x, moved_y = graph.locate("node_a", "node")
+    assert (round(moved_x - x), round(moved_y - y)) == (30, 40)
+    assert graph.call(selected) == ["node_a", "node_z"], "a drag selects nothing"
+
+    apart = distance(graph, "node_b", "node_c")
+    touch(fingers, "touchStart", (250, 500), (350, 500))
+    for step in range(1, 6):
+        touch(fingers, "touchMove", (250 - 8 * step, 500), (350 + 8 * step, 500))
+    touch(fingers, "touchEnd")
+    assert distance(graph, "node_b", "node_c") > 1.5 * apart, "a pinch zooms"
+
+    graph.root.get_by_role("button", name="Fit").click()
+    graph.root.get_by_role("button", name="Select", exact=True).click()
+    box = graph.root.locator(".onnx-nb-canvas").bounding_box()
+    assert box is not None
+    touch(fingers, "touchStart", (box["x"] + 5, box["y"] + 5))
+    for part in (0.3, 0.7, 0.98):
+        touch(fingers, "touchMove", (box["x"] + part * box["width"], box["y"] + part * box["height"]))
+    touch(fingers, "touchEnd")
+    assert sorted(graph.call(selected)) == [f"node_{name}" for name in "abcwz"]
+    context.close()
+
+
+def touch(session: CDPSession, kind: str, *points: tuple[float, float]) -> None:
+    """Put fingers on the page, move them, or take all away."""
+    places: list[dict[str, Any]] = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(points)]
+    session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+
+def distance(graph: GraphWidget, one: str, other: str) -> float:
+    """How far apart two nodes are on the screen, sideways."""
+    return abs(graph.locate(one, "node")[0] - graph.locate(other, "node")[0])
