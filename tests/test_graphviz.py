@@ -629,6 +629,8 @@ def test_a_widget_draws_what_it_shows() -> None:
     # what the browser writes: paths with numbers, the root among them
     g.view = {"open": ["#0", f"layers 0–57#{row}", f"layers.3#{layer}", "gone#99999"]}
     assert g.to_graphviz().source == to_graphviz(path, open=["layers.3"], theme="dark").source
+    # all but one
+    assert sheet.at_paths(["*", f"-layers.3#{layer}"]) == set(range(sheet.group_count)) - {layer}
     g.view = {"open": ["#0"]}
     g.selection = [{"kind": "node", "name": "", "id": sheet.named("node")["/head.0/Tanh"]}]
     light = g.to_graphviz(theme="light", direction="right")

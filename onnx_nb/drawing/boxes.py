@@ -177,9 +177,16 @@ class Sheet:
         return opened
 
     def at_paths(self, paths: Iterable[str]) -> set[int]:
-        """Give the groups that a view's paths name, as "encoder/layer.0#12"; those not there are left out."""
+        """Give the groups that a view's paths name, as "encoder/layer.0#12"; those not there are left out.
+
+        After "*" come those that are closed, as "-encoder/layer.0#12".
+        """
+        given = list(paths)
+        if given[:1] == ["*"]:
+            closed = self.at_paths(path.removeprefix("-") for path in given[1:])
+            return {0, *(set(range(self.group_count)) - closed)}
         found = {0}
-        for path in paths:
+        for path in given:
             name, mark, number = path.rpartition("#")
             if mark and number.isdecimal() and int(number) < self.group_count:
                 if self.text("group_path", int(number)) == name:

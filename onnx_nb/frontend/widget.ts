@@ -418,9 +418,8 @@ function viewIn(model: WidgetModel): View {
 }
 
 function viewFrom(columns: Columns, { open, camera, search, colour, bookmarks }: Patch): View {
-  const paths = (groups: Iterable<number>): string[] => [...groups].map((group) => pathOf(columns, group));
   return {
-    ...(open !== undefined && { open: paths(open) }),
+    ...(open !== undefined && { open: pathsOf(columns, open) }),
     ...(camera !== undefined && { camera }),
     ...(search !== undefined && { search }),
     ...(colour !== undefined && { colour }),
@@ -428,7 +427,7 @@ function viewFrom(columns: Columns, { open, camera, search, colour, bookmarks }:
       bookmarks: bookmarks.map(({ name, target, open, camera }) => ({
         name,
         selection: target && { kind: WORDS[target.kind], name: columns.nameOf(target), id: target.id },
-        open: paths(open),
+        open: pathsOf(columns, open),
         camera,
       })),
     }),
@@ -468,14 +467,30 @@ function pathOf(columns: Columns, group: number): string {
   return `${columns.nameOf({ kind: "group", id: group })}#${group}`;
 }
 
+/** Of more than so many open scopes those that are closed are named, if they are fewer. */
+const MANY = 200;
+
+/** The paths of open groups; where nearly all of many are open "*" and then the closed ones, as "-path". */
+function pathsOf(columns: Columns, groups: Iterable<number>): string[] {
+  const open = new Set(groups);
+  const closed: number[] = [];
+  for (let group = 1; group < columns.groupCount; group++) if (!open.has(group)) closed.push(group);
+  return open.size <= MANY || closed.length >= open.size
+    ? Array.from(open, (group) => pathOf(columns, group))
+    : ["*", ...closed.map((group) => `-${pathOf(columns, group)}`)];
+}
+
 function groupsAt(columns: Columns, paths: readonly string[]): number[] {
-  return paths.flatMap((path) => {
+  const named = (path: string): number[] => {
     const [name, number] = [path.replace(/#\d+$/, ""), Number(/#(\d+)$/.exec(path)?.[1] ?? Number.NaN)];
     const given: Target = { kind: "group", id: number };
     if (number < columns.groupCount && columns.nameOf(given) === name) return [number];
     const found = columns.find(name, "group");
     return found === undefined ? [] : [found.id];
-  });
+  };
+  if (paths[0] !== "*") return paths.flatMap(named);
+  const closed = new Set(paths.slice(1).flatMap((path) => named(path.replace(/^-/, ""))));
+  return Array.from({ length: columns.groupCount }, (_, group) => group).filter((group) => !closed.has(group));
 }
 
 function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSignal): void {

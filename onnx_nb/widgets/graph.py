@@ -94,7 +94,8 @@ class ModelGraph(OnnxWidget):
     """What is shown, saved with the notebook. Parts that are not named stay as they are; empty for the first view.
 
     ``open``
-        Paths of the scopes that stand open, such as ``["encoder", "encoder/layer.0"]``.
+        Paths of the scopes that stand open, such as ``["encoder", "encoder/layer.0"]``; ``["*", "-encoder"]`` for all
+        but some.
     ``camera``
         ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels for each of its own.
     ``search``
