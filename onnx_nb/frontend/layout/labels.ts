@@ -52,21 +52,19 @@ interface Room {
   readonly bottom: number;
 }
 
-/** A line in the gap below a row, from its upper to its lower x. */
-interface Span {
-  readonly edge: number;
-  readonly from: number;
-  readonly to: number;
-}
-
-/** The gap below a row, with the boxes and lines of the row itself. */
+/** The gap below a row. */
 interface Gap {
   readonly high: number;
   readonly low: number;
-  readonly boxes: readonly Room[];
-  readonly lines: readonly Span[];
-  readonly taken: Room[];
+  /** tall boxes that pass through it */
+  readonly tall: readonly Room[];
+  /** the lines in it are those of the segments first … last − 1 of their list */
+  readonly first: number;
+  readonly last: number;
+  taken: Room[];
 }
+
+const NONE: Room[] = [];
 
 export function placeLabels(graph: Graph, layers: Layers, placed: Placed): Labels {
   const { source, labelWidth } = graph;
@@ -78,6 +76,7 @@ export function placeLabels(graph: Graph, layers: Layers, placed: Placed): Label
   const byRow: number[][] = Array.from({ length: layers.rows }, () => []);
   for (let e = 0; e < source.length; e++) if (labelWidth[e] > 0 && from[e] >= 0) byRow[rank[from[e]]].push(e);
   byRow.forEach((edges, row) => {
+    gaps.leave(row);
     edges.sort((a, b) => placed.outX[a] - placed.outX[b] || a - b);
     for (const e of edges) {
       const room = gaps.findRoom(e, row);
@@ -102,8 +101,11 @@ class Gaps {
   readonly #graph: Graph;
   readonly #layers: Layers;
   readonly #placed: Placed;
+  /** segments by the row of their upper end, and the x of both ends */
   readonly #segments: { readonly ptr: Uint32Array; readonly items: Uint32Array };
-  readonly #known: (Gap | undefined)[] = [];
+  readonly #upperX: Float64Array;
+  readonly #lowerX: Float64Array;
+  readonly #known = new Map<number, Gap>();
   /** row → names and tails of the stubs that end at the row below */
   readonly #stubs: (Room[] | undefined)[] = [];
 
@@ -111,14 +113,25 @@ class Gaps {
     this.#graph = graph;
     this.#layers = layers;
     this.#placed = placed;
-    const rowOf = Int32Array.from({ length: layers.segments }, (_, s) => layers.rank[layers.upper[s]]);
+    const { segments, segmentEdge, segmentSink, upper, lower, from, rank } = layers;
+    const { x, outX, inX } = placed;
+    const rowOf = new Int32Array(segments);
+    this.#upperX = new Float64Array(segments);
+    this.#lowerX = new Float64Array(segments);
+    for (let s = 0; s < segments; s++) {
+      const e = segmentEdge[s];
+      const k = segmentSink[s];
+      rowOf[s] = e < 0 ? -1 : rank[upper[s]];
+      this.#upperX[s] = e >= 0 && upper[s] === from[e] ? outX[e] : x[upper[s]];
+      this.#lowerX[s] = k >= 0 ? inX[k] : x[lower[s]];
+    }
     this.#segments = group(rowOf, layers.rows);
     for (let e = 0; e < graph.source.length; e++) {
       for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
-        if (placed.tails[k] === 0 || layers.to[k] < 0 || layers.rank[layers.to[k]] === 0) continue;
-        const row = layers.rank[layers.to[k]];
+        if (placed.tails[k] === 0 || rank[layers.to[k]] === 0) continue;
+        const row = rank[layers.to[k]];
         const end = placed.rows.top[row];
-        const px = placed.inX[k];
+        const px = inX[k];
         const list = this.#stubs[row - 1] ?? [];
         if (layers.stub[k] === 1) list.push(nameRoom(graph, e, px, end, placed.tails[k]));
         list.push({ left: px - 4, right: px + 4, top: end - placed.tails[k], bottom: end });
@@ -129,28 +142,41 @@ class Gaps {
 
   /** Where the label of a tensor covers least, and takes that room; undefined if it is all taken. */
   findRoom(e: number, first: number): Room | undefined {
+    const { from, firstDummy } = this.#layers;
+    const w = this.#graph.labelWidth[e];
+    const half = this.#graph.labelLength[e] / 2;
     let best: Room | undefined;
     let least = Number.POSITIVE_INFINITY;
     let where = first;
-    const { from, firstDummy } = this.#layers;
     for (let row = first, v = from[e]; row < first + FAR; row++) {
       const gap = this.#gap(row);
-      const further = (row - first) * COST.further;
-      this.#candidates(e, row, v, gap).forEach((room, index) => {
-        const cost = further + index * COST.order;
-        if (cost >= least || !isFree(room, gap)) return;
-        const whole = cost + covered(e, room, gap);
-        if (whole >= least) return;
-        least = whole;
-        best = room;
-        where = row;
+      let cost = (row - first) * COST.further;
+      this.#candidates(e, row, v, gap, (left, middle) => {
+        if (left >= -OUTSIDE && middle + half <= gap.low - 1 && cost < least) {
+          const room = { left, right: left + w, top: middle - half, bottom: middle + half };
+          const whole = cost + this.#covered(e, room, gap, least - cost);
+          if (whole < least && this.#isFree(room, row, gap)) {
+            least = whole;
+            best = room;
+            where = row;
+          }
+        }
+        cost += COST.order;
       });
       if (least < COST.line) break;
       v = this.#below(v, e);
       if (v < firstDummy) break;
     }
-    if (best !== undefined) this.#gap(where).taken.push(best);
+    if (best === undefined) return undefined;
+    const gap = this.#gap(where);
+    if (gap.taken === NONE) gap.taken = [best];
+    else gap.taken.push(best);
     return best;
+  }
+
+  /** Forgets the gaps above a row. */
+  leave(row: number): void {
+    this.#known.delete(row - 1);
   }
 
   /** The dummy of a tensor in the next row, −1 if its line ends before. */
@@ -163,16 +189,20 @@ class Gaps {
     return -1;
   }
 
-  #candidates(e: number, row: number, v: number, { high, low, lines }: Gap): Room[] {
-    const graph = this.#graph;
+  /** Tells the places that a label may have in a gap, by its left side and middle, the best first. */
+  #candidates(
+    e: number,
+    row: number,
+    v: number,
+    { high, low, first: begin, last: end }: Gap,
+    at: (left: number, middle: number) => void,
+  ): void {
+    const { labelWidth, labelLength, source, height } = this.#graph;
     const { outX, x, y, rows } = this.#placed;
-    const w = graph.labelWidth[e];
-    const half = graph.labelLength[e] / 2;
-    const found: Room[] = [];
-    const at = (left: number, middle: number): void => {
-      if (left < -OUTSIDE || middle + half > low - 1) return;
-      found.push({ left, right: left + w, top: middle - half, bottom: middle + half });
-    };
+    const { segmentEdge } = this.#layers;
+    const { items } = this.#segments;
+    const w = labelWidth[e];
+    const half = labelLength[e] / 2;
     const beside = (px: number, middle: number): void => {
       at(px + SPACE.beside, middle);
       at(px - SPACE.beside - w, middle);
@@ -182,99 +212,105 @@ class Gaps {
     const px = begins ? outX[e] : x[v];
     const first = high + half + SPACE.start;
     const last = low - half - SPACE.end;
-    const own = lines.filter((line) => line.edge === e);
-    const straight = own.find((line) => Math.abs(line.from - line.to) < 1);
-    if (straight !== undefined) beside(px, middle);
+    let straight = -1;
+    let bent = 0;
+    for (let j = begin; j < end; j++) {
+      if (segmentEdge[items[j]] !== e) continue;
+      if (straight < 0 && Math.abs(this.#upperX[items[j]] - this.#lowerX[items[j]]) < 1) straight = items[j];
+      else bent++;
+    }
+    if (straight >= 0) beside(px, middle);
     // in the shade of a taller box, or beside the boxes of a row that is passed
-    const box = graph.source[e];
-    const start = Math.max(rows.top[row], begins && box >= 0 ? y[box] + graph.height[box] : 0);
+    const box = source[e];
+    const start = Math.max(rows.top[row], begins && box >= 0 ? y[box] + height[box] : 0);
     if (high - start > half) beside(px, start + half + SPACE.start);
     if (first <= Math.max(last, middle)) beside(px, first);
-    for (const line of own) {
-      if (line === straight || first > last) continue;
-      beside(line.to, last);
-      at((line.from + line.to) / 2 - w / 2, middle);
+    if (bent > 0 && first <= last) {
+      for (let j = begin; j < end; j++) {
+        const s = items[j];
+        if (segmentEdge[s] !== e || s === straight) continue;
+        beside(this.#lowerX[s], last);
+        at((this.#upperX[s] + this.#lowerX[s]) / 2 - w / 2, middle);
+      }
     }
     const step = 2 * half + 2;
-    const lowest = straight !== undefined || own.length === 0 ? last : middle;
+    const lowest = bent === 0 ? last : middle;
     for (let tier = first + step; tier <= lowest; tier += step) beside(px, tier);
-    return found;
   }
 
   #gap(row: number): Gap {
-    let gap = this.#known[row];
+    let gap = this.#known.get(row);
     if (gap === undefined) {
       const { top, bottom } = this.#placed.rows;
+      const { ptr } = this.#segments;
       const high = bottom[row];
-      const low = row + 1 < this.#layers.rows ? top[row + 1] : high + BELOW;
-      gap = { high, low, boxes: this.#boxes(row), lines: this.#lines(row), taken: this.#stubs[row] ?? [] };
-      this.#known[row] = gap;
+      const many = ptr[row + 1] - ptr[row] > MANY;
+      gap = {
+        high,
+        low: row + 1 < this.#layers.rows ? top[row + 1] : high + BELOW,
+        tall: this.#boxes(row, true),
+        first: ptr[row],
+        last: many ? ptr[row] : ptr[row + 1],
+        taken: this.#stubs[row] ?? NONE,
+      };
+      this.#known.set(row, gap);
     }
     return gap;
   }
 
-  #boxes(row: number): Room[] {
-    const { rowPtr, order, box } = this.#layers;
+  /** The boxes of a row, or only those that go on in the next. */
+  #boxes(row: number, tall: boolean): Room[] {
+    const { rowPtr, order, box, foot } = this.#layers;
     const { width, height } = this.#graph;
     const { x, y } = this.#placed;
-    const found: Room[] = [];
+    let found = NONE;
     for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
-      const each = box[order[at]];
-      if (each < 0) continue;
-      const left = x[each] - width[each] / 2;
-      found.push({ left, right: left + width[each], top: y[each], bottom: y[each] + height[each] });
+      const v = order[at];
+      const each = box[v];
+      if (each < 0 || (tall && foot[each] === v)) continue;
+      const left = x[v] - width[each] / 2;
+      const room = { left, right: left + width[each], top: y[each], bottom: y[each] + height[each] };
+      if (found === NONE) found = [room];
+      else found.push(room);
     }
     return found;
   }
 
-  #lines(row: number): Span[] {
-    const { segmentEdge, segmentSink, upper, lower, from } = this.#layers;
-    const { ptr, items } = this.#segments;
-    const { x, outX, inX } = this.#placed;
-    const found: Span[] = [];
-    if (ptr[row + 1] - ptr[row] > MANY) return found;
-    for (let j = ptr[row]; j < ptr[row + 1]; j++) {
+  #isFree(room: Room, row: number, { high, tall, taken }: Gap): boolean {
+    for (const other of taken) if (overlap(room, other, 4, 1)) return false;
+    for (const box of room.top < high + SPACE.box - 1 ? this.#boxes(row, false) : tall) {
+      if (overlap(room, box, SPACE.box, SPACE.box - 1)) return false;
+    }
+    return true;
+  }
+
+  /** What it costs that a label covers lines, as far as that is less than `most`. */
+  #covered(e: number, room: Room, { first, last, high, low }: Gap, most: number): number {
+    const { items } = this.#segments;
+    const { segmentEdge } = this.#layers;
+    let cost = 0;
+    for (let j = first; j < last && cost < most; j++) {
       const s = items[j];
-      const edge = segmentEdge[s];
-      if (edge < 0) continue;
-      const k = segmentSink[s];
-      found.push({
-        edge,
-        from: upper[s] === from[edge] ? outX[edge] : x[upper[s]],
-        to: k >= 0 ? inX[k] : x[lower[s]],
-      });
+      if (!meets(this.#upperX[s], this.#lowerX[s], room, high, low)) continue;
+      cost += segmentEdge[s] === e ? COST.own : COST.line;
     }
-    return found;
+    return cost;
   }
-}
-
-function isFree(room: Room, { boxes, taken }: Gap): boolean {
-  for (const box of boxes) if (overlap(room, box, SPACE.box, SPACE.box - 1)) return false;
-  for (const other of taken) if (overlap(room, other, 4, 1)) return false;
-  return true;
 }
 
 function overlap(a: Room, b: Room, across: number, along: number): boolean {
   return a.left < b.right + across && b.left < a.right + across && a.top < b.bottom + along && b.top < a.bottom + along;
 }
 
-/** What it costs that a label covers lines. */
-function covered(e: number, room: Room, { lines, high, low }: Gap): number {
-  let cost = 0;
-  for (const line of lines) if (meets(line, room, high, low)) cost += line.edge === e ? COST.own : COST.line;
-  return cost;
+/** Whether the curve of a line, from one x above to another below, passes through a label's room. */
+function meets(from: number, to: number, room: Room, high: number, low: number): boolean {
+  if (Math.max(from, to) <= room.left - SPACE.line || Math.min(from, to) >= room.right + SPACE.line) return false;
+  const a = curve(from, to, (room.top - high) / (low - high));
+  const b = curve(from, to, (room.bottom - high) / (low - high));
+  return Math.max(a, b) > room.left - SPACE.line && Math.min(a, b) < room.right + SPACE.line;
 }
 
-/** Whether the curve of a line passes through a label's room. */
-function meets(line: Span, room: Room, high: number, low: number): boolean {
-  const least = Math.min(line.from, line.to);
-  const most = Math.max(line.from, line.to);
-  if (most <= room.left - SPACE.line || least >= room.right + SPACE.line) return false;
-  const at = (y: number): number => {
-    const t = Math.max(0, Math.min(1, (y - high) / (low - high)));
-    return line.from + (line.to - line.from) * t * t * (3 - 2 * t);
-  };
-  const a = at(room.top);
-  const b = at(room.bottom);
-  return Math.max(a, b) > room.left - SPACE.line && Math.min(a, b) < room.right + SPACE.line;
+function curve(from: number, to: number, part: number): number {
+  const t = Math.max(0, Math.min(1, part));
+  return from + (to - from) * t * t * (3 - 2 * t);
 }
