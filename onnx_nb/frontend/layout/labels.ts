@@ -11,6 +11,8 @@ import { group } from "./rank.ts";
 export interface Rows {
   readonly top: Float64Array;
   readonly bottom: Float64Array;
+  /** height of the gap below the last row, in which only tails are */
+  readonly below: number;
 }
 
 /** What is placed before labels are: boxes from their left upper corners, vertices and ports in x. */
@@ -32,8 +34,6 @@ export interface Labels {
   readonly lacking: Uint16Array;
 }
 
-/** Room below the last row, which no other limits. */
-const BELOW = 38;
 /** From a line to the label beside it, and least distances of a label from a box, a line, and the ends of a gap. */
 const SPACE = { beside: 7, box: 3, line: 2, start: 3, end: 5 } as const;
 /** A label may leave the scope's content by so much, into its padding. */
@@ -247,7 +247,7 @@ class Gaps {
       const many = ptr[row + 1] - ptr[row] > MANY;
       gap = {
         high,
-        low: row + 1 < this.#layers.rows ? top[row + 1] : high + BELOW,
+        low: row + 1 < this.#layers.rows ? top[row + 1] : high + this.#placed.rows.below,
         tall: this.#boxes(row, true),
         first: ptr[row],
         last: many ? ptr[row] : ptr[row + 1],

@@ -301,13 +301,17 @@ function firstOrder(
   return { rowPtr, order, pos };
 }
 
+/** Larger scopes are swept from one order only, and their rows sorted but not sifted. */
+const SMALL = 3000;
+
+/** Sweeps up and down from several first orders; the one with the fewest crossings stays. */
 function sweep(layers: Layers): void {
-  const { order, pos } = layers;
+  const { order } = layers;
   const tall = tallBoxes(layers);
   makeWay(layers, tall);
   let best = crossings(layers);
   if (best === 0) return;
-  const small = layers.count <= 3000;
+  const small = layers.count <= SMALL;
   const kept = order.slice();
   const keep = (): boolean => {
     const now = crossings(layers);
@@ -316,20 +320,110 @@ function sweep(layers: Layers): void {
     kept.set(order);
     return true;
   };
-  let stale = 0;
-  for (let i = 0; i < SWEEPS && best > 0 && stale < 3; i++) {
-    const downward = i % 2 === 0;
-    for (let step = 0; step < layers.rows; step++) {
-      sortRow(layers, downward ? step : layers.rows - 1 - step, downward, i % 4 >= 2);
+  const sweepFrom = (first: number): void => {
+    let stale = 0;
+    for (let i = first; i < first + SWEEPS && best > 0 && stale < 3; i++) {
+      const downward = i % 2 === 0;
+      for (let step = 0; step < layers.rows; step++) {
+        sortRow(layers, downward ? step : layers.rows - 1 - step, downward, i % 4 >= 2);
+      }
+      makeWay(layers, tall);
+      if (small) for (let turn = 0; turn < 4 && swapNeighbours(layers); turn++);
+      stale = keep() ? 0 : stale + 1;
     }
+  };
+  sweepFrom(0);
+  for (let start = 1; small && start < STARTS && best > 0; start++) {
+    orderAgain(layers, start % 2 === 1, start >= 2);
     makeWay(layers, tall);
-    if (small) for (let turn = 0; turn < 4 && swapNeighbours(layers); turn++);
-    stale = keep() ? 0 : stale + 1;
+    keep();
+    sweepFrom(start % 2);
   }
   order.set(kept);
-  for (let r = 0; r < layers.rows; r++) {
-    for (let at = layers.rowPtr[r]; at < layers.rowPtr[r + 1]; at++) pos[order[at]] = at - layers.rowPtr[r];
+  number(layers);
+  if (small && best > 0) {
+    for (let turn = 0; turn < 3 && sift(layers); turn++);
+    makeWay(layers, tall);
+    if (!keep()) order.set(kept);
   }
+  number(layers);
+}
+
+/** Orders to begin with: depth first from above and from below, each to either side. */
+const STARTS = 4;
+
+/** Notes the place of every vertex in its row. */
+function number({ rows, rowPtr, order, pos }: Layers): void {
+  for (let r = 0; r < rows; r++) for (let at = rowPtr[r]; at < rowPtr[r + 1]; at++) pos[order[at]] = at - rowPtr[r];
+}
+
+/** Another order to begin with: depth first from below, or to the other side. */
+function orderAgain(layers: Layers, fromBelow: boolean, mirrored: boolean): void {
+  const { count, rank, order, pos, rowPtr, lower, upper } = layers;
+  const ahead = fromBelow ? layers.up : layers.down;
+  const back = fromBelow ? layers.down : layers.up;
+  const next = fromBelow ? upper : lower;
+  const filled = new Int32Array(layers.rows);
+  pos.fill(-1);
+  const stack: number[] = [];
+  const visit = (start: number): void => {
+    stack.push(start);
+    for (let v = stack.pop(); v !== undefined; v = stack.pop()) {
+      if (pos[v] >= 0) continue;
+      pos[v] = filled[rank[v]]++;
+      order[rowPtr[rank[v]] + pos[v]] = v;
+      const size = ahead.ptr[v + 1] - ahead.ptr[v];
+      for (let i = 0; i < size; i++) {
+        const w = next[ahead.items[ahead.ptr[v] + (mirrored ? i : size - 1 - i)]];
+        if (pos[w] < 0) stack.push(w);
+      }
+    }
+  };
+  for (let i = 0; i < count; i++) {
+    const v = mirrored ? count - 1 - i : i;
+    if (pos[v] < 0 && back.ptr[v] === back.ptr[v + 1]) visit(v);
+  }
+}
+
+/** Moves each vertex to where in its row its segments cross the fewest others; false if all stay. */
+function sift(layers: Layers): boolean {
+  const { rowPtr, order, pos, up, down, upper, lower, upperPort, lowerPort } = layers;
+  const gainOf = (a: number, b: number): number =>
+    between(layers, up, upper, upperPort, a, b) + between(layers, down, lower, lowerPort, a, b);
+  let moved = false;
+  for (let row = 0; row < layers.rows; row++) {
+    const start = rowPtr[row];
+    const size = rowPtr[row + 1] - start;
+    if (size < 3 || size > 60) continue;
+    for (const v of order.slice(start, start + size)) {
+      const from = pos[v];
+      let to = from;
+      let most = 0;
+      let gain = 0;
+      for (let at = from + 1; at < size; at++) {
+        gain += gainOf(v, order[start + at]);
+        if (gain > most) {
+          most = gain;
+          to = at;
+        }
+      }
+      gain = 0;
+      for (let at = from - 1; at >= 0; at--) {
+        gain += gainOf(order[start + at], v);
+        if (gain > most) {
+          most = gain;
+          to = at;
+        }
+      }
+      if (to === from) continue;
+      moved = true;
+      if (to > from) order.copyWithin(start + from, start + from + 1, start + to + 1);
+      else order.copyWithin(start + to + 1, start + to, start + from);
+      order[start + to] = v;
+      for (let at = Math.min(from, to); at <= Math.max(from, to); at++) pos[order[start + at]] = at;
+    }
+  }
+  return moved;
 }
 
 /** A crossing with a tall box counts as so many. */

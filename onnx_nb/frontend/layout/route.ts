@@ -14,7 +14,7 @@ const ROW_GAP = { plain: 24, beside: 25, most: 72 } as const;
 /** Least distance of ports from each other and from the corners of their box. */
 const PORT = { gap: 12, corner: 10 } as const;
 /** Rows part by so much for each round in which labels find no room between them. */
-const MORE = { rounds: 4, row: 14, most: 160 } as const;
+const MORE = { rounds: 5, row: 14, most: 200 } as const;
 /** Larger scopes are not laid out again for the sake of a label. */
 const LARGE = 4000;
 
@@ -41,7 +41,10 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
     if (v < layers.boxes) left[v] = x[v] - graph.width[v] / 2;
   }
   for (let e = 0; e < graph.source.length; e++) {
-    if (!Number.isNaN(labels.x[e])) width = Math.max(width, labels.x[e] + graph.labelWidth[e]);
+    if (!Number.isNaN(labels.x[e])) {
+      width = Math.max(width, labels.x[e] + graph.labelWidth[e]);
+      end = Math.max(end, labels.y[e] + graph.labelLength[e] / 2);
+    }
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
       if (layers.stub[k] === 1) width = Math.max(width, nameRoom(graph, e, inX[k], 0, 0).right);
     }
@@ -66,7 +69,7 @@ function makeRoom(gap: Float64Array, lacking: Uint16Array): boolean {
   let more = false;
   lacking.forEach((count, row) => {
     if (count === 0 || gap[row] >= MORE.most) return;
-    gap[row] += MORE.row * Math.ceil(count / 3);
+    gap[row] += MORE.row * Math.ceil(count / 2);
     more = true;
   });
   return more;
@@ -334,7 +337,13 @@ function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Floa
       stack(Math.min(between + 1, row), row);
     }
   }
-  return { top, bottom, height, end: layers.rows > 0 ? bottom[layers.rows - 1] + below : 0 };
+  return {
+    top,
+    bottom,
+    height,
+    below: gap[layers.rows - 1] + 14,
+    end: layers.rows > 0 ? bottom[layers.rows - 1] + below : 0,
+  };
 }
 
 interface Lines {

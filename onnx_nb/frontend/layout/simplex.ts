@@ -1,0 +1,172 @@
+/**
+ * Places on a line that keep least distances and make the whole length least: the network simplex method for rows of
+ * Gansner, Koutsofios, North & Vo, "A Technique for Drawing Directed Graphs" (1993). Cut values are sums over subtrees.
+ */
+
+/** Distances head − tail ≥ least; each unit of head − tail costs its weight. */
+export interface Distances {
+  readonly tail: Int32Array;
+  readonly head: Int32Array;
+  readonly least: Int32Array;
+  readonly weight: Int32Array;
+}
+
+/**
+ * Improves places that keep the distances until no better ones exist, or as far as so many steps lead, of about
+ * `count` + the number of distances operations each. The graph of the distances must hang together.
+ */
+export function shorten(place: Int32Array, distances: Distances, steps: number): void {
+  const tree = new Tree(place, distances);
+  for (let step = 0; step < steps; step++) if (!tree.improve()) return;
+}
+
+/** A spanning tree of distances that are kept exactly. */
+class Tree {
+  readonly #place: Int32Array;
+  readonly #distances: Distances;
+  readonly #count: number;
+  readonly #inTree: Uint8Array;
+  /** node → the edges it ends: those of node v are around[ptr[v]] … around[ptr[v+1] − 1] */
+  readonly #ptr: Uint32Array;
+  readonly #around: Uint32Array;
+  /** node → weight of what leaves it less that of what enters it, and the sum over its subtree */
+  readonly #surplus: Float64Array;
+  readonly #sum: Float64Array;
+  /** nodes from the root out; node → its place there, the end of its subtree, the tree's edge to its parent */
+  readonly #order: Int32Array;
+  readonly #begin: Int32Array;
+  readonly #end: Int32Array;
+  readonly #edge: Int32Array;
+
+  constructor(place: Int32Array, distances: Distances) {
+    const count = place.length;
+    const { tail, head, weight } = distances;
+    this.#place = place;
+    this.#distances = distances;
+    this.#count = count;
+    this.#inTree = new Uint8Array(tail.length);
+    this.#ptr = new Uint32Array(count + 1);
+    this.#surplus = new Float64Array(count);
+    for (let e = 0; e < tail.length; e++) {
+      this.#ptr[tail[e] + 1]++;
+      this.#ptr[head[e] + 1]++;
+      this.#surplus[tail[e]] += weight[e];
+      this.#surplus[head[e]] -= weight[e];
+    }
+    for (let v = 0; v < count; v++) this.#ptr[v + 1] += this.#ptr[v];
+    const fill = this.#ptr.slice();
+    this.#around = new Uint32Array(2 * tail.length);
+    for (let e = 0; e < tail.length; e++) {
+      this.#around[fill[tail[e]]++] = e;
+      this.#around[fill[head[e]]++] = e;
+    }
+    this.#sum = new Float64Array(count);
+    this.#order = new Int32Array(count);
+    this.#begin = new Int32Array(count);
+    this.#end = new Int32Array(count);
+    this.#edge = new Int32Array(count);
+    this.#grow();
+    this.#walk();
+  }
+
+  #slack(e: number): number {
+    const { tail, head, least } = this.#distances;
+    return this.#place[head[e]] - this.#place[tail[e]] - least[e];
+  }
+
+  /** Joins node after node by distances that are kept exactly; where there is none all that is joined moves nearer. */
+  #grow(): void {
+    const { tail, head } = this.#distances;
+    const joined = new Uint8Array(this.#count);
+    const nodes = [0];
+    joined[0] = 1;
+    for (let at = 0; nodes.length < this.#count; ) {
+      for (; at < nodes.length; at++) {
+        for (let j = this.#ptr[nodes[at]]; j < this.#ptr[nodes[at] + 1]; j++) {
+          const e = this.#around[j];
+          const other = joined[tail[e]] ? head[e] : tail[e];
+          if (joined[other] || this.#slack(e) !== 0) continue;
+          this.#inTree[e] = 1;
+          joined[other] = 1;
+          nodes.push(other);
+        }
+      }
+      if (nodes.length === this.#count) return;
+      let nearest = -1;
+      for (let e = 0; e < tail.length; e++) {
+        if (joined[tail[e]] === joined[head[e]]) continue;
+        if (nearest < 0 || this.#slack(e) < this.#slack(nearest)) nearest = e;
+      }
+      if (nearest < 0) throw new Error("the distances do not hang together");
+      const move = joined[tail[nearest]] ? this.#slack(nearest) : -this.#slack(nearest);
+      for (const node of nodes) this.#place[node] += move;
+      const other = joined[tail[nearest]] ? head[nearest] : tail[nearest];
+      this.#inTree[nearest] = 1;
+      joined[other] = 1;
+      nodes.push(other);
+    }
+  }
+
+  /** Numbers the nodes depth first, so that a subtree is a range, and sums up what leaves each subtree. */
+  #walk(): void {
+    const { tail, head } = this.#distances;
+    this.#edge.fill(-1);
+    const stack = [0];
+    let next = 0;
+    for (let v = stack.pop(); v !== undefined; v = stack.pop()) {
+      this.#begin[v] = next;
+      this.#order[next++] = v;
+      for (let j = this.#ptr[v]; j < this.#ptr[v + 1]; j++) {
+        const e = this.#around[j];
+        if (!this.#inTree[e] || e === this.#edge[v]) continue;
+        const child = tail[e] === v ? head[e] : tail[e];
+        this.#edge[child] = e;
+        stack.push(child);
+      }
+    }
+    this.#sum.set(this.#surplus);
+    for (let v = 0; v < this.#count; v++) this.#end[v] = this.#begin[v] + 1;
+    for (let at = this.#count - 1; at > 0; at--) {
+      const v = this.#order[at];
+      const parent = tail[this.#edge[v]] === v ? head[this.#edge[v]] : tail[this.#edge[v]];
+      this.#sum[parent] += this.#sum[v];
+      this.#end[parent] = Math.max(this.#end[parent], this.#end[v]);
+    }
+  }
+
+  /** Puts one distance in the place of another, so that the whole gets no longer; false if nothing gets shorter. */
+  improve(): boolean {
+    const { tail, head } = this.#distances;
+    let leaving = -1; // by the node under it
+    let worst = 0;
+    for (let at = 1; at < this.#count; at++) {
+      const v = this.#order[at];
+      const cut = tail[this.#edge[v]] === v ? this.#sum[v] : -this.#sum[v];
+      if (cut >= worst) continue;
+      worst = cut;
+      leaving = v;
+    }
+    if (leaving < 0) return false;
+    const begin = this.#begin[leaving];
+    const end = this.#end[leaving];
+    const inside = (v: number): boolean => this.#begin[v] >= begin && this.#begin[v] < end;
+    // the subtree moves away from where it is held until another distance holds it
+    const up = tail[this.#edge[leaving]] === leaving;
+    let entering = -1;
+    for (let at = begin; at < end; at++) {
+      const v = this.#order[at];
+      for (let j = this.#ptr[v]; j < this.#ptr[v + 1]; j++) {
+        const e = this.#around[j];
+        if ((up ? head[e] : tail[e]) !== v || inside(up ? tail[e] : head[e])) continue;
+        if (entering < 0 || this.#slack(e) < this.#slack(entering)) entering = e;
+      }
+    }
+    if (entering < 0) return false;
+    const move = up ? -this.#slack(entering) : this.#slack(entering);
+    for (let at = begin; at < end; at++) this.#place[this.#order[at]] += move;
+    this.#inTree[this.#edge[leaving]] = 0;
+    this.#inTree[entering] = 1;
+    this.#walk();
+    return true;
+  }
+}
