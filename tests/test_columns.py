@@ -347,3 +347,23 @@ def test_what_bodies_give_is_paired_with_the_outputs_of_their_owner() -> None:
     walk(model.proto.graph.node)
     assert found == expected
     assert len(expected) > 5
+
+
+def test_defaults_of_attributes_are_those_of_onnx_and_of_functions() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "my": 1]>
+    g (float[1,3,8,8] x, float[4,3,1,1] w) => (float[1,4,8,8] z) {
+        a = Conv(x, w)  b = Softmax(a)  c = LeakyRelu(b)  d = my.scale(c)  z = Frob(d)
+    }
+    <domain: "my", opset_import: ["": 17]> scale <alpha: float = 2.0> (x) => (y) { y = Neg(x) }""")
+    read = Read(proto)
+    defaults = dict(zip(read.text("op_name"), read.text("op_defaults"), strict=True))
+    assert defaults["Softmax"] == "axis -1"
+    assert defaults["LeakyRelu"] == "alpha 0.01"
+    assert defaults["Conv"].split(" · ") == ["auto_pad NOTSET", "group 1", "dilations 1…", "strides 1…", "pads 0…"]
+    assert defaults["scale"] == "alpha 2"
+    assert defaults["Frob"] == ""
+    for op in ("Softmax", "LeakyRelu"):
+        schema = onnx.defs.get_schema(op, 17)
+        for name, attribute in schema.attributes.items():
+            value = onnx.helper.get_attribute_value(attribute.default_value)
+            assert defaults[op] == f"{name} {value:.6g}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.helper
 import onnx.numpy_helper
 from numpy.typing import NDArray
 
@@ -267,6 +268,7 @@ def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
         "op_domain": table.each([domain for _, domain in graph.operators]),
         "op_category": np.asarray([operators.category(*key) for key in graph.operators], np.uint8),
         "op_inputs": table.each(inputs),
+        "op_defaults": table.each([_defaults_text(graph, op, domain, functions) for op, domain in graph.operators]),
     }
 
 
@@ -313,6 +315,10 @@ def _attributes(graph: Graph, table: _Strings) -> NDArray[np.uint32]:
     return found
 
 
+_IDLE = {"dilations": 1, "strides": 1, "pads": 0}
+"""Lists of attributes that do nothing if all their numbers are this."""
+
+
 def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> str:
     if op == "Constant":
         return ""  # its value says it
@@ -328,6 +334,21 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> s
     return cut(joined, ATTRIBUTES_LIMIT)
 
 
+def _defaults_text(graph: Graph, op: str, domain: str, functions: Mapping[tuple[str, str], onnx.FunctionProto]) -> str:
+    """Describe what the attributes of an operator are where a node leaves them out, as `_attributes_text` would."""
+    if (called := functions.get((domain, op))) is not None:
+        parts = [(text(attribute.name), _attribute_text("", attribute, None)) for attribute in called.attribute_proto]
+    else:
+        domain = operators.canonical(domain)
+        opset = graph.opsets.get(domain, 0)
+        defaults = operators.attribute_defaults(op, domain, opset)
+        parts = [(n, _attribute_text(n, onnx.helper.make_attribute(n, value), None)) for n, value in defaults.items()]
+        schema = operators.schema(op, domain, opset)
+        # as often as there are axes, which onnx says in words only
+        parts += [(n, f"{idle}…") for n, idle in _IDLE.items() if schema is not None and n in schema.attributes]
+    return " · ".join(f"{name} {value}" for name, value in parts if value)
+
+
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
     kind = attribute.type
     if kind == onnx.AttributeProto.INT:
@@ -340,7 +361,7 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
         value = text(attribute.s[:ATTRIBUTES_LIMIT])
         return "" if value == default else value
     if kind == onnx.AttributeProto.INTS:
-        idle = {"dilations": 1, "strides": 1, "pads": 0}.get(name)
+        idle = _IDLE.get(name)
         if attribute.ints and all(i == idle for i in attribute.ints[:16]):
             return ""
         items = [str(i) for i in attribute.ints[:8]] + ["…"] * (len(attribute.ints) > 8)  # fits a box

@@ -65,6 +65,8 @@ export class Columns {
   readonly opDomain: Uint32Array;
   readonly opCategory: Uint8Array;
   readonly opInputs: Uint32Array;
+  /** what its attributes are where a node leaves them out; "strides 1…" is as many ones as it takes */
+  readonly opDefaults: Uint32Array;
 
   readonly nodeOp: Uint32Array;
   readonly nodeName: Uint32Array;
@@ -137,6 +139,7 @@ export class Columns {
     this.opDomain = take("op_domain", Uint32Array);
     this.opCategory = take("op_category", Uint8Array);
     this.opInputs = take("op_inputs", Uint32Array);
+    this.opDefaults = take("op_defaults", Uint32Array);
     this.nodeOp = take("node_op", Uint32Array);
     this.nodeName = take("node_name", Uint32Array);
     this.nodeGroup = take("node_group", Uint32Array);

@@ -34,6 +34,12 @@ const CATEGORY_OF: Readonly<Record<string, (typeof CATEGORIES)[number]>> = {
   Loop: "control",
 };
 
+/** What the attributes of some ops are where they are left out. */
+const DEFAULTS: Readonly<Record<string, string>> = {
+  Softmax: "axis -1",
+  Gemm: "alpha 1 · beta 1 · transA 0 · transB 0",
+  Conv: "auto_pad NOTSET · group 1 · dilations 1… · strides 1… · pads 0…",
+};
 const FORMAL_NAMES: Readonly<Record<string, string>> = {
   Conv: "X,W,B",
   MatMul: "A,B",
@@ -226,6 +232,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["op_domain", u4(ops.map(() => 0))],
     ["op_category", u1(ops.map(category))],
     ["op_inputs", u4(ops.map((op) => str(FORMAL_NAMES[op] ?? "")))],
+    ["op_defaults", u4(ops.map((op) => str(DEFAULTS[op] ?? "")))],
     ["node_op", u4(nodes.map((node) => opIndex.get(node.op) as number))],
     ["node_name", u4(nodes.map((node) => str(node.name)))],
     ["node_group", u4(nodes.map((node) => node.group))],

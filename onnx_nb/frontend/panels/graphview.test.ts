@@ -431,6 +431,7 @@ function packed(): Uint8Array {
     op_domain: ["u4", [0]],
     op_category: ["u1", [1]],
     op_inputs: ["u4", [0]],
+    op_defaults: ["u4", [0]],
     node_op: ["u4", [0]],
     node_name: ["u4", [0]],
     node_group: ["u4", [0]],

@@ -5,7 +5,7 @@ import { categoryVariable } from "../render/theme.ts";
 import { type Baked, failure, type GraphHost, type InspectReply } from "../scene/host.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
-import { search } from "../scene/search.ts";
+import { search, statedKeys } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
@@ -409,8 +409,24 @@ function flowing(text: string): string {
 
 function staticAttributes(columns: Columns, id: number): Node[] {
   const text = columns.str(columns.nodeAttributes[id]);
-  if (text === "") return [];
-  return [list("attributes", text.split(" · "), (attribute) => el("span", {}, elide(attribute, 120)))];
+  const stated = statedKeys(text);
+  const defaults = columns.str(columns.opDefaults[columns.nodeOp[id]]);
+  const left = defaults === "" || stated === null ? [] : defaults.split(" · ");
+  const items = [
+    ...(text === "" ? [] : text.split(" · ").map((each) => [each, false] as const)),
+    ...left
+      .filter((each) => stated?.includes(each.split(" ")[0].toLowerCase()) === false)
+      .map((each) => [each, true] as const),
+  ];
+  if (items.length === 0) return [];
+  const row = ([attribute, isDefault]: readonly [string, boolean]): Node =>
+    el(
+      "span",
+      { class: isDefault ? "onnx-nb-dim" : "" },
+      elide(attribute, 120),
+      isDefault ? el("span", { class: "onnx-nb-dim" }, " default") : null,
+    );
+  return [list("attributes", items, row)];
 }
 
 type Row = readonly [label: string, content: string | HTMLElement];

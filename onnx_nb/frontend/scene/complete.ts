@@ -2,7 +2,7 @@
 
 import { type Columns, GROUP } from "../model/columns.ts";
 import { FIELDS, type Field, KINDS } from "./query.ts";
-import { attributesOf } from "./search.ts";
+import { attributesOf, statedKeys } from "./search.ts";
 
 export interface Completion {
   /** what it puts in place of the text from `from` to `to` */
@@ -40,6 +40,25 @@ export function complete(columns: Columns, text: string, caret: number): Complet
     }));
 }
 
+/** "axis=-1" for each node that leaves an attribute of this name at its default. */
+function* leftOut(columns: Columns, name: string): Generator<string> {
+  const defaults = Array.from(columns.opDefaults, (string) =>
+    attributesOf(columns.str(string)).find(([key, value]) => key === name && !value.endsWith("…")),
+  );
+  const states = new Map<number, boolean>();
+  for (let node = 0; node < columns.nodeCount; node++) {
+    const found = defaults[columns.nodeOp[node]];
+    if (found === undefined || columns.isFolded(node)) continue;
+    const string = columns.nodeAttributes[node];
+    let stated = states.get(string);
+    if (stated === undefined) {
+      stated = statedKeys(columns.str(string))?.includes(name) ?? true;
+      states.set(string, stated);
+    }
+    if (!stated) yield `${name}=${found[1]}`;
+  }
+}
+
 /** What the fields do not do. */
 export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
   ["a b", "both"],
@@ -60,7 +79,7 @@ function fields(columns: Columns, to: number): Completion[] {
     name: "by name only; * is anything, as name:*weight",
     dtype: `tensors of a dtype, as dtype:${first("dtype", "float32")}`,
     shape: "tensors of a shape, as shape:1x*x768 or shape:...x768",
-    attr: `nodes with an attribute, as attr:${first("attr", "axis")}`,
+    attr: `nodes that state an attribute, as attr:${first("attr", "axis")}; with =value also by default`,
     scope: "all in a scope or module class",
     before: "what a node or tensor depends on, by its name",
     after: "what depends on a node or tensor",
@@ -101,6 +120,7 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
           else if (typed.startsWith(`${name}=`)) add(`${name}=${value}`, count);
         }
       }
+      if (typed.includes("=")) for (const value of leftOut(columns, typed.split("=")[0])) add(value);
       break;
     case "scope":
       for (let group = 1; group < columns.groupCount; group++) {

@@ -167,6 +167,32 @@ describe("fields", () => {
     expect(found("attr:/strides 2/", bert)).toEqual(["node conv"]);
   });
 
+  it("attr: with a value counts what a node leaves at its default, which it states not", () => {
+    const columns = columnsOf(`
+      input x 4×8 float32
+      Softmax stated : x -> a | axis -1
+      Softmax other : a -> b | axis 1
+      Softmax left : b -> c
+      Conv plain : c -> d | kernel_shape 1×1
+      Conv strided : d -> e | strides 2×2
+      Relu act : e -> y
+    `);
+    expect(found("attr:axis=-1", columns)).toEqual(["node stated", "node left"]);
+    expect(found("attr:axis=1", columns)).toEqual(["node other"]);
+    expect(found("attr:axis", columns)).toEqual(["node stated", "node other"]);
+    expect(found("op:Softmax -attr:axis=-1", columns)).toEqual(["node other"]);
+    for (const text of ["1", "1x1", "[1,1]"]) expect(found(`attr:strides=${text}`, columns)).toEqual(["node plain"]);
+    expect(found("attr:pads=0,0,0,0", columns)).toEqual(["node plain", "node strided"]);
+    expect(found("attr:strides=10", columns)).toEqual([]);
+    expect(found("attr:group=1 attr:strides=2x2", columns)).toEqual(["node strided"]);
+    expect(found("attr:a*=-1", columns)).toEqual(["node stated", "node left"]);
+  });
+
+  it("attr: does not take for a default what may be in the part that was cut", () => {
+    const columns = columnsOf(`input x 8 float32\nSoftmax cut : x -> y | text aaaaaaaaaaaaaaaaa…`);
+    expect(found("attr:axis=-1", columns)).toEqual([]);
+  });
+
   it("scope: is all that lies in a scope, by whole parts of its path or its class", () => {
     const inside = ["group enc/layer.1", "node enc/layer.1/mm", "node enc/layer.1/scale", "node enc/layer.1/Softmax_7"];
     for (const text of ["layer.1", "enc.layer.1", "enc/layer.1", "/enc/layer.1"]) {

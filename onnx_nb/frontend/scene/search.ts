@@ -352,29 +352,40 @@ class Judge {
     return false;
   }
 
+  /** What a node states; with a value also what it leaves at the default of its op. */
   #attribute(term: Term): Verdict {
-    const { nodeAttributes } = this.#columns;
-    const wanted = term.patterns.map((pattern) => {
-      if (pattern.type === "regex") return (whole: string) => pattern.matches(whole);
+    const { nodeAttributes, nodeOp, opDefaults } = this.#columns;
+    const wanted = term.patterns.map((pattern): ((whole: string) => readonly string[]) => {
+      if (pattern.type === "regex") return (whole) => (pattern.matches(whole) ? [whole] : []);
       const [name, ...rest] = pattern.text.split("=");
       const glob = (text: string): Matcher | null => (pattern.literal || !text.includes("*") ? null : globOf(text));
       const [names, given] = [glob(name), plainValue(rest.join("="))];
       const values = glob(given);
-      return (whole: string): boolean =>
-        attributesOf(whole).some(([key, value]) => {
-          if (name !== "" && !(names === null ? key === name : names(key))) return false;
-          if (given === "") return true;
-          if (values !== null) return values(value);
-          // the columns hold the beginning of a long one
-          return value === given || (value.endsWith("…") && given.startsWith(value.replace(/,?…$/, "")));
+      return (whole) =>
+        attributesOf(whole).flatMap(([key, value]) => {
+          if (name !== "" && !(names === null ? key === name : names(key))) return [];
+          return given === "" || (values === null ? sameValue(value, given) : values(value)) ? [key] : [];
         });
     });
     this.slow = true;
     const rank = this.#texts.lazily((string) => {
       const whole = this.#columns.str(string);
-      return whole !== "" && wanted.some((fits) => fits(whole)) ? WHOLE : NO;
+      return whole !== "" && wanted.some((fits) => fits(whole).length > 0) ? WHOLE : NO;
     });
-    return (node) => rank(nodeAttributes[node]);
+    const valued = term.patterns.map((pattern) => pattern.type === "text" && /^[^=]+=./.test(pattern.text));
+    // op → its attributes that fit where they are left out
+    const fitting = Array.from(opDefaults, (string) => {
+      const whole = this.#columns.str(string);
+      return whole === "" ? [] : wanted.flatMap((fits, at) => (valued[at] ? fits(whole) : []));
+    });
+    if (fitting.every((keys) => keys.length === 0)) return (node) => rank(nodeAttributes[node]);
+    return (node) => {
+      const stated = rank(nodeAttributes[node]);
+      const left = fitting[nodeOp[node]];
+      if (stated !== NO || left.length === 0) return stated;
+      const keys = statedKeys(this.#columns.str(nodeAttributes[node]));
+      return keys !== null && left.some((key) => !keys.includes(key)) ? OWN : NO;
+    };
   }
 
   /** Nodes in a scope, and the scope itself. Dots and slashes are the same; "layer.1" is not "layer.10", if there is "layer.1". */
@@ -431,6 +442,21 @@ export function attributesOf(text: string): [name: string, value: string][] {
       ? [each.toLowerCase(), ""]
       : [each.slice(0, space).toLowerCase(), plainValue(each.slice(space + 1))];
   });
+}
+
+/** Names of the attributes that a text states; null if it was cut, so that there may be more. */
+export function statedKeys(text: string): readonly string[] | null {
+  if (text.endsWith("…")) return null;
+  return text === "" ? [] : attributesOf(text).map(([key]) => key);
+}
+
+/** Of a long value the columns hold the beginning, "1,2,…"; "1…" is as many ones as it takes. */
+function sameValue(value: string, given: string): boolean {
+  if (value === given) return true;
+  if (!value.endsWith("…")) return false;
+  const start = value.slice(0, -1);
+  if (start !== "" && !start.includes(",")) return given.split(",").every((item) => item === start);
+  return given.startsWith(start.replace(/,$/, ""));
 }
 
 /** Other names of dtypes. */
