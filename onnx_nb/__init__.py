@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis import external_data
     from onnx_nb.analysis.alignment import Alignment, align
     from onnx_nb.analysis.capture import Capture, capture
-    from onnx_nb.analysis.comparison import Comparison
+    from onnx_nb.analysis.comparison import Comparison, compare
     from onnx_nb.analysis.costs import Costs, costs
     from onnx_nb.analysis.differences import Differences, differences
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
@@ -78,6 +78,7 @@ _HOME = {
     "align": "analysis.alignment",
     "capture": "analysis.capture",
     "check_feeds": "analysis.feeds",
+    "compare": "analysis.comparison",
     "compare_torch": "analysis.torch_comparison",
     "costs": "analysis.costs",
     "differences": "analysis.differences",
@@ -128,6 +129,7 @@ __all__ = [
     "align",
     "capture",
     "check_feeds",
+    "compare",
     "compare_torch",
     "costs",
     "differences",

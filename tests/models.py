@@ -79,6 +79,23 @@ def exported(name: str, *, dynamo: bool) -> Path:
     return _cached(f"{versions}/{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
 
 
+TRANSFORMS = ("fp16", "qdq", "qoperator", "dynamic")
+
+
+def transformed(name: str, how: str) -> Path:
+    """An exported model in float16, or quantised by onnxruntime: static as QDQ or QOperator, or dynamic."""
+    source = exported(name, dynamo=True)
+
+    def transform(path: Path) -> None:
+        # a process of its own: the quantiser warns at every tensor
+        command = [sys.executable, "-m", "tests.models", "--transform", how, str(source), str(path)]
+        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1200)
+        if done.returncode:
+            raise RuntimeError(f"{how} of {name} failed:\n{done.stderr[-4000:]}")
+
+    return _cached(f"onnxruntime-{importlib.metadata.version('onnxruntime')}/{name}-{how}.onnx", transform)
+
+
 def chain(nodes: int, *, named: bool = True) -> Path:
     """Transformer blocks one after another, `nodes` nodes in all, each weight a few dozen bytes.
 
@@ -366,6 +383,26 @@ def _export(name: str, path: Path, *, dynamo: bool) -> None:
         torch.onnx.export(module, args, path, input_names=inputs, output_names=outputs, dynamo=dynamo, **options)
 
 
+def _transform(how: str, source: Path, path: Path) -> None:
+    """Runs in a process of its own: see `transformed`."""
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    from onnx_nb import random_feeds
+
+    if how == "fp16":
+        float16: Any = importlib.import_module("onnxruntime.transformers.float16")
+        onnx.save(float16.convert_float_to_float16(onnx.load(source), keep_io_types=True), path)
+    elif how == "dynamic":
+        # it gives up on types of weights that torch's exporter writes
+        stripped = onnx.load(source)
+        del stripped.graph.value_info[:]
+        quantization.quantize_dynamic(stripped, path)
+    else:
+        feeds = iter([random_feeds(source, seed) for seed in range(2)])
+        reader = type("Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(feeds, None)})()
+        formats = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}
+        quantization.quantize_static(source, path, reader, quant_format=formats[how])
+
+
 def _recipe(name: str) -> tuple[Any, tuple[Any, ...], list[str], list[str], dict[int, str]]:
     """Return module, arguments, input names, output names, dynamic axes of every input."""
     import torch
@@ -391,7 +428,11 @@ def _main() -> None:
     parser = argparse.ArgumentParser(description="Make the models that tests run on, under build/models.")
     parser.add_argument("--export", nargs=2, metavar=("NAME", "PATH"), help="export one model to PATH, uncached")
     parser.add_argument("--dynamo", action="store_true", help="by torch's default exporter instead of TorchScript's")
+    parser.add_argument("--transform", nargs=3, metavar=("HOW", "SOURCE", "PATH"), help="transform one, uncached")
     chosen = parser.parse_args()
+    if chosen.transform:
+        _transform(chosen.transform[0], Path(chosen.transform[1]), Path(chosen.transform[2]))
+        return
     if chosen.export:
         _export(chosen.export[0], Path(chosen.export[1]), dynamo=chosen.dynamo)
         return

@@ -140,13 +140,13 @@ def capture(
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise CaptureError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
-    kept = keep if keep is None or callable(keep) else frozenset(_named(graph, keep, wanted, "keep"))
+    kept = keep if keep is None or callable(keep) else frozenset(named(graph, keep, wanted, "keep"))
     job = Job(loaded, tuple(wanted), kept, stop_at, limit, None if providers is None else tuple(providers), times)
-    _check(graph, job)
+    refuse_faults(graph, lambda: job.windows(reuse=False).runs)
     job, translation = _lowered(graph, job)
     if isolate and executor is not None:
         raise CaptureError("isolate and executor are both given.", advice="Leave out one of them.")
-    done = Done(progress, _count(feeds))
+    done = Done(progress, count_of(feeds))
     store = Store(limit)
     given = read_feeds(loaded, feeds)
     try:
@@ -464,7 +464,7 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
         return found
     # weights are in the model, and need not be recorded
     stay = set(np.flatnonzero(kinds == INITIALIZER).tolist()) - set(graph.overridable.tolist())
-    return [value for value in _named(graph, tensors, np.flatnonzero(there).tolist(), "tensors") if value not in stay]
+    return [value for value in named(graph, tensors, np.flatnonzero(there).tolist(), "tensors") if value not in stay]
 
 
 def _closed(graph: Graph) -> NDArray[np.bool_]:
@@ -475,7 +475,7 @@ def _closed(graph: Graph) -> NDArray[np.bool_]:
     return closed
 
 
-def _named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:
+def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:
     """Give the values whose names are given or match."""
     by_name: dict[str, list[int]] = {}
     names = graph.value_names
@@ -493,11 +493,11 @@ def _named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wh
     return sorted(found)
 
 
-def _check(graph: Graph, job: Job) -> None:
-    """Refuse a broken graph."""
+def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
+    """Refuse a graph that is broken where it runs; ``runs`` gives the nodes that do."""
     if not len(graph.faulty_nodes) and not len(graph.faulty_values):
         return
-    running = set(job.windows(reuse=False).runs)
+    running = set(runs())
     for fault in graph.faults:
         node = fault.node
         while node >= graph.main_count:
@@ -593,7 +593,7 @@ class Done:
             self.progress(1.0, "done")
 
 
-def _count(feeds: Any) -> int | None:
+def count_of(feeds: Any) -> int | None:
     """Give how many feeds there are, as far as that can be told without reading them."""
     if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
         return 1
@@ -689,28 +689,42 @@ def _spread(
     done: Done,
 ) -> Generator[Partial]:
     """Give feeds to an executor, and their results in the order of the feeds."""
-    payload = pickled(job)
+    for number, partial in enumerate(spread(executor, run_remote, pickled(job), feeds), 1):
+        for found in partial.kept.values():
+            found.update((index, store.put(content)) for index, content in found.items())
+        yield partial
+        done(number, f"{_counted(number, 'feed')} done")
+    done.all()
+
+
+def spread(
+    executor: concurrent.futures.Executor, work: Callable[..., bytes], payload: bytes, feeds: Iterable[Any]
+) -> Generator[Any]:
+    """Let an executor call ``work(token, payload, feed)``; give what was pickled there, in the order of the feeds.
+
+    The token is the same for all feeds, so that what was made of the payload can be kept for the next one.
+
+    Raises
+    ------
+    CaptureError
+        If a process of the executor ended.
+    """
     token = uuid.uuid4().hex
     waiting: list[concurrent.futures.Future[bytes]] = []
     number = 0
     try:
         for feed in itertools.chain(feeds, [None]):
             if feed is not None:
-                waiting.append(executor.submit(run_remote, token, payload, feed))
+                waiting.append(executor.submit(work, token, payload, feed))
             while waiting and (feed is None or len(waiting) >= _SUBMITTED):
-                partial: Partial = pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
-                for found in partial.kept.values():
-                    found.update((index, store.put(content)) for index, content in found.items())
-                yield partial
+                yield pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
                 number += 1
-                done(number, f"{_counted(number, 'feed')} done")
     except concurrent.futures.BrokenExecutor as error:
         message = f"a worker process of the executor ended while feed {number} ran: {error}"
         raise CaptureError(message, advice="isolate=True tells at which node.") from error
     finally:
         for future in waiting:
             future.cancel()
-    done.all()
 
 
 def pickled(job: Job) -> bytes:
@@ -846,7 +860,7 @@ class _Recorder:
             self.nbytes[node] = max(self.nbytes.get(node, 0), size)
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
-        dtype, content = _content(found)
+        dtype, content = contents(found)
         arrays = [content] if isinstance(content, np.ndarray) else content or []
         record = self.records.get(value)
         if record is None:
@@ -886,8 +900,8 @@ class _Recorder:
 _SHARED: Final = frozenset(range(1, 14)) - {8}
 
 
-def _content(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
-    """Give the type and the array or arrays of a value, without copying where that can be done."""
+def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
+    """Give the type and the array, or the arrays of a sequence, of a value; without copying where that can be done."""
     if found is None:
         return "optional", None
     if found.is_tensor():

@@ -7,29 +7,39 @@ candidate being given the reference's values.
 
 from __future__ import annotations
 
+import concurrent.futures
 import csv
 import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 
-from onnx_nb.analysis import archive
-from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, closest, shown
-from onnx_nb.analysis.metrics import METRICS, Errors, Floats, LogHistogram, Worst, precision
+from onnx_nb.analysis import archive, counterparts, lockstep
+from onnx_nb.analysis.capture import Capture, Done, Progress, available_memory, count_of, named, spread
+from onnx_nb.analysis.differences import differences
+from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError, closest, shown
+from onnx_nb.analysis.feeds import inputs, read_feeds
+from onnx_nb.analysis.matching import match
+from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHistogram, Worst, precision
+from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.statistics import Histogram
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from onnx_nb.analysis.counterparts import Option
+    from onnx_nb.analysis.graph import Graph
+
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Of which errors a histogram is."""
 Which = Literal["cumulative", "isolated"]
+_Sides = tuple[lockstep.Running | lockstep.Kept, lockstep.Running | lockstep.Kept]
 
 STANDS_OUT: Final = 10.0
 """A point is told of if its error is so many times what is usual, or what came before."""
@@ -37,6 +47,96 @@ _NOISE: Final = 32
 """So many times the precision of a type is what rounding may do to a tensor."""
 _SMALLEST_MEDIAN: Final = 2.0**-23
 """Isolated errors are not measured against less: where most are exact any rounding would stand out."""
+
+
+def compare(
+    reference: ModelLike | Capture,
+    candidate: ModelLike | Capture,
+    feeds: Any = None,
+    *,
+    tensors: str | Iterable[str] | None = None,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    memory_limit: int | None = None,
+    providers: Sequence[str] | None = None,
+    executor: concurrent.futures.Executor | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run two models on the same feeds and measure every value that both have, without keeping any.
+
+    Values are the same if their names are, or differ by what quantisation appends to them; where several values may be
+    meant, or a name means something else in the other model, the values themselves decide. What has no common name is
+    matched by its shape and values. `Point.matched` says how it was.
+
+    Parameters
+    ----------
+    reference
+        What is taken to be right: any `ModelLike` or a `Capture` that kept arrays.
+    candidate
+        What should compute the same: simplified, in float16, quantised, or a `Capture` that kept arrays.
+    feeds
+        What to run them on, as `read_feeds` takes it for the reference; several feeds merge. Inputs that the candidate
+        has in another type, as float16, are cast; those of another name are given by position. If ``None``, random
+        values, or what a `Capture` kept of its inputs.
+    tensors
+        Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
+    rtol, atol
+        What may differ, for `Errors.outside`.
+    memory_limit
+        Bytes that values of both sides may take, half of the available memory if ``None``. Values that wait for the
+        other side go to files of a temporary folder beyond a quarter of it.
+    providers
+        Execution providers, best first; the CPU if ``None``.
+    executor
+        Any `concurrent.futures.Executor` that runs the feeds after the first side by side. The numbers are the same
+        to the last bit.
+    progress
+        Called between windows with the part done and what runs next. What it raises ends the comparison.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    AlignmentError
+        If the two have no value in common.
+    FeedError
+        If a feed does not fit one of the models.
+    CaptureError
+        If a model is broken, or onnxruntime fails on a node.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> exact, rough = (onnx.parser.parse_model(f'''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2, 8] x, float[8] s, float[8] b) => (float[2, 8] y)
+    ... {{ n = LayerNormalization<epsilon = {epsilon}>(x, s, b)  y = Tanh(n) }}''') for epsilon in (1e-12, 1e-2))
+    >>> c = compare(exact, rough)
+    >>> c
+    Comparison(5 points of 'g' and 'g', 3 equal)
+    >>> print(c.message.partition(". ")[2])
+    Epsilon is 0.01 instead of 1e-12.
+    """
+    limit = available_memory() // 2 if memory_limit is None else memory_limit
+    if limit <= 0:
+        raise AlignmentError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
+    sides = _side(reference, limit // 2, providers), _side(candidate, limit // 2, providers)
+    job, references, candidates = _job(sides, tensors, rtol=rtol, atol=atol, limit=limit)
+    done = Done(progress, _feed_count(sides, feeds))
+    given = enumerate(_feeds(sides, feeds))
+    _, first = next(given, (0, None))
+    if first is None:
+        raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
+    errors, misfits = _first(sides, job, first, done)
+    job = job._replace(options=tuple(errors))
+    feeds_run = 1
+    for found in _rest(sides, job, given, executor, done):
+        feeds_run += 1
+        errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
+        misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
+    done.all()
+    return _compared(sides, errors, misfits, (references, candidates), feeds_run)
 
 
 @dataclass(frozen=True, repr=False)
@@ -433,3 +533,262 @@ def _times(ratio: float) -> str:
     if math.isinf(ratio):
         return "infinitely"
     return f"{float(f'{ratio:.2g}'):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+
+
+def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> lockstep.Running | lockstep.Kept:
+    if not isinstance(given, Capture):
+        return lockstep.Running(load(given), memory_limit=limit, providers=providers)
+    side = lockstep.Kept(given)
+    if not side.names:
+        message = f"the capture of {given.model.called} kept no arrays."
+        raise AlignmentError(message, advice='Capture with keep="*", or give the model itself.')
+    return side
+
+
+def _job(
+    sides: _Sides, tensors: str | Iterable[str] | None, *, rtol: float, atol: float, limit: int
+) -> tuple[lockstep.Job, list[int], list[int]]:
+    """Say what is to be compared; give also the values that either side has, in order of execution."""
+    graphs = sides[0].graph, sides[1].graph
+    mine, yours = (list(counterparts.values(graph).values()) for graph in graphs)
+    there = [set(side.names) if isinstance(side, lockstep.Kept) else None for side in sides]
+    mine = [value for value in mine if there[0] is None or value in there[0]]
+    yours = [value for value in yours if there[1] is None or value in there[1]]
+    if tensors is not None:
+        asked = set(named(graphs[0], tensors, mine, "tensors"))
+        mine = [value for value in mine if value in asked]
+    options = counterparts.options(*graphs, match(*graphs))
+    usable = set(mine), set(yours)
+    options = [option for option in options if option.reference in usable[0] and option.candidate in usable[1]]
+    if tensors is not None and {option.reference for option in options} == usable[0]:
+        yours = sorted({option.candidate for option in options}, key=yours.index)  # the rest need not run
+    outputs = frozenset(graphs[0].outputs.tolist())
+    seen = frozenset(mine), frozenset(yours)
+    return lockstep.Job(tuple(options), rtol, atol, limit, outputs, seen), mine, yours
+
+
+def _first(
+    sides: _Sides,
+    job: lockstep.Job,
+    feed: Mapping[str, Any],
+    done: Done,
+) -> tuple[dict[Option, Errors], dict[Option, str]]:
+    """Run the first feed, and decide what is what."""
+    found = lockstep.run(sides, job, feed, 0, sampled=True, progress=done)
+    picked = counterparts.chosen(found.errors, job.options)
+    apart = {option: counterparts.distance(found.errors[option]) for option in picked}
+    doubtful = {
+        option.reference: (option.candidate, apart[option]) for option in picked if apart[option] > counterparts.DOUBT
+    }
+    sure = [option for option in picked if option.reference not in doubtful]
+    settled = {option.reference for option in sure}, {option.candidate for option in sure}
+    left = [
+        {value: sample for value, sample in found.samples[side].items() if value not in settled[side]}
+        for side in (0, 1)
+    ]
+    operators = [
+        {value: _operator(side.graph, value) for value in samples} for side, samples in zip(sides, left, strict=True)
+    ]
+    alike = counterparts.alike(left[0], left[1], doubtful, (operators[0], operators[1]))
+    errors = {option: found.errors[option] for option in picked}
+    if alike:
+        again = lockstep.run(
+            sides, job._replace(options=tuple(alike)), feed, 0, progress=lambda _, what: done(1.0, what)
+        )
+        gone = {option.reference for option in alike}, {option.candidate for option in alike}
+        errors = {
+            option: each
+            for option, each in errors.items()
+            if option.reference not in gone[0] and option.candidate not in gone[1]
+        } | again.errors
+    return errors, found.misfits
+
+
+def _rest(
+    sides: _Sides,
+    job: lockstep.Job,
+    feeds: Iterator[tuple[int, dict[str, Any]]],
+    executor: concurrent.futures.Executor | None,
+    done: Done,
+) -> Iterator[lockstep.Found]:
+    """Run the other feeds, here or wherever an executor runs them; in their order."""
+    if executor is None:
+        for number, feed in feeds:
+            before = functools.partial(_report, done, number)
+            yield lockstep.run(sides, job, feed, number, progress=before)
+        return
+    results = spread(executor, lockstep.run_remote, lockstep.pickled(sides, job), feeds)
+    for number, found in enumerate(results, 2):
+        yield found
+        done(number, f"{number} feeds done")
+
+
+def _report(done: Done, number: int, part: float, what: str) -> None:
+    done(number + part, what)
+
+
+def _compared(
+    sides: _Sides,
+    errors: Mapping[Option, Errors],
+    misfits: Mapping[Option, str],
+    there: tuple[list[int], list[int]],
+    feeds: int,
+) -> Comparison:
+    """Put together what was found."""
+    graphs = sides[0].graph, sides[1].graph
+    labels = [graph.model.name for graph in graphs]
+    options = {option.reference: option for option in errors}
+    changes = _changes(graphs)
+    outputs = frozenset(graphs[0].outputs.tolist())
+    points = []
+    for depth, value in enumerate(there[0]):
+        option = options.get(value)
+        if option is None:
+            continue
+        maker = int(graphs[1].producer[option.candidate])
+        points.append(
+            Point(
+                name=graphs[0].value_names[value],
+                reference=graphs[0].value_names[value],
+                candidate=graphs[1].value_names[option.candidate],
+                matched=option.how,
+                depth=depth,
+                op_type=_operator(graphs[0], value),
+                node=graphs[1].names[maker] if maker >= 0 else "",
+                output=value in outputs,
+                difference=changes.get((int(graphs[0].producer[value]), maker), ""),
+                cumulative=errors[option],
+            )
+        )
+    if not points:
+        message = f"{graphs[0].model.called} and {graphs[1].model.called} have no value in common."
+        why = next(iter(misfits.values()), "")
+        advice = "Are they the same model, run on the same feeds?"
+        raise AlignmentError(f"{message} Of the first of the same name, {why}." if why else message, advice=advice)
+    reasons: list[dict[int, str]] = [{}, {}]
+    for option, why in misfits.items():
+        for side in (0, 1):
+            reasons[side].setdefault(option.of(side), why)
+    matched = {option.reference for option in errors}, {option.candidate for option in errors}
+    unmatched = [
+        Unmatched(
+            graphs[at].value_names[value],
+            side,
+            reasons[at].get(value, f"the {other} has no value of its name or structure, nor one with its values"),
+            _operator(graphs[at], value),
+        )
+        for at, side, other in _SIDES
+        for value in there[at]
+        if value not in matched[at]
+    ]
+    comparison = Comparison(labels[0], labels[1], tuple(points), tuple(unmatched), feeds)
+    return _with_weights(comparison, graphs)
+
+
+_SIDES: Final[tuple[tuple[int, Literal["reference", "candidate"], str], ...]] = (
+    (0, "reference", "candidate"),
+    (1, "candidate", "reference"),
+)
+
+
+def _operator(graph: Graph, value: int) -> str:
+    maker = int(graph.producer[value])
+    return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
+
+
+def _changes(graphs: tuple[Graph, Graph]) -> dict[tuple[int, int], str]:
+    """Say of pairs of nodes which attributes differ."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for change in differences(graphs[0].model, graphs[1].model, weights=False).changes:
+        if change.kind == "attribute":
+            text = f"{change.detail} is {change.candidate or 'not given'} instead of {change.reference or 'not given'}"
+            found.setdefault(change.nodes, []).append(text)
+    return {nodes: ", ".join(texts) for nodes, texts in found.items()}
+
+
+def _with_weights(comparison: Comparison, graphs: tuple[Graph, Graph]) -> Comparison:
+    """Say of the first point that differs which weights do, if its node is the same one."""
+    first = comparison.first_divergent()
+    if first is None or first.difference:
+        return comparison
+    makers = [
+        int(graph.producer[graph.value(name)])
+        for graph, name in zip(graphs, (first.reference, first.candidate), strict=True)
+    ]
+    if min(makers) < 0:
+        return comparison
+    operators = [graph.operators[int(graph.op_index[maker])] for graph, maker in zip(graphs, makers, strict=True)]
+    if operators[0] != operators[1]:
+        return comparison
+    inputs_of = [graph.node_inputs(maker).tolist() for graph, maker in zip(graphs, makers, strict=True)]
+    texts = []
+    for pair in zip(*inputs_of, strict=False):
+        names = [graph.value_names[value] if value >= 0 else "" for graph, value in zip(graphs, pair, strict=True)]
+        if not all(name in graph.model.initializers for graph, name in zip(graphs, names, strict=True)):
+            continue
+        mine, yours = (graph.model.initializers[name] for graph, name in zip(graphs, names, strict=True))
+        if mine.shape != yours.shape:
+            texts.append(f"weight {shown(names[0])} is {_shape(yours.shape)} instead of {_shape(mine.shape)}")
+            continue
+        errors = Errors.of(*(graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True)))
+        if not errors.is_equal:
+            many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
+            texts.append(f"weight {shown(names[0])} differs in {many}, by at most {errors.max_abs:.3g}")
+    if not texts:
+        return comparison
+    better = dataclasses.replace(first, difference=", ".join(texts))
+    return dataclasses.replace(
+        comparison, points=tuple(better if point is first else point for point in comparison.points)
+    )
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "a scalar"
+
+
+def _feeds(sides: _Sides, feeds: Any) -> Iterator[dict[str, Any]]:
+    """Give what to run; as the reference takes it, if it runs."""
+    captures = [side for side in sides if isinstance(side, lockstep.Kept)]
+    counts = {side.feeds for side in captures}
+    if len(counts) > 1:
+        message = f"the captures were run on {captures[0].feeds} and {captures[1].feeds} feeds."
+        raise AlignmentError(message, advice="Capture both on the same feeds.")
+    runs = next((side for side in sides if isinstance(side, lockstep.Running)), None)
+    if not captures:
+        yield from read_feeds(sides[0].graph.model, feeds)
+        return
+    count = counts.pop()
+    if runs is None:
+        yield from ({} for _ in range(count))
+        return
+    if feeds is None:
+        yield from (_kept_feed(captures[0], number) for number in range(count))
+        return
+    number = 0
+    for number, feed in enumerate(read_feeds(runs.graph.model, feeds), 1):
+        if number > count:
+            break
+        yield feed
+    if number != count:
+        message = f"the capture of {captures[0].graph.model.called} was run on {count} feeds, and not on those given."
+        raise FeedError(message, advice="Give the feeds of the capture.")
+
+
+def _kept_feed(side: lockstep.Kept, number: int) -> dict[str, Any]:
+    model = side.graph.model
+    feed = {}
+    for name in inputs(model):
+        if side.graph.value(name) in side.names:
+            feed[name] = side.array(name, number)
+        elif name not in model.initializers:
+            message = f"the capture of {model.called} did not keep its input {shown(name)}."
+            raise FeedError(message, advice="Give feeds= on which it was run, or keep the inputs as well.")
+    return feed
+
+
+def _feed_count(sides: _Sides, feeds: Any) -> int | None:
+    captured = next((side.feeds for side in sides if isinstance(side, lockstep.Kept)), None)
+    return count_of(feeds) if captured is None else captured

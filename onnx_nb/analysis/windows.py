@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -146,6 +146,11 @@ class Windows:
         CaptureError
             If onnxruntime refuses or fails on a node; it names the node.
         """
+        for _ in self.steps(feed, sink):
+            pass
+
+    def steps(self, feed: Mapping[str, Any], sink: Sink) -> Iterator[float]:
+        """Run once, as `run` does, a window for each step; give the part of all nodes that has run."""
         graph = self.graph
         given: dict[int, Value | None] = {}
         types = feeding.inputs(self.model)
@@ -162,7 +167,7 @@ class Windows:
             if self._kinds[value] == INITIALIZER and not (value in given or value in self._overridable):
                 sink.record(value, self._alone(value), ())
         sizes = _Sizes(graph, feed)
-        self._run_section(self.section(0), given, {}, _Pass(sink, sizes), ())
+        yield from self._steps(self.section(0), given, {}, _Pass(sink, sizes), ())
 
     def section(self, frame: int) -> _Section:
         """Give what there is to run of a frame."""
@@ -261,6 +266,23 @@ class Windows:
         index: tuple[int, ...],
     ) -> MutableMapping[int, Value | None]:
         """Run a frame; give what is alive at its end: its outputs."""
+        steps = self._steps(section, given, outer, passing, index)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                alive: MutableMapping[int, Value | None] = end.value
+                return alive
+
+    def _steps(
+        self,
+        section: _Section,
+        given: Mapping[int, Value | None],
+        outer: MutableMapping[int, Value | None],
+        passing: _Pass,
+        index: tuple[int, ...],
+    ) -> Generator[float, None, MutableMapping[int, Value | None]]:
+        """Run a frame, a window for each step."""
         alive = dict(given)
         last = section.last
         for value in [v for v in alive if last.get(v, -1) < 0]:
@@ -307,6 +329,7 @@ class Windows:
                 passing.alive -= _nbytes(alive.pop(value))
             passing.held = passing.sink.held()
             start = stop
+            yield start / total
         if main and self._reuse and not planned:
             self._planned, self._planned_bytes = ends, entered
         passing.alive -= sum(map(_nbytes, alive.values()))
