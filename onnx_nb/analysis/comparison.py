@@ -28,6 +28,7 @@ from onnx_nb.analysis.feeds import inputs, read_feeds
 from onnx_nb.analysis.matching import match
 from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHistogram, Worst, precision
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.pytorch import Recording
 from onnx_nb.analysis.statistics import Histogram
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _SMALLEST_MEDIAN: Final = 2.0**-23
 
 
 def compare(
-    reference: ModelLike | Capture,
+    reference: ModelLike | Capture | Recording,
     candidate: ModelLike | Capture,
     feeds: Any = None,
     *,
@@ -71,7 +72,7 @@ def compare(
     Parameters
     ----------
     reference
-        What is taken to be right: any `ModelLike` or a `Capture` that kept arrays.
+        What is taken to be right: any `ModelLike`, a `Capture` that kept arrays, or what `record` gives.
     candidate
         What should compute the same: simplified, in float16, quantised, or a `Capture` that kept arrays.
     feeds
@@ -118,6 +119,10 @@ def compare(
     >>> print(c.message.partition(". ")[2])
     Epsilon is 0.01 instead of 1e-12.
     """
+    if isinstance(reference, Recording):
+        return _compared_with_torch(
+            reference, candidate, feeds, rtol=rtol, atol=atol, memory_limit=memory_limit, providers=providers
+        )
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
@@ -536,6 +541,18 @@ def _times(ratio: float) -> str:
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
+
+
+def _compared_with_torch(
+    recording: Recording, candidate: ModelLike | Capture, feeds: Any, **options: Any
+) -> Comparison:
+    if isinstance(candidate, Capture):
+        message = "a recording of a torch module cannot be compared with a capture."
+        raise AlignmentError(message, advice="Give the model of the capture.")
+    # it builds on this module
+    from onnx_nb.analysis.torch_comparison import compare_recording
+
+    return compare_recording(recording, load(candidate), feeds=feeds, **options)
 
 
 def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> lockstep.Running | lockstep.Kept:
