@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.capture import Capture, capture
     from onnx_nb.analysis.comparison import Comparison, compare
     from onnx_nb.analysis.costs import Costs, costs
+    from onnx_nb.analysis.debugger import Debugger
     from onnx_nb.analysis.differences import Differences, differences
     from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
@@ -63,6 +64,7 @@ _HOME = {
     "Costs": "analysis.costs",
     "Differences": "analysis.differences",
     "Errors": "analysis.metrics",
+    "Debugger": "analysis.debugger",
     "ExtractionPlan": "analysis.extraction",
     "ExternalDataPanel": "widgets.external_data",
     "Graph": "analysis.graph",

@@ -704,23 +704,37 @@ def mark(x: torch.Tensor, name: str) -> torch.Tensor:
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a mark is a text, not {type(name).__name__}.")
+    return marked(x, name, MARK)
+
+
+def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tensor:
+    """Give a tensor itself, or in an export by either exporter the output of a node that carries a name.
+
+    Parameters
+    ----------
+    x
+        Any tensor.
+    name
+        The node's attribute of this name.
+    operator
+        Domain and type of the node.
+    """
     import torch
 
     # torch.export alone is none of our business: its programs are run in torch, where the op below would give zeros
     if not torch.onnx.is_in_onnx_export():
         return x
     if torch.compiler.is_exporting():
-        domain, operator = MARK
-        marked: torch.Tensor = torch.onnx.ops.symbolic(
-            f"{domain}::{operator}", (x,), attrs={"name": name}, dtype=x.dtype, shape=x.shape, version=1
+        made: torch.Tensor = torch.onnx.ops.symbolic(
+            "::".join(operator), (x,), attrs={"name": name}, dtype=x.dtype, shape=x.shape, version=1
         )
-        return marked
-    traced: torch.Tensor = _function().apply(x, name)
+        return made
+    traced: torch.Tensor = _function("::".join(operator)).apply(x, name)
     return traced
 
 
 @functools.cache
-def _function() -> Any:
+def _function(operator: str) -> Any:
     """Give the autograd function whose symbolic the TorchScript exporter writes."""
     import torch
 
@@ -732,7 +746,7 @@ def _function() -> Any:
 
         @staticmethod
         def symbolic(g: Any, x: Any, name: str) -> Any:
-            made = g.op("::".join(MARK), x, name_s=name)
+            made = g.op(operator, x, name_s=name)
             made.setType(x.type())
             return made
 
