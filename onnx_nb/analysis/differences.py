@@ -21,7 +21,7 @@ from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import attribute_text
-from onnx_nb.analysis.matching import HOW, Matching, attributes_of, match
+from onnx_nb.analysis.matching import HOW, Matching, attributes_of, commutative, match
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes import BODY, Scopes, scopes, upward
 
@@ -342,7 +342,7 @@ def differences(
     left, right = load(reference), load(candidate)
     graphs = Graph.of(left), Graph.of(right)
     matching = match(*graphs, mapping)
-    pairs = _Pairs(*graphs, matching)
+    pairs = _Pairs(*graphs, matching, read=weights)
     about_nodes = [*pairs.nodes(), *pairs.operators(), *pairs.attributes(), *pairs.inputs()]
     changes = [
         *pairs.in_order(about_nodes),
@@ -357,8 +357,11 @@ def differences(
 class _Pairs:
     """Compares what is matched."""
 
-    def __init__(self, reference: Graph, candidate: Graph, matching: Matching) -> None:
+    def __init__(self, reference: Graph, candidate: Graph, matching: Matching, *, read: bool) -> None:
         self.graphs = reference, candidate
+        self.read = read
+        """Whether values of weights may be read."""
+        self.protos = _Protos(reference), _Protos(candidate)
         self.matching = matching
         self.there = matching.node
         self.back = _inverse(matching.node, candidate.node_count)
@@ -434,10 +437,18 @@ class _Pairs:
             own[inside] = graph.in_value[graph.in_ptr[nodes[row[inside]]] + slot[inside]]
             read.append(own)
         expected = np.where(read[0] >= 0, values[read[0]] if len(values) else -1, -1)
+        # two inputs that change places where that does not matter
+        first = np.flatnonzero((slot == 0) & (width[row] == 2) & commutative(a)[matched[row]])
+        straight = (expected[first] == read[1][first]).astype(int) + (expected[first + 1] == read[1][first + 1])
+        crossed = (expected[first] == read[1][first + 1]).astype(int) + (expected[first + 1] == read[1][first])
+        first = first[crossed > straight]
+        read[1][first], read[1][first + 1] = read[1][first + 1], read[1][first]
         differ = np.flatnonzero(((read[0] >= 0) | (read[1] >= 0)) & ((expected != read[1]) | (expected < 0)))
         for at in differ.tolist():
             v, w = int(read[0][at]), int(read[1][at])
             if v >= 0 and w >= 0 and self._comes_round(v, w):
+                continue
+            if v >= 0 and w >= 0 and self._hold_the_same(v, w):
                 continue
             n, m = int(matched[row[at]]), int(other[row[at]])
             op, domain = a.operators[a.op_index[n]]
@@ -447,6 +458,13 @@ class _Pairs:
                 continue
             texts = [shown(g.value_names[x]) if x >= 0 else "" for g, x in ((a, v), (b, w))]
             yield self._changed("input", (n, m), place, *texts)
+
+    def _hold_the_same(self, v: int, w: int) -> bool:
+        """Say whether two weights, each of which may be shared with others, hold the same bytes."""
+        a, b = self.graphs
+        if a.value_kind[v] != INITIALIZER or b.value_kind[w] != INITIALIZER or a.type_of(v) != b.type_of(w):
+            return False
+        return self.read and _values_differ(self.protos[0], v, self.protos[1], w, lambda: None) == ""
 
     def _comes_round(self, v: int, w: int) -> bool:
         """Say whether two tensors come from the same ones through nodes that only one of the models has."""
@@ -472,7 +490,7 @@ class _Pairs:
                 yield Change("weight", what, graph.value_names[value], "", "", *texts, tensors=pair)
         mine = np.flatnonzero((kinds[0] == INITIALIZER) & (there >= 0))
         mine = mine[kinds[1][there[mine]] == INITIALIZER]
-        protos = _Protos(a), _Protos(b)
+        protos = self.protos
         types = [own.type_index.tolist() for own in (a, b)]
         alike = _alike_types(a, b)
         for number, (v, w) in enumerate(zip(mine.tolist(), there[mine].tolist(), strict=True)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +28,18 @@ from onnx_nb.analysis.tables import LARGE
 if TYPE_CHECKING:
     from onnx_nb.analysis.fields import Ints
 
-HOW: Final = ("", "mapping", "name", "structure", "neighbours", "order", "place")
-"""How a match was found; place: another operator between the same tensors."""
-NONE, MAPPING, NAME, STRUCTURE, NEIGHBOURS, ORDER, PLACE = range(len(HOW))
+HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbours", "order", "place")
+"""How a match was found; weights: both read the same; place: another operator between the same tensors."""
+NONE, MAPPING, NAME, WEIGHTS, STRUCTURE, NEIGHBOURS, ORDER, PLACE = range(len(HOW))
 
 ROUNDS: Final = 60
 """What is not matched after so many passes over the rest stays unmatched."""
 ALIGNED: Final = 4_000_000
 """Sequences are aligned if the product of their lengths is no more."""
+TELLING: Final = 16
+"""Weights of fewer bytes are alike by chance."""
+COMMUTATIVE: Final = frozenset(("Add", "Mul", "Sum", "Max", "Min", "Mean", "And", "Or", "Xor", "Equal"))
+"""Operators of ONNX's own whose inputs may stand in any order."""
 ROW: Final = 8
 """At most so many nodes are one node in the other model."""
 SAMPLE: Final = 256
@@ -103,6 +108,12 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
         changed,
         sorted(frames),
     )
+
+
+def commutative(graph: Graph) -> NDArray[np.bool_]:
+    """Say of each node whether its inputs may stand in any order."""
+    by_operator = [op in COMMUTATIVE and domain in ("", "ai.onnx") for op, domain in graph.operators]
+    return np.asarray(by_operator, bool)[graph.op_index]
 
 
 def attributes_of(graph: Graph, node: int) -> Attributes:
@@ -192,6 +203,7 @@ class _Half:
         self.graph = graph
         op = [number(("op", key[0], "" if key[1] == "ai.onnx" else key[1])) for key in graph.operators]
         self.op = [op[index] for index in graph.op_index.tolist()]
+        self.commutes = commutative(graph).tolist()
         self.attributes = self._attributes(number)
         kinds = [number(("type", str(kind))) for kind in graph.known_types]
         self.type = [kinds[index] for index in graph.type_index.tolist()]
@@ -366,7 +378,7 @@ class _Matcher:
             left = self._left()
             if not all(left):
                 break
-            steps = (self._cones, self._beside, self._same_names, self._in_order, self._in_place)
+            steps = (self._by_weights, self._cones, self._beside, self._same_names, self._in_order, self._in_place)
             if not any(step(left) for step in steps):
                 break
         self._rest_of_values()
@@ -519,8 +531,51 @@ class _Matcher:
             others = names(b, left[1])
             for name, n in names(a, left[0]).items():
                 m = others.get(name, -1)
-                if n >= 0 and m >= 0 and a.op[n] == b.op[m] and self._pair(n, m, NAME):
-                    found = True
+                if n < 0 or m < 0 or a.op[n] != b.op[m] or (_NUMBERED.fullmatch(name) and not self._shared(n, m)):
+                    continue
+                found |= self._pair(n, m, NAME)
+        return found
+
+    def _shared(self, n: int, m: int) -> bool:
+        """Say whether two nodes read or feed anything that is matched, in the same place; or have nothing around."""
+        a, b = self.halves
+        read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
+        fed = {(slot, a.node[reader], place) for slot, reader, place in a.consumers(n)}
+        other = set(b.consumers(m))
+        ends = {self._ends[0].get(v, -1) for v in a.outputs[n]} & {self._ends[1].get(w, -1) for w in b.outputs[m]}
+        return any(a.value[v] == w for v, w in read) or bool(fed & other) or bool(ends - {-1}) or not (read or fed)
+
+    # ------------------------------------------------------------- weights
+
+    def _by_weights(self, left: tuple[list[int], list[int]]) -> bool:
+        """Match the only nodes of an operator that read a weight of the same bytes, or of the same telling name."""
+        found = False
+        for tell in (_bytes_of, _telling_name):
+            readers = [self._only_readers(side, left[side], tell) for side in (0, 1)]
+            for key, n in readers[0].items():
+                m = readers[1].get(key, -1)
+                if n >= 0 and m >= 0:
+                    found |= self._pair(n, m, WEIGHTS)
+        return found
+
+    def _only_readers(
+        self, side: int, nodes: Iterable[int], tell: Callable[[_Half, int], Hashable]
+    ) -> dict[Hashable, int]:
+        """Give the node for each operator and weight, −1 where there are several, or several such weights."""
+        half = self.halves[side]
+        found: dict[Hashable, int] = {}
+        weight: dict[Hashable, int] = {}
+        for node in nodes:
+            if half.node[node] >= 0:
+                continue
+            for value in half.weights(node):
+                told = tell(half, value)
+                if told is None:
+                    continue
+                key = half.op[node], told
+                again = found.setdefault(key, node) != node or weight.setdefault(key, value) != value
+                if again:
+                    found[key] = -1
         return found
 
     # ----------------------------------------------------------- structure
@@ -576,7 +631,7 @@ class _Matcher:
                         key.append(_code(_MADE, classes[producer[value]], half.slot[value]))
                     else:
                         key.append(_code(_ONLY, value, side))
-                classes[node] = number(tuple(key))
+                classes[node] = number(tuple(key[:2] + sorted(key[2:]) if half.commutes[node] else key))
             found.append(classes)
         return found
 
@@ -597,11 +652,12 @@ class _Matcher:
                         reads.append(_code(_END, ends[value], slot))
                     for at in range(ptr[value], ptr[value + 1]):
                         reader = reader_node[at]
+                        place = 0 if half.commutes[reader] else reader_slot[at]
                         if there[reader] < 0:
-                            reads.append(_code(_MADE, classes.get(reader, 0), slot, reader_slot[at]))
+                            reads.append(_code(_MADE, classes.get(reader, 0), slot, place))
                         else:
                             mine = reader if side == 0 else there[reader]
-                            reads.append(_code(_MATCHED, mine, slot, reader_slot[at]))
+                            reads.append(_code(_MATCHED, mine, slot, place))
                 reads.sort()
                 types = [half.type[value] for value in half.weights(node)]
                 classes[node] = number((half.op[node], half.attributes[node], len(types), *types, *reads))
@@ -627,13 +683,15 @@ class _Matcher:
         for slot, value in enumerate(half.inputs[node]):
             there = half.value[value] if value >= 0 and half.kind[value] != INITIALIZER else -1
             if there >= 0:
-                votes.update({reader for reader, place in other.readers(there) if place == slot})
+                anywhere = half.commutes[node]
+                votes.update({reader for reader, place in other.readers(there) if place == slot or anywhere})
         for slot, reader, place in half.consumers(node):
             there = half.node[reader]
-            if there >= 0 and place < len(other.inputs[there]):
-                value = other.inputs[there][place]
-                if value >= 0 and other.slot[value] == slot:
-                    votes[other.producer[value]] += 1
+            if there >= 0:
+                read = other.inputs[there]
+                for value in read if half.commutes[reader] else read[place : place + 1]:
+                    if value >= 0 and other.slot[value] == slot:
+                        votes[other.producer[value]] += 1
         ends = self._ends
         for value in half.outputs[node]:
             if value in ends[side]:
@@ -712,7 +770,10 @@ class _Matcher:
         for n in range(place.start, place.stop):
             m = a.node[n]
             if m >= 0:
-                for v, w in zip(a.inputs[n], b.inputs[m], strict=False):
+                pairs = zip(a.inputs[n], b.inputs[m], strict=False)
+                if a.commutes[n]:
+                    pairs = zip(a.weights(n), b.weights(m), strict=False)
+                for v, w in pairs:
                     if v >= 0 and w >= 0 and a.kind[v] == b.kind[w] == INITIALIZER:
                         there.setdefault(v, Counter())[w] += 1
         for by_name in (True, False):
@@ -837,6 +898,21 @@ def _unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
         if name:
             found[name] = node if name not in found else -1
     return found
+
+
+def _bytes_of(half: _Half, value: int) -> Hashable:
+    """Give the type and first bytes of a weight; nothing for one too small to be told from others by them."""
+    sample = half.sample(value)
+    return ("bytes", half.type[value], sample) if len(sample) >= TELLING else None
+
+
+def _telling_name(half: _Half, value: int) -> Hashable:
+    """Give the name of a weight unless it is a number that an exporter gave."""
+    name = half.value_names[value]
+    return None if "::" in name or _NUMBERED.fullmatch(name) else ("name", name)
+
+
+_NUMBERED: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
 
 
 def _own_name(half: _Half, node: int) -> Hashable:
