@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type Columns, GROUP } from "../model/columns.ts";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
 import { TEXT } from "./labels.ts";
-import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene } from "./scene.ts";
+import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene, sceneInParts } from "./scene.ts";
 
 const BERT = `
 input ids batch×seq int64
@@ -395,5 +395,68 @@ describe("buildScene", () => {
     const scene = sceneOf(`input x\nRelu ${path}/n : x -> y\noutput y`, "all");
     expect(scene.boxes.count).toBe(403);
     expect(GROUP.SCOPE).toBe(1);
+  });
+});
+
+describe("a scene after others of the same model", () => {
+  const content = (scene: Scene) => ({
+    bounds: scene.bounds,
+    boxes: scene.boxes,
+    edges: scene.edges,
+    scopes: scene.scopes,
+    labels: Array.from(scene.edges.value, (_, edge) => scene.edgeLabel(edge)),
+  });
+
+  test.each([
+    ["BERT", BERT],
+    ["control flow", CONTROL],
+    ["functions", CALLS],
+  ])("of %s is the one that would have been laid out alone", (_, text) => {
+    const columns = columnsOf(text);
+    const cache = createCache();
+    const open = new Set([0]);
+    // each step opens or closes one group, in an order that comes by every one several times
+    for (let step = 0; step < 6 * columns.groupCount; step++) {
+      const group = (step * 7 + (step >> 2)) % columns.groupCount;
+      if (!open.delete(group)) open.add(group);
+      const direction: Direction = step % 5 === 4 ? "right" : "down";
+      const scene = buildScene(columns, open, measure, cache, { direction });
+      expect(content(scene)).toEqual(content(buildScene(columns, open, measure, createCache(), { direction })));
+    }
+  });
+
+  test("is right too when the one before was given up halfway", () => {
+    const columns = columnsOf(BERT);
+    const cache = createCache();
+    const all = new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+    const parts = sceneInParts(columns, all, measure, cache);
+    const done = Array.from({ length: 4 }, () => parts.next().value as number);
+    expect(done).toEqual([...done].sort((a, b) => a - b));
+    expect(done.every((part) => part >= 0 && part < 1)).toBe(true);
+    const few = new Set([0, groupAt(columns, "enc")]);
+    for (const open of [few, all]) {
+      expect(content(buildScene(columns, open, measure, cache))).toEqual(
+        content(buildScene(columns, open, measure, createCache())),
+      );
+    }
+  });
+
+  test("has the boxes and edges of each scope in a row", () => {
+    const columns = columnsOf(BERT);
+    const all = new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+    const { boxes, edges, scopes } = buildScene(columns, all, measure, createCache());
+    expect(scopes.count).toBe(1 + boxes.kind.filter((kind) => kind === BOX.OPEN).length);
+    for (let scope = 0; scope < scopes.count; scope++) {
+      const outer = scopes.box[scope];
+      if (outer >= 0) expect(scopes.inside[outer]).toBe(scope);
+      expect(boxes.parent.slice(scopes.boxPtr[scope], scopes.boxPtr[scope + 1]).every((box) => box === outer)).toBe(
+        true,
+      );
+      expect(edges.scope.slice(scopes.edgePtr[scope], scopes.edgePtr[scope + 1]).every((box) => box === outer)).toBe(
+        true,
+      );
+    }
+    expect(scopes.boxPtr[scopes.count]).toBe(boxes.count);
+    expect(scopes.edgePtr[scopes.count]).toBe(edges.count);
   });
 });
