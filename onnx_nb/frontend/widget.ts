@@ -207,6 +207,12 @@ class GraphWidget {
           return bytesOf(buffers[0]);
         },
       },
+      async page(statistics, progress, signal) {
+        const told = ({ fraction, message }: Progress): void => progress(fraction, message);
+        const { buffers } = await channel.request("page", { statistics }, { signal, progress: told });
+        if (buffers[0] === undefined) throw new Error("the kernel sent no page");
+        return bytesOf(buffers[0]);
+      },
       async overlay(name, signal) {
         const { value, buffers } = await channel.request("overlay", { name }, { signal });
         return overlayOf(value as Record<string, unknown>, buffers[0], buffers[1]);

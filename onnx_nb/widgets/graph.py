@@ -22,7 +22,7 @@ from onnx_nb.analysis.overlays import OWN, Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.selection import select
 from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
-from onnx_nb.drawing.html import STATISTICS, bake, write_page
+from onnx_nb.drawing.html import STATISTICS, bake, page, write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
@@ -134,6 +134,7 @@ class ModelGraph(OnnxWidget):
                 "select": self._answer_select,
                 "extract": self._answer_extract,
                 "overlay": self._answer_overlay,
+                "page": self._answer_page,
                 "picture": self._answer_picture,
                 "capture": self._values.capture,
                 "statistics": self._values.statistics,
@@ -338,6 +339,11 @@ class ModelGraph(OnnxWidget):
         if self.captured is None:
             raise OnnxNbError(f"there are no numbers called {name!r} before a capture.", advice="Press Capture first.")
         return Reply(*_packed(overlay(self.model, self.captured, label=name)))
+
+    def _answer_page(self, call: Call) -> Reply:
+        statistics = call.args.get("statistics") is True
+        baked = bake(self.model, statistics=statistics, captured=self.captured, progress=call.progress)
+        return Reply(buffers=[page(summary=summarize(self.model), columns=self._packed, baked=baked).encode()])
 
     def _answer_picture(self, call: Call) -> Reply:
         self._picture.draw(str(call.args.get("svg")))

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import expect
 
-from onnx_nb import ModelGraph
+from onnx_nb import ModelGraph, capture
 from tests import models
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import ROOT
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page
+
+    from tests.browser.jupyter import JupyterPage
 
 EVIL = '</script><img src=x onerror="window.broken=1"><script>window.broken=1</script><!--'
 
@@ -43,7 +45,7 @@ def offline(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
 
 def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path) -> None:
     g = ModelGraph(models.exported("bert", dynamo=True))
-    g._values.captured = __import__("onnx_nb").capture(g.model)
+    g._values.captured = capture(g.model)
     page = g.to_html(tmp_path / "bert.html", statistics=True)
     offline.goto(page.as_uri())
     graph = GraphWidget(offline.locator('.onnx-nb[data-widget="graph"]').first)
@@ -96,3 +98,18 @@ def test_texts_of_a_model_are_dead_in_its_page(offline: Page, tmp_path: Path) ->
     expect(inspector).to_contain_text("19.5 ± 11.54")
     assert offline.evaluate("window.broken") is None
     assert offline.locator("img, .onnx-nb script").count() == 0
+
+
+def test_a_page_is_saved_from_the_menu_with_what_the_kernel_knows(lab: JupyterPage, tmp_path: Path) -> None:
+    path = models.exported("bert", dynamo=True)
+    lab.open(lab.server.write("page.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    graph.press("Save")
+    with lab.page.expect_download() as download:
+        graph.root.get_by_role("menuitem", name="HTML page with statistics").click()
+    download.value.save_as(tmp_path / "page.html")
+    assert download.value.suggested_filename == "bert.html"
+    page = ModelGraph(path).to_html(tmp_path / "other.html", statistics=True)
+    saved, written = ((tmp_path / name).read_text() for name in ("page.html", page.name))
+    assert saved.split('id="onnx-nb-columns"')[1] == written.split('id="onnx-nb-columns"')[1]
+    assert lab.errors == []

@@ -111,6 +111,9 @@ export function createGraphView(
       case "capture":
         work.capture(action.value);
         return;
+      case "page":
+        work.page(action.statistics);
+        return;
       case "colour":
         work.colour(action.by);
         return;

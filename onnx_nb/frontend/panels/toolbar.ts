@@ -70,7 +70,7 @@ export function createToolbar(
   const help = button("?", actions.help, signal, { title: "Keys (?)", attrs: { "aria-label": "Help" } });
   const colour = createColours(dispatch, signal);
   colour.element.hidden = !colours;
-  const save = createSaveMenu(dispatch, signal);
+  const save = createSaveMenu(colours, dispatch, signal);
   const bookmarks = createBookmarks(dispatch, signal);
   const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, colour.element);
   tools.append(bookmarks.element, save.element, help);

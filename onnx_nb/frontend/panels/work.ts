@@ -9,6 +9,7 @@ import { failure, type GraphHost } from "../scene/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Cut, Dispatch, State } from "../scene/state.ts";
 import { NO_KERNEL } from "./inspector.ts";
+import { download } from "./save.ts";
 
 export interface Work {
   /** asks what an extraction would take, now that the cut is another */
@@ -16,6 +17,8 @@ export interface Work {
   extract(): void;
   /** runs the model and looks at one tensor, or at all for null */
   capture(value: number | null): void;
+  /** writes the live graph as a page, and hands it to the person */
+  page(statistics: boolean): void;
   colour(by: string): void;
   /** colours as a person did before, if the kernel still has these numbers */
   recolour(by: string): void;
@@ -133,6 +136,16 @@ export function createWork(
         return () => {
           dispatch({ type: "captured", all: value === null });
           say(message);
+        };
+      });
+    },
+    page(statistics) {
+      void work({ busy: "Writing the page…", done: 0 }, async (round, told) => {
+        const content = await host.page?.(statistics, told, round);
+        return () => {
+          if (content === undefined) return;
+          download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), columns.meta.name, "html");
+          say("Saved as HTML");
         };
       });
     },

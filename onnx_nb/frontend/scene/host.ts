@@ -168,6 +168,12 @@ export interface GraphHost {
   readonly values?: ValueHost;
   /** numbers that the kernel can give of any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
+  /** the content of an HTML file that holds the live graph; statistics of all weights take a while */
+  page?(
+    statistics: boolean,
+    progress: (fraction: number, message: string) => void,
+    signal: AbortSignal,
+  ): Promise<Uint8Array>;
   /** takes the picture that stands in the notebook where the live graph cannot; asked for again after changes */
   picture?(svg: string): void;
 }

@@ -121,6 +121,8 @@ export type Saving = "svg" | "svg-view" | "png";
 export type Command =
   | { readonly type: "extract" }
   | { readonly type: "save"; readonly what: Saving }
+  /** saves the live graph as one file, with statistics of the weights if asked */
+  | { readonly type: "page"; readonly statistics: boolean }
   | { readonly type: "colour"; readonly by: string }
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
@@ -136,6 +138,7 @@ const COMMANDS: Readonly<Record<Command["type"], true>> = {
   save: true,
   colour: true,
   capture: true,
+  page: true,
   visit: true,
   bookmark: true,
   fit: true,
