@@ -107,6 +107,7 @@ __all__ = [
     "CapturePanel",
     "Comparison",
     "Costs",
+    "Debugger",
     "Differences",
     "Errors",
     "ExportError",

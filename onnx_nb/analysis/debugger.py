@@ -7,6 +7,7 @@ and gives every such tensor as an output.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,7 +84,9 @@ class Debugger:
         import torch
 
         if not torch.compiler.is_compiling():
-            self.torch_value[name] = to_numpy(x).copy()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # while it traces torch warns that numpy does not
+                self.torch_value[name] = to_numpy(x).copy()
         return marked(x, name, DEBUG)
 
     def extract_debug_model(self, input_path: ModelLike, output_path: str | os.PathLike[str]) -> Model:
@@ -118,10 +121,8 @@ class Debugger:
             del node.attribute[:]
         if not outputs:
             message = f"{source.name} has no Debug nodes."
-            advice = (
-                "Write x = debugger.debug(x, name) into forward, and export again; in bodies of If or Loop they do "
-            )
-            raise AlignmentError(message, advice=f"{advice}not count.")
+            advice = "Write x = debugger.debug(x, name) into forward, outside of loops and branches, and export again."
+            raise AlignmentError(message, advice=advice)
         given = [port.name for port in proto.graph.input if port.name not in source.initializers]
         self._inputs = given
         debugging = extract(source.with_proto(proto), given, outputs, keep_redundant=False)

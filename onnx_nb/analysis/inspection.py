@@ -268,10 +268,13 @@ def _number(number: float) -> str:
     return str(np.float32(number))
 
 
+_NOT_THE_MODEL = ("/torch/", "/onnx_nb/analysis/")
+
+
 def source_of(node: onnx.NodeProto) -> str:
     """Give the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
 
-    It is the innermost line of the stack trace that torch's exporters keep that is not torch's own.
+    It is the innermost line of the stack trace that torch's exporters keep that is neither torch's nor ours.
 
     Examples
     --------
@@ -281,7 +284,7 @@ def source_of(node: onnx.NodeProto) -> str:
     traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
     trace = next(traces, "") or node.doc_string
     places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[: 50 * LONGEST], re.MULTILINE)
-    own = [place for place in places if "/torch/" not in place[0]] or places
+    own = [place for place in places if not any(part in place[0] for part in _NOT_THE_MODEL)] or places
     inner = -1 if 'File "' in trace else 0  # the TorchScript exporter begins with the innermost line
     return f"{own[inner][0].replace(chr(92), '/').rsplit('/', 1)[-1]}:{own[inner][1]}" if own else ""
 
