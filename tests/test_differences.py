@@ -410,7 +410,7 @@ def test_weights_that_were_merged_are_no_change_where_they_hold_the_same() -> No
 def test_both_exporters_of_bert_correspond_without_any_common_name() -> None:
     """Layer by layer, although one of them writes more than twice as many nodes as the other."""
     paths = [models.exported("bert", dynamo=dynamo) for dynamo in (False, True)]
-    found = onnx_nb.differences(*paths, weights=False)
+    found = onnx_nb.differences(paths[0], paths[1], weights=False)
     graph, other = Graph.of(found.reference), Graph.of(found.candidate)
 
     def of(graph: Graph, op: str) -> list[int]:
