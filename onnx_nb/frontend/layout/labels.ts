@@ -212,6 +212,7 @@ class Gaps {
     const px = begins ? outX[e] : x[v];
     const first = high + half + SPACE.start;
     const last = low - half - SPACE.end;
+    const step = 2 * half + 2;
     let straight = -1;
     let bent = 0;
     for (let j = begin; j < end; j++) {
@@ -224,6 +225,11 @@ class Gaps {
     const box = source[e];
     const start = Math.max(rows.top[row], begins && box >= 0 ? y[box] + height[box] : 0);
     if (high - start > half) beside(px, start + half + SPACE.start);
+    if (straight < 0 && bent === 0) {
+      // nobody reads it: as near to its tail as can be
+      for (let tier = start + half + SPACE.start; tier <= last; tier += step) beside(px, tier);
+      return;
+    }
     if (first <= Math.max(last, middle)) beside(px, first);
     if (bent > 0 && first <= last) {
       for (let j = begin; j < end; j++) {
@@ -233,7 +239,6 @@ class Gaps {
         at((this.#upperX[s] + this.#lowerX[s]) / 2 - w / 2, middle);
       }
     }
-    const step = 2 * half + 2;
     const lowest = bent === 0 ? last : middle;
     for (let tier = first + step; tier <= lowest; tier += step) beside(px, tier);
   }
