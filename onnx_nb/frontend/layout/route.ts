@@ -11,8 +11,8 @@ import { group } from "./rank.ts";
 
 /** Height between rows. */
 const ROW_GAP = { plain: 24, beside: 25, most: 72 } as const;
-/** Least distance of ports from each other and from the corners of their box. */
-const PORT = { gap: 12, corner: 10 } as const;
+/** Least distance of ports from each other and from the corners of their box, where it is not too small for them. */
+const PORT = { gap: 12, corner: 10, least: 6 } as const;
 /** Rows part by so much for each round in which labels find no room between them. */
 const MORE = { rounds: 5, row: 14, most: 200 } as const;
 /** Larger scopes are not laid out again for the sake of a label. */
@@ -150,7 +150,9 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
       }
       if (ports[box] === PORTS.ORDERED) members.sort((a, b) => slots[a] - slots[b]);
       else members.sort((a, b) => wanted[a] - wanted[b] || slots[a] - slots[b]);
-      const room = graph.width[box] - 2 * PORT.corner;
+      const spare = (graph.width[box] - PORT.gap * (members.length - 1)) / 2;
+      const corner = Math.min(PORT.corner, Math.max(PORT.least, spare));
+      const room = graph.width[box] - 2 * corner;
       if (members.length === 1) {
         const off = wanted[members[0]] - x[box];
         result[members[0]] = x[box] + (Math.abs(off) <= (room / 2) * slack ? off : 0);
@@ -161,7 +163,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
       const places = members.map((each, index) =>
         straight[index] ? wanted[each] : left + (graph.width[box] * (index + 1)) / (members.length + 1),
       );
-      apart(places, straight, gap, left + PORT.corner, left + graph.width[box] - PORT.corner);
+      apart(places, straight, gap, left + corner, left + graph.width[box] - corner);
       members.forEach((each, index) => {
         result[each] = places[index];
       });

@@ -12,7 +12,7 @@ const PAD = { side: 14, toggle: 30, title: 34, end: 14, beforePorts: 16, afterPo
 /** Widest text on an edge and at a stub. */
 const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
 /** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
-const PORT = { apart: 12, most: 24, corners: 20 } as const;
+const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
 const FEW = 8;
 
