@@ -36,10 +36,10 @@ export interface Labels {
 
 /** From a line to the label beside it, and least distances of a label from a box, a line, and the ends of a gap. */
 const SPACE = { beside: 7, box: 3, line: 2, start: 3, end: 5 } as const;
-/** A label may leave the scope's content by so much, into its padding. */
-const OUTSIDE = 4;
-/** What it costs to cover a line of another tensor, one of the own, and to stand in a further row. */
-const COST = { line: 1, own: 0.35, further: 0.3, order: 0.1 } as const;
+/** A label may stand left of all boxes by so much for nothing, and by so much at most. */
+export const OUTSIDE = { free: 4, most: 120 } as const;
+/** What it costs to cover a line of another tensor, one of the own, to stand in a further row, left of all boxes. */
+const COST = { line: 1, own: 0.35, further: 0.3, outside: 0.6, order: 0.1 } as const;
 /** Between so many lines labels are placed without regard to them. */
 const MANY = 400;
 /** A label stands at most so many rows from its source. */
@@ -152,9 +152,10 @@ class Gaps {
       const gap = this.#gap(row);
       let cost = (row - first) * COST.further;
       this.#candidates(e, row, v, gap, (left, middle) => {
-        if (left >= -OUTSIDE && middle + half <= gap.low - 1 && cost < least) {
+        const here = cost + (left < -OUTSIDE.free ? COST.outside : 0);
+        if (left >= -OUTSIDE.most && middle + half <= gap.low - 1 && here < least) {
           const room = { left, right: left + w, top: middle - half, bottom: middle + half };
-          const whole = cost + this.#covered(e, room, gap, least - cost);
+          const whole = here + this.#covered(e, room, gap, least - here);
           if (whole < least && this.#isFree(room, row, gap)) {
             least = whole;
             best = room;

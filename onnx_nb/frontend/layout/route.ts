@@ -4,7 +4,7 @@
  */
 
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
-import { type Labels, nameRoom, type Placed, placeLabels, type Rows } from "./labels.ts";
+import { type Labels, nameRoom, OUTSIDE, type Placed, placeLabels, type Rows } from "./labels.ts";
 import type { Layers } from "./order.ts";
 import { halfWidth, type Places } from "./place.ts";
 import { group } from "./rank.ts";
@@ -33,6 +33,10 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
     if (round === MORE.rounds || layers.count > LARGE || !makeRoom(gap, labels.lacking)) break;
   }
   const { y } = placed;
+  moveRight(
+    labels.x.reduce((least, at) => (at < least ? at : least), -OUTSIDE.free),
+    [x, outX, inX, labels.x],
+  );
   const lines = drawLines(graph, layers, placed, end);
   let width = 0;
   const left = new Float64Array(layers.boxes);
@@ -62,6 +66,12 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
     labelX: labels.x,
     labelY: labels.y,
   };
+}
+
+/** Makes room for a label that stands left of all boxes. */
+function moveRight(least: number, columns: readonly Float64Array[]): void {
+  const shift = Math.ceil(-OUTSIDE.free - least);
+  if (shift > 0) for (const column of columns) for (let i = 0; i < column.length; i++) column[i] += shift;
 }
 
 /** Parts the rows between which labels found no room; false if there are none. */
