@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,23 @@ def test_differences_of_other_models_are_refused() -> None:
     assert onnx_nb.GraphPair(ONE, OTHER, found).differences is found
     with pytest.raises(onnx_nb.OnnxNbError, match="the differences given are not those of g"):
         onnx_nb.GraphPair(OTHER, OTHER, found)
+
+
+def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "out" / "model.onnx" for folder in ("a", "b")]
+    for path, proto in zip(paths, (ONE, OTHER), strict=True):
+        path.parent.mkdir(parents=True)
+        onnx.save(proto, path)
+    assert onnx_nb.GraphPair(paths[0], paths[1])._names == ["a/out/model.onnx", "b/out/model.onnx"]
+    assert onnx_nb.GraphPair(paths[0], paths[0])._names == ["model.onnx"] * 2
+    assert onnx_nb.GraphPair(ONE, OTHER)._names == ["g", "g"]
+
+
+def test_a_changed_constant_shows_on_what_reads_it() -> None:
+    body = "{ c = Constant<value_floats = [1.0, 2.0, 3.0]>()  y = Add(x, c)  z = Neg(y) }"
+    one, other = (onnx.parser.parse_model(HEAD + text) for text in (body, body.replace("3.0", "4.0")))
+    found = onnx_nb.differences(one, other)
+    assert [change.message for change in found.changes] == ["Constant 'c': value_floats 1.0, 2.0, 3.0 → 1.0, 2.0, 4.0"]
+    side = found.side("reference")
+    assert side.node_state.tolist() == [2, 2, 0]
+    assert side.group_changed.tolist() == [1]  # what is drawn

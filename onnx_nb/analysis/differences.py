@@ -99,7 +99,7 @@ class Side:
     """SAME, ONLY or CHANGED."""
     value_state: NDArray[np.uint8]
     group_only: Ints
-    """Nodes in each group, at any depth, that the other model does not have."""
+    """Drawn nodes in each group, at any depth, that the other model does not have."""
     group_changed: Ints
 
 
@@ -245,11 +245,13 @@ class Differences:
             for weight in np.flatnonzero((value_state == CHANGED) & (graphs[at].value_kind == INITIALIZER)).tolist():
                 readers = graphs[at].consumers(weight)
                 node_state[readers[node_state[readers] == SAME]] = CHANGED
+            _pass_on(graphs[at], node_state)
             tree = trees[at]
+            drawn = ~graphs[at].folded
             only, changed = (
                 upward(
                     np.add,
-                    np.bincount(tree.node_group[node_state == state], minlength=len(tree.group_parent)),
+                    np.bincount(tree.node_group[(node_state == state) & drawn], minlength=len(tree.group_parent)),
                     tree.group_parent,
                 ).astype(np.int32)
                 for state in (ONLY, CHANGED)
@@ -368,7 +370,7 @@ class _Pairs:
         self.value_back = _inverse(matching.value, candidate.value_count)
 
     def in_order(self, changes: Iterable[Change]) -> list[Change]:
-        """Put changes of nodes into the order of the flow; what was added, behind what it follows."""
+        """Put changes of nodes into the order of the flow: what was added behind what it follows, constants last."""
         a, b = self.graphs
         rank = [np.arange(graph.node_count, dtype=np.float64) for graph in (a, b)]
         for own, graph in zip(rank, (a, b), strict=True):
@@ -381,7 +383,9 @@ class _Pairs:
 
         def key(change: Change) -> tuple[float, ...]:
             n, m = change.nodes
-            return (rank[0][n], 0.0, 0.0) if n >= 0 else (behind[m], 1.0, rank[1][m])
+            if n >= 0:
+                return float(a.folded[n]), rank[0][n], 0.0, 0.0
+            return float(b.folded[m]), behind[m], 1.0, rank[1][m]
 
         return sorted(changes, key=key)
 
@@ -555,6 +559,18 @@ class _Pairs:
     def _changed_value(self, kind: str, values: tuple[int, int], detail: str, old: str, new: str) -> Change:
         name, how = self.graphs[0].value_names[values[0]], HOW[self.matching.value_how[values[0]]]
         return Change(kind, "changed", name, "", detail, cut(old, LONGEST), cut(new, LONGEST), how=how, tensors=values)
+
+
+def _pass_on(graph: Graph, state: NDArray[np.uint8]) -> None:
+    """Let what reads a changed constant count as changed: constants are drawn inside their readers."""
+    waiting = np.flatnonzero((state == CHANGED) & graph.folded).tolist()
+    while waiting:
+        made = graph.node_outputs(waiting.pop())
+        for reader in {reader for value in made[made >= 0].tolist() for reader in graph.consumers(value).tolist()}:
+            if state[reader] == SAME:
+                state[reader] = CHANGED
+                if graph.folded[reader]:
+                    waiting.append(reader)
 
 
 def _inverse(there: Ints, count: int) -> Ints:

@@ -84,7 +84,7 @@ class GraphPair(OnnxWidget):
             "differences": self.differences.columns().to_bytes(),
         }
         small = sum(map(len, self._packed.values())) <= COLUMNS_IN_STATE
-        names = [self.reference.name, self.candidate.name]
+        names = _told_apart(self.reference, self.candidate)
         self._picture = Picture(f"{names[0]} beside {names[1]}: {self.differences.message}")
         super().__init__(
             _picture_id=self._picture.id,
@@ -127,6 +127,18 @@ class GraphPair(OnnxWidget):
 
     def _model(self, call: Call) -> Model:
         return self.reference if _part(call, "reference", "candidate") == "reference" else self.candidate
+
+
+def _told_apart(left: Model, right: Model) -> list[str]:
+    """Give the names of two models, with as many folders before them as it takes to tell them apart."""
+    names = [left.name, right.name]
+    if names[0] != names[1] or left.path is None or right.path is None or left.path == right.path:
+        return names
+    parts = left.path.parts, right.path.parts
+    shared = 1
+    while parts[0][-shared:] == parts[1][-shared:]:
+        shared += 1
+    return ["/".join(own[-shared:]) for own in parts]
 
 
 def _part(call: Call, *known: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import onnx
 from onnx import helper
@@ -11,6 +12,8 @@ from playwright.sync_api import Locator, expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.test_accessibility import AXE, violations
+from tests.browser.test_picture import SVG, pictures
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,3 +180,38 @@ def test_narrow_cells_stack_the_graphs(themed_lab: JupyterPage, tmp_path: Path) 
     assert lower["y"] >= upper["y"] + upper["height"]
     pair.root.locator(".onnx-nb-change").first.click()
     lab.screenshot(f"pair-narrow-{lab.theme}")
+
+
+def test_axe_objects_to_nothing(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    reference = models.light("squeezenet")
+    pair = show(lab, reference, edited(reference, tmp_path))
+    lab.page.add_script_tag(path=AXE)
+    assert violations(pair.root) == [], "at first"
+    pair.root.locator(".onnx-nb-change").last.click()
+    pair.root.get_by_role("button", name="1 changed").click()
+    assert violations(pair.root) == [], "a difference, and a filter"
+
+
+def test_a_saved_notebook_shows_both_graphs_in_one_picture(lab: JupyterPage, tmp_path: Path) -> None:
+    reference = models.light("squeezenet")
+    show(lab, reference, edited(reference, tmp_path), "pair-picture.ipynb")
+    expect(lab.page.locator("img.onnx-nb-picture")).to_have_count(1)
+    lab.command("docmanager:save")
+    (svg,) = pictures(lab.server.root / "pair-picture.ipynb")
+    drawn = ET.fromstring(svg)  # noqa: S314 - we wrote it
+    assert [child.tag for child in drawn] == [f"{SVG}svg", f"{SVG}svg"]
+    texts = [element.text or "" for element in drawn.iter(f"{SVG}text")]
+    assert "− removed" in texts
+    assert "~ changed" in texts
+
+
+def test_two_exports_of_one_model(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    lab.page.set_viewport_size({"width": 1600, "height": 1000})
+    pair = show(lab, models.exported("bert", dynamo=False), models.exported("bert", dynamo=True))
+    lab.screenshot(f"pair-bert-{lab.theme}")
+    pair.root.get_by_label("Filter differences").fill("LayerNormalization")
+    pair.reference.click("/encoder/layer.3/output/LayerNorm/LayerNormalization", "node")
+    assert pair.candidate.selection is not None
+    lab.screenshot(f"pair-bert-selected-{lab.theme}")

@@ -12,7 +12,7 @@ import { type PairData, type SideOf, wordsOf } from "../scene/pair.ts";
 import { BOX, defaultOpen, type Scene } from "../scene/scene.ts";
 import { search } from "../scene/search.ts";
 import { SIGNS, type Tone, Tones } from "../scene/tones.ts";
-import { button, counted, el, elide } from "./dom.ts";
+import { button, counted, el, elide, plain } from "./dom.ts";
 import { createGraphView, type GraphView } from "./graphview.ts";
 import { describe } from "./link.ts";
 
@@ -317,7 +317,8 @@ export function createPair(
     }
     const changes = data.about(side, target, columns[side]);
     for (const change of changes) {
-      const own = change.kind === "weight" && target.kind === "node" ? `weight ${change.name}` : "differs";
+      const inside = target.kind === "node" && change.nodes[side] !== target.id;
+      const own = inside ? `${change.kind === "weight" ? "weight" : "constant"} ${change.name}` : "differs";
       rows.push([own, wordsOf(change)]);
     }
     const [how] = changes.flatMap((change) => (change.how === "" ? [] : [change.how]));
@@ -349,7 +350,7 @@ export function createPair(
       { class: `onnx-nb-chip onnx-nb-${word}`, title: `List what was ${word}`, attrs: { "aria-pressed": "true" } },
     );
     const number = data.counts[word] ?? 0;
-    chip.append(el("i", { attrs: { "aria-hidden": true } }, SIGNS[word]), `${number} ${word}`);
+    chip.append(el("i", { attrs: { "aria-hidden": true } }, SIGNS[word]), `${plain(number)} ${word}`);
     return chip;
   });
 
@@ -383,7 +384,7 @@ export function createPair(
   const tell = (): void => {
     const place = shown.indexOf(at);
     count.textContent =
-      shown.length === 0 ? "none" : place < 0 ? String(shown.length) : `${place + 1} of ${shown.length}`;
+      shown.length === 0 ? "none" : `${place < 0 ? "" : `${plain(place + 1)} of `}${plain(shown.length)}`;
     for (const each of list.querySelectorAll<HTMLElement>(".onnx-nb-change")) {
       const current = each.dataset.change === String(at);
       each.toggleAttribute("aria-current", current);

@@ -94,12 +94,13 @@ export class PairData {
     return id < 0 ? null : { kind: target.kind, id };
   }
 
-  /** The changes of a target; of a node also those of the weights that it reads. */
+  /** The changes of a target; of a node also those of the weights and constants that it reads. */
   about(side: SideOf, target: Target, columns: Columns): readonly Change[] {
     const own = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
     if (target.kind !== "node") return own;
     const read = [...new Set(columns.inputsOf(target.id))].filter((value) => value >= 0 && columns.isConstant(value));
-    return [...own, ...read.flatMap((value) => this.#about[side].get(`value ${value}`) ?? [])];
+    const keys = read.flatMap((value) => [`value ${value}`, `node ${columns.producer[value]}`]);
+    return [...own, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
   }
 
   /** The nearest thing before a target that both sides have: where the target would be on the other one. */
