@@ -33,6 +33,7 @@ from onnx_nb.analysis.statistics import Histogram
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from onnx_nb.analysis.counterparts import Option
     from onnx_nb.analysis.graph import Graph
@@ -385,6 +386,24 @@ class Comparison:
             raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
         found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return found
+
+    def plot_errors(self, metric: str = "rel_l2") -> Figure:
+        """Draw the errors of all points in order of execution, as a matplotlib figure; see `drawing.plots`.
+
+        Parameters
+        ----------
+        metric
+            One of `METRICS`.
+        """
+        from onnx_nb.drawing import plots  # drawing knows analysis, which asks for it only here
+
+        return plots.plot_errors(self, metric)
+
+    def plot_histogram(self, name: str, kind: Kind | None = None, which: Which | None = None) -> Figure:
+        """Draw the `histogram` of a point's errors as a matplotlib figure; absolute and signed if no kind is named."""
+        from onnx_nb.drawing import plots
+
+        return plots.plot_histogram(self, name, kind, which)
 
     def rows(self) -> list[dict[str, Any]]:
         """Give a row for each point: what it is, then each metric of its cumulative and its isolated errors.
