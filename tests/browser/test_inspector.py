@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.test_accessibility import AXE, violations
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -39,6 +40,8 @@ def test_each_kind_of_thing_is_inspected(themed_lab: JupyterPage) -> None:
     inspector.get_by_role("button", name="Channels").click()
     expect(inspector).to_contain_text("Slices 0 to 63 on one scale")
     lab.screenshot(f"inspector-tensor-{lab.theme}", inspector)
+    lab.page.add_script_tag(path=AXE)
+    assert violations(inspector) == []
     canvas = inspector.get_by_role("img", name="Picture of channels")
     canvas.click(position={"x": 5, "y": 5})
     expect(inspector.get_by_label("Index of dimension 1")).to_have_value("0")

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.test_accessibility import AXE, violations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,8 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     expect(graph.root.get_by_label("Inspector")).to_contain_text(name)
     assert lab.kernel.evaluate("g.selection[0]['name']") == name
     lab.screenshot(f"capture-panel-{lab.theme}", panel)
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel) == []
 
     other = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')")
     graph.reveal(other, "value")
@@ -49,6 +52,9 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     lines = (tmp_path / "values.csv").read_text().splitlines()
     assert lines[0] == "name,op,type,min,max,mean,std,bytes"
     assert len(lines) == lab.kernel.evaluate("len(cap)") + 1
+    lab.page.set_viewport_size({"width": 900, "height": 1000})
+    lab.page.wait_for_timeout(300)
+    lab.screenshot(f"capture-panel-narrow-{lab.theme}", panel)
     assert lab.errors == []
 
 
@@ -113,4 +119,7 @@ def test_an_audit_shows_problems_first_and_files(themed_lab: JupyterPage) -> Non
     expect(rows.filter(has_text="bounds")).to_have_count(rows.count())
     lab.screenshot(f"external-data-broken-{lab.theme}", broken)
     lab.screenshot(f"external-data-inside-{lab.theme}", inside)
+    lab.page.add_script_tag(path=AXE)
+    for panel in (well, broken, inside):
+        assert violations(panel) == []
     assert lab.errors == []
