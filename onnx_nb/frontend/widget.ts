@@ -132,7 +132,8 @@ class GraphWidget {
     );
   }
 
-  host(columns: Columns): GraphHost {
+  /** @param tell sets what changed; meanwhile the view that changed it need not hear of it */
+  host(columns: Columns, tell: (set: () => void) => void): GraphHost {
     const model = this.#model;
     const channel = this.#channel;
     const isLive = (): boolean => this.#live;
@@ -170,18 +171,20 @@ class GraphWidget {
         return value as SelectionReply;
       },
       changed(patch) {
-        if (patch.inputs !== undefined) model.set("inputs", patch.inputs);
-        if (patch.outputs !== undefined) model.set("outputs", patch.outputs);
-        if (patch.selection !== undefined) {
-          model.set(
-            "selection",
-            patch.selection.map((each) => ({ ...each, kind: WORDS[each.kind] })),
-          );
-        }
-        if (patch.overlay === null) model.set("_overlay", null);
-        if (patch.direction !== undefined) model.set("direction", patch.direction);
-        const view = viewFrom(columns, patch);
-        if (Object.keys(view).length > 0) model.set("view", { ...viewIn(model), ...view });
+        tell(() => {
+          if (patch.inputs !== undefined) model.set("inputs", patch.inputs);
+          if (patch.outputs !== undefined) model.set("outputs", patch.outputs);
+          if (patch.selection !== undefined) {
+            model.set(
+              "selection",
+              patch.selection.map((each) => ({ ...each, kind: WORDS[each.kind] })),
+            );
+          }
+          if (patch.overlay === null) model.set("_overlay", null);
+          if (patch.direction !== undefined) model.set("direction", patch.direction);
+          const view = viewFrom(columns, patch);
+          if (Object.keys(view).length > 0) model.set("view", { ...viewIn(model), ...view });
+        });
         model.save_changes();
       },
       values: {
@@ -240,9 +243,20 @@ class GraphWidget {
         ...viewTo(columns, model),
       },
     };
-    const view = createGraphView(root, columns, this.host(columns), options, signal);
+    let telling = false;
+    const tell = (set: () => void): void => {
+      telling = true;
+      try {
+        set();
+      } finally {
+        telling = false;
+      }
+    };
+    const view = createGraphView(root, columns, this.host(columns, tell), options, signal);
     const follow = (trait: string, patch: () => Patch): void => {
-      const changed = (): void => view.apply(patch());
+      const changed = (): void => {
+        if (!telling) view.apply(patch());
+      };
       model.on(`change:${trait}`, changed);
       signal.addEventListener("abort", () => model.off(`change:${trait}`, changed));
     };
@@ -250,6 +264,7 @@ class GraphWidget {
     follow("inputs", cut);
     follow("outputs", cut);
     const select = (): void => {
+      if (telling) return;
       const before = view.state.selection;
       view.apply({ selection: selectionIn(model, columns) });
       const target = view.state.selection;

@@ -42,6 +42,15 @@ def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
     lab.page.add_script_tag(path=AXE)
     assert violations(root) == [], "at first"
 
+    graph.call("view.dispatch({type: 'selectAll', targets: [1, 2, 3].map(id => ({kind: 'node', id}))});")
+    root.get_by_role("group", name="Colours of op categories").get_by_role("button").first.click()
+    root.locator(".onnx-nb-canvas").focus()
+    lab.page.keyboard.press("b")
+    graph.root.get_by_role("button", name="Bookmarks").click()
+    assert violations(root) == [], "many selected, a category lit, and the bookmarks"
+    lab.screenshot(f"many-lit-{lab.theme}", root)
+    lab.page.keyboard.press("Escape")
+
     names = [node.output[0] for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "Relu"]
     graph.click(names[1], "value")
     graph.press("Input")

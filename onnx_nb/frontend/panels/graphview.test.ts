@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { deflateSync } from "node:zlib";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Columns, Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
 import type { GraphHost } from "../scene/host.ts";
@@ -16,6 +16,9 @@ let stop: AbortController;
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
   return createGraphView(root, columns, given, {}, stop.signal);
 }
+/** Drawn, however busy the machine is. */
+const shown = (): Promise<void> =>
+  vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).not.toEqual([]), { timeout: 20_000 });
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 const canvas = (): HTMLCanvasElement => root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
 const press = (key: string, init: KeyboardEventInit = {}): void => {
@@ -37,7 +40,7 @@ afterEach(() => stop.abort());
 describe("a graph view", () => {
   it("says when it is drawn, and marks it with boxes and milliseconds", async () => {
     show();
-    await settled();
+    await shown();
     expect(root.className).toContain("onnx-nb");
     expect(root.dataset).toMatchObject({ widget: "graph", state: "drawn" });
     const [mark] = performance.getEntriesByName("onnx_nb:drawn") as PerformanceMark[];
@@ -48,10 +51,9 @@ describe("a graph view", () => {
 
   it("marks every expand again", async () => {
     const view = show();
-    await settled();
+    await shown();
     view.dispatch({ type: "toggle", group: target("group", "enc").id });
-    await settled();
-    expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2);
+    await vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2));
     expect(host.patches.at(-1)?.open).toEqual([0]);
   });
 
@@ -172,6 +174,34 @@ describe("a graph view", () => {
     for (const [keys] of KEYS) expect(help?.textContent).toContain(keys);
     press("Escape");
     expect(help?.hidden).toBe(true);
+  });
+
+  it("has no key that its list does not name", async () => {
+    Object.assign(navigator, { clipboard: { writeText: () => Promise.resolve() } });
+    const view = show();
+    await shown();
+    const taken = (init: KeyboardEventInit): boolean => {
+      view.dispatch({ type: "select", target: target("node", "sum") });
+      const event = new KeyboardEvent("keydown", { bubbles: true, cancelable: true, ...init });
+      canvas().dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    const listed = KEYS.map(([keys]) => keys).join("  ");
+    const printable = Array.from({ length: 94 }, (_, at) => String.fromCharCode(33 + at));
+    const alone = [...printable, "Enter", "Escape"].filter((key) => taken({ key, shiftKey: /[A-Z]/.test(key) }));
+    const names = KEYS.flatMap(([keys]) =>
+      keys
+        .replaceAll("Shift+", "")
+        .toLowerCase()
+        .split(/[ ,·]+/),
+    );
+    const words: Record<string, string> = { Escape: "esc", "=": "+", "-": "−" };
+    for (const key of alone) expect(names, key).toContain(words[key] ?? key.toLowerCase());
+    expect(alone.length).toBeGreaterThan(20);
+    const commands = printable.filter((key) => /[a-z]/.test(key) && taken({ key, ctrlKey: true }));
+    // Ctrl+Y redoes, too, as on Windows
+    for (const key of commands) if (key !== "y") expect(listed).toContain(`Ctrl+${key.toUpperCase()}`);
+    expect(commands.length).toBeGreaterThan(3);
   });
 
   it("saves a picture from its menu, by mouse and by keys", async () => {

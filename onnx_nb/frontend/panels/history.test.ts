@@ -1,5 +1,5 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../model/columns.ts";
 import { selected } from "../scene/state.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./graphview.ts";
@@ -17,6 +17,7 @@ const press = (key: string, init: KeyboardEventInit = {}): void => {
 };
 const undo = (): void => press("z", { ctrlKey: true });
 const redo = (): void => press("Z", { ctrlKey: true, shiftKey: true });
+const drawn = (): Promise<void> => vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 const enc = target("group", "enc").id;
 
 beforeEach(() => {
@@ -86,7 +87,7 @@ describe("undo", () => {
 describe("the view", () => {
   it("tells where the viewer came to rest, what is searched, and the bookmarks", async () => {
     show();
-    await settled();
+    await drawn();
     press("+");
     await settled(600);
     const camera = host.patches.findLast((patch) => patch.camera !== undefined)?.camera;
@@ -98,7 +99,7 @@ describe("the view", () => {
 
   it("comes back to a bookmark: what was open, selected, and the place", async () => {
     const view = show();
-    await settled();
+    await drawn();
     view.dispatch({ type: "select", target: target("node", "enc/mm") });
     press("b");
     const before = view.locate("enc/mm");
@@ -124,6 +125,7 @@ describe("the view", () => {
     const camera = { x: 40, y: 60, zoom: 0.5 };
     const bookmarks = [{ name: "first", target: null, open: new Set([0]), camera }];
     const view = show({ given: { camera, search: "op:Add", bookmarks } });
+    await drawn();
     await settled(600);
     expect(view.state.hits.map((hit) => MODEL.nameOf(hit))).toEqual(["sum"]);
     expect(view.state.bookmarks).toEqual(bookmarks);

@@ -1,5 +1,5 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../model/columns.ts";
 import { selected } from "../scene/state.ts";
 import { createGraphView, type GraphView } from "./graphview.ts";
@@ -34,7 +34,7 @@ const press = (key: string, init: KeyboardEventInit = {}): boolean => {
 };
 const panel = (): HTMLElement => root.querySelector("[aria-label=Selection]") as HTMLElement;
 
-beforeEach(() => {
+beforeEach(async () => {
   furnish();
   document.body.replaceChildren();
   root = document.createElement("div");
@@ -44,6 +44,7 @@ beforeEach(() => {
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
   view = createGraphView(root, MODEL, host, {}, stop.signal);
+  await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
 afterEach(() => stop.abort());
 

@@ -247,9 +247,12 @@ function changed(
       return selecting(state, known.length < selected(state).length ? known : [...known, action.target]);
     }
     case "selectAll": {
-      const before = action.add === true ? selected(state) : [];
+      const now = selected(state);
+      const before = action.add === true ? now : [];
       const known = new Map([...before, ...action.targets].map((target) => [`${target.kind} ${target.id}`, target]));
-      return selecting(state, [...known.values()]);
+      const all = [...known.values()];
+      const alike = all.length === now.length && all.every((target, at) => same(target, now[at]));
+      return alike ? state : selecting(state, all);
     }
     case "gathering":
       return { ...state, gathering: action.gathering };
