@@ -14,7 +14,7 @@ let drawn: Drawn;
 let stop: AbortController;
 
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
-  return createGraphView(root, columns, given, {}, stop.signal);
+  return createGraphView(root, columns, given, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
 }
 /** Drawn, however busy the machine is. */
 const shown = (): Promise<void> =>

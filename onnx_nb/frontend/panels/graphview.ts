@@ -47,6 +47,8 @@ export interface GraphOptions {
   readonly nested?: boolean;
   /** what is different from the graph beside it */
   readonly tones?: Tones;
+  /** how long a layout may hold up the page, in ms, before it goes on in slices */
+  readonly atOnce?: number;
   /** the camera has moved, by hand or in a glide */
   readonly looked?: () => void;
   /** somebody searched */
@@ -257,6 +259,7 @@ export function createGraphView(
       },
       failed: fail,
       looked: () => options.looked?.(),
+      atOnce: options.atOnce,
       tones: options.tones ?? null,
     },
     signal,

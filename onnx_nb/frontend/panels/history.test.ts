@@ -10,7 +10,8 @@ let host: FakeHost;
 let stop: AbortController;
 
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
-const show = (options: GraphOptions = {}): GraphView => createGraphView(root, MODEL, host, options, stop.signal);
+const show = (options: GraphOptions = {}): GraphView =>
+  createGraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY, ...options }, stop.signal);
 const press = (key: string, init: KeyboardEventInit = {}): void => {
   const canvas = root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init }));

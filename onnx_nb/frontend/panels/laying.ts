@@ -28,7 +28,8 @@ const SLICE_MS = 16;
 /** … and says so if it takes this long. */
 const SHOWN_MS = 150;
 
-export function createLaying(cancel: () => void, signal: AbortSignal): Laying {
+/** @param atOnce how long a click may take, in ms */
+export function createLaying(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS): Laying {
   const bar = el("progress", { attrs: { max: 1, "aria-label": "Laying out" } });
   const element = el(
     "div",
@@ -81,7 +82,7 @@ export function createLaying(cancel: () => void, signal: AbortSignal): Laying {
           failed(error);
         }
       };
-      slice(AT_ONCE_MS);
+      slice(atOnce);
     },
     stop,
   };

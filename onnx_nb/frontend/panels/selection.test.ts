@@ -43,7 +43,7 @@ beforeEach(async () => {
   stop = new AbortController();
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
-  view = createGraphView(root, MODEL, host, {}, stop.signal);
+  view = createGraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
   await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
 afterEach(() => stop.abort());

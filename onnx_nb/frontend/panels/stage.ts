@@ -86,6 +86,8 @@ export interface Staged {
   looked(): void;
   /** what is different from the graph beside it */
   readonly tones: Tones | null;
+  /** how long a layout may hold up the page, in ms, before it goes on in slices */
+  readonly atOnce: number | undefined;
 }
 
 /** An edge can be hit from this many screen px. */
@@ -108,7 +110,7 @@ export function createStage(
   root: HTMLElement,
   columns: Columns,
   host: GraphHost,
-  { state, dispatch, say, rested, dressed, laid, failed, looked, tones }: Staged,
+  { state, dispatch, say, rested, dressed, laid, failed, looked, tones, atOnce }: Staged,
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
@@ -147,7 +149,7 @@ export function createStage(
   const frame = el("div", { class: "onnx-nb-frame" });
   frame.hidden = true;
   const tip = createTip(columns);
-  const laying = createLaying(() => stayed(), signal);
+  const laying = createLaying(() => stayed(), signal, atOnce);
   const stage = el("div", { class: "onnx-nb-stage" }, canvas, frame, map, tip.element, hint, laying.element);
 
   // ---------------------------------------------------------------- scene and camera
