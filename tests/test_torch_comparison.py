@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
+from onnx_nb import AlignmentError, FeedError
 from onnx_nb.analysis.alignment import align, feeds_of
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)
+
+import torch
 
 from onnx_nb.analysis.torch_comparison import TorchComparison, compare_recording
 from tests import modules
@@ -190,3 +196,79 @@ def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
         if point.output and point.cumulative is not None:
             expected = float(np.abs(outputs[point.candidate] - recording[point.name]).max())
             assert point.cumulative.max_abs == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def broken(how: str) -> tuple[TorchComparison, str]:
+    """Small BERT against an export whose Softmax goes the wrong way."""
+    module, kwargs, _, _ = modules.exported("bert_eager", how)
+    fault = Fault("bert_eager", how)
+    culprit = softmax_axis(fault)
+    return onnx_nb.compare_torch(module, (), kwargs, model=fault.proto, alignment=fault.alignment), culprit
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_a_submodule_is_looked_into_down_to_the_operation_and_its_line(how: str) -> None:
+    found, culprit = broken(how)
+    first = found.first_divergent()
+    assert first is not None
+    assert first.name.startswith(culprit)
+    inside = found.drill(culprit)
+    assert len(inside) >= 10
+    worst = inside.ranked("isolated")[0]
+    assert worst.name == "aten._softmax"
+    assert worst.source.startswith("modeling_bert.py:")
+    assert worst.isolated is not None
+    assert worst.isolated.rel_l2 > 1e-3
+    before = [point for point in inside.points if point.depth < worst.depth]
+    assert before
+    assert all(point.cumulative is not None and point.cumulative.rel_l2 < 1e-5 for point in before)
+    good = found.drill("encoder.layer.1")
+    assert len(good) >= 20
+    assert all(point.cumulative is not None and point.cumulative.rel_l2 < 1e-5 for point in good.points)
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_an_isolated_submodule_is_a_folder_that_shows_the_error(how: str, tmp_path: Path) -> None:
+    found, _ = broken(how)
+    part = found.isolate(LAYER, tmp_path / "case")
+    proto = onnx.load(tmp_path / "case" / "model.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    assert len(proto.graph.node) < len(Fault("bert_eager", how).graph.node) / 2
+    (errors,) = part.errors().values()
+    assert errors.rel_l2 > 1e-4
+    command = [sys.executable, str(tmp_path / "case" / "run.py")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    (line,) = done.stdout.splitlines()
+    told = float(line.split("max |error| ")[1].split(",")[0])
+    assert told == pytest.approx(errors.max_abs, rel=1e-2)
+    # what comes before the fault is right by itself, though it follows a layer
+    good = found.isolate("encoder.layer.1")
+    assert all(each.rel_l2 < 1e-5 for each in good.errors().values())
+    for name, array in good.feeds.items():
+        assert not np.array_equal(array, 0 * array), name
+    with pytest.raises(AlignmentError, match=r"Closest names: 'encoder.layer.1'"):
+        found.isolate("encoder.layer.11x")
+
+
+def test_what_only_a_recording_can_not_do_is_said() -> None:
+    _, _, model, recording = modules.exported("conv_bn", "torchscript")
+    found = compare_recording(recording, model)
+    with pytest.raises(AlignmentError, match="only a recording of it"):
+        found.drill("fc")
+    with pytest.raises(AlignmentError, match=r"no output of Conv2d 'stem.0' has a tensor"):
+        found.isolate("stem.0")
+    with pytest.raises(AlignmentError, match=r"'stem.0' is only in the reference: folded together with BatchNorm2d"):
+        found["stem.0"]
+    assert found["stem"].name == "stem.2"
+
+
+def test_a_shape_that_differs_and_options_without_an_export_are_told() -> None:
+    module, kwargs, model, _ = modules.exported("conv", "torchscript")
+    wide = {"x": torch.randn(2, 3, 16, 16)}
+    with pytest.raises(FeedError, match="'x'"):
+        onnx_nb.compare_torch(module, (), wide, model=model)
+    feeds = {"x": np.zeros((2, 3, 12, 12), np.float32)}
+    with pytest.raises(AlignmentError, match=r"'x' of .* is 2×3×12×12, and ConvNet got 2×3×16×16"):
+        onnx_nb.compare_torch(module, (), wide, model=model, feeds=feeds)
+    with pytest.raises(AlignmentError, match="options are for an export"):
+        onnx_nb.compare_torch(module, (), kwargs, model=model, opset_version=18)

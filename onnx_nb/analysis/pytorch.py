@@ -178,7 +178,7 @@ def record(
     >>> [call.name for call in recording.calls]
     ['model', '0', '1']
     """
-    module, args, kwargs = _checked(module, args, kwargs)
+    module, args, kwargs = as_given(module, args, kwargs)
     _warn_of_training(module)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
     first = _Recorder(module, store, None)
@@ -198,7 +198,8 @@ def record(
     return recording
 
 
-def _checked(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+def as_given(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """Give a module and its arguments in the form in which it is called."""
     import torch
 
     module = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
@@ -456,7 +457,7 @@ def export(
     """
     if exporter not in EXPORTERS:
         raise ExportError(f"there is no exporter {shown(exporter)}.", advice=f"Choose one of {', '.join(EXPORTERS)}.")
-    module, args, kwargs = _checked(module, args, kwargs)
+    module, args, kwargs = as_given(module, args, kwargs)
     if opset is not None:
         options["opset_version"] = opset
     run = _by_dynamo if exporter == "dynamo" else _by_torchscript

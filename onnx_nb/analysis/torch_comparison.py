@@ -8,7 +8,9 @@ its name, while what its node makes has another one and is an output.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +28,16 @@ from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import source_of
 from onnx_nb.analysis.metrics import ATOL, RTOL, Errors
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.pytorch import Recording, export, record
+from onnx_nb.analysis.pytorch import Recording, as_given, export, record
+from onnx_nb.analysis.submodules import (
+    Isolated,
+    Operations,
+    align_operations,
+    call_of,
+    isolate,
+    numbered,
+    record_operations,
+)
 from onnx_nb.analysis.windows import Value, Windows
 
 if TYPE_CHECKING:
@@ -47,6 +58,71 @@ class TorchComparison(Comparison):
     recording: Recording | None = None
     alignment: Alignment | None = None
     model: Model | None = None
+    given: Mapping[str, Any] | None = None
+    """What the inputs of the model got."""
+    run: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
+    """Module, args and kwargs; None where only a recording was given."""
+
+    def isolate(self, path: str, folder: str | os.PathLike[str] | None = None) -> Isolated:
+        """Cut out the part of the export that a submodule is, with what torch's submodule got and gave.
+
+        Parameters
+        ----------
+        path
+            Of the submodule; "shared#2" for a second call.
+        folder
+            Where to save it, see `Isolated.save`.
+
+        Raises
+        ------
+        AlignmentError
+            If there is no such submodule, or none of its outputs has a tensor.
+
+        Examples
+        --------
+        >>> import torch
+        >>> module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
+        >>> part = compare_torch(module, torch.ones(3, 4), exporter="torchscript").isolate("2")
+        >>> [node.op_type for node in part.model.proto.graph.node], part.feeds["/1/Gelu_output_0"].shape
+        (['Gemm'], (3, 8))
+        """
+        recording, graph, pairs = self._parts()
+        part = isolate(recording, graph, pairs, self.given or {}, path)
+        if folder is not None:
+            part.save(folder)
+        return part
+
+    def drill(self, path: str) -> Comparison:
+        """Compare the operations inside of a submodule: each with its line of Python.
+
+        The module runs once more. The export's part of it gets what torch's got, so that the cumulative error is that
+        of this submodule, and the isolated error that of each operation.
+
+        Parameters
+        ----------
+        path
+            Of the submodule; "shared#2" for a second call.
+
+        Raises
+        ------
+        AlignmentError
+            If there is no such submodule, it has too many operations, or only a recording was given.
+        """
+        if self.run is None:
+            message = "the module is not known, only a recording of it."
+            raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
+        part = self.isolate(path)
+        recording, _, _ = self._parts()
+        call = recording.calls[call_of(recording, path)]
+        operations = record_operations(*self.run, call.path, call.index)
+        return _drilled(operations, part, f"{self.reference} {path}")
+
+    def _parts(self) -> tuple[Recording, Graph, dict[int, tuple[int, Match]]]:
+        if self.recording is None or self.alignment is None or self.model is None:
+            message = "a comparison that was merged or loaded does not hold the recording."
+            raise AlignmentError(message, advice="Compare again by compare_torch(module, …).")
+        graph = Graph.of(self.model)
+        return self.recording, graph, _pairs(self.recording, graph, self.alignment)
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
@@ -134,7 +210,7 @@ def compare_torch(
     elif options:
         named = ", ".join(map(shown, options))
         raise AlignmentError(f"{named}: options are for an export, and a model is given.", advice="Leave out one.")
-    return compare_recording(
+    found = compare_recording(
         recording,
         model,
         feeds=feeds,
@@ -145,6 +221,7 @@ def compare_torch(
         providers=providers,
         memory_limit=memory_limit,
     )
+    return dataclasses.replace(found, run=as_given(module, args, kwargs))
 
 
 def compare_recording(
@@ -168,6 +245,7 @@ def compare_recording(
     limit = MEMORY if memory_limit is None else memory_limit
     seen = _Cumulative(recording, wanted, rtol, atol)
     given = feeds_of(recording, graph.model, feeds)
+    _check_shapes(recording, graph.model, given)
     Windows(graph, list(wanted), memory_limit=limit, providers=providers).run(given, seen)
     settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
     pairs = _pairs(recording, graph, settled)
@@ -175,7 +253,16 @@ def compare_recording(
     if isolated:
         regions = _Regions(recording, graph, pairs, seen.data_types, given)
         own = regions.run(limit, providers, rtol, atol)
-    return _told(graph, settled, pairs, seen, own)
+    return dataclasses.replace(_told(graph, settled, pairs, seen, own), given=given)
+
+
+def _check_shapes(recording: Recording, model: Model, given: Mapping[str, Any]) -> None:
+    for slot in recording.calls[0].inputs:
+        got, theirs = recording.value(slot.value).shape, np.shape(given.get(slot.label, ()))
+        if slot.label in given and got != theirs:
+            mine, yours = ("×".join(map(str, shape)) or "a scalar" for shape in (theirs, got))
+            message = f"input {shown(slot.label)} of {model.name} is {mine}, and {recording.cls} got {yours}."
+            raise AlignmentError(message, advice="Give both the same, or leave out feeds=.")
 
 
 def _of_alignment(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, tuple[int, ...]]:
@@ -219,7 +306,9 @@ def _main_values(graph: Graph) -> Iterable[int]:
 class _Cumulative:
     """Compares the values that pass when the model runs by itself."""
 
-    def __init__(self, recording: Recording, wanted: Mapping[int, tuple[int, ...]], rtol: float, atol: float) -> None:
+    def __init__(
+        self, recording: Recording | Operations, wanted: Mapping[int, tuple[int, ...]], rtol: float, atol: float
+    ) -> None:
         self.errors: dict[tuple[int, int], Errors] = {}
         self.distances: dict[tuple[int, int], float] = {}
         self.data_types: dict[int, int] = {}
@@ -263,7 +352,7 @@ class _Regions:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: Recording | Operations,
         graph: Graph,
         pairs: Mapping[int, tuple[int, Match]],
         data_types: Mapping[int, int],
@@ -382,14 +471,47 @@ def _dtype(data_type: int) -> np.dtype[Any]:
     return helper.tensor_dtype_to_np_dtype(data_type)
 
 
+def _drilled(operations: Operations, part: Isolated, reference: str) -> Comparison:
+    graph = Graph.of(part.model)
+    pairs = align_operations(operations, part)
+    wanted: dict[int, tuple[int, ...]] = {}
+    for number, (value, _) in pairs.items():
+        wanted[value] = (*wanted.get(value, ()), number)
+    seen = _Cumulative(operations, wanted, RTOL, ATOL)
+    Windows(graph, list(wanted), memory_limit=MEMORY).run(part.feeds, seen)
+    own = _Regions(operations, graph, pairs, seen.data_types, part.feeds).run(MEMORY, None, RTOL, ATOL)
+    names = numbered(operation.name for operation in operations.found)
+    points = []
+    for depth, (number, (value, match)) in enumerate(pairs.items()):
+        operation, node = operations.found[number], int(graph.producer[value])
+        points.append(
+            Point(
+                name=names[number],
+                reference=names[number],
+                candidate=match.tensor,
+                matched=match.how,
+                depth=depth,
+                op_type=operation.name,
+                node=graph.names[node],
+                scope=part.path,
+                source=operation.source,
+                output=match.how == "output",
+                cumulative=seen.errors.get((value, number)),
+                isolated=own.get(value),
+            )
+        )
+    return Comparison(reference, part.model.name, tuple(points))
+
+
 def _told(
     graph: Graph,
     alignment: Alignment,
     pairs: Mapping[int, tuple[int, Match]],
     seen: _Cumulative,
-    isolated: Mapping[int, Errors],
+    own: Mapping[int, Errors],
 ) -> TorchComparison:
     recording = seen.recording
+    assert isinstance(recording, Recording)  # noqa: S101
     points = []
     outputs = set(graph.outputs.tolist())
     for depth, (number, (value, match)) in enumerate(pairs.items()):
@@ -414,7 +536,7 @@ def _told(
                 source=source_of(graph.nodes[node]) if node >= 0 else "",
                 output=value in outputs,
                 cumulative=cumulative,
-                isolated=isolated.get(value, cumulative if node < 0 else None),
+                isolated=own.get(value, cumulative if node < 0 else None),
             )
         )
     missing = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in alignment.unmatched)
