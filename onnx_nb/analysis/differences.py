@@ -64,7 +64,7 @@ class Change:
     """What it is in the reference; empty if it is not there."""
     candidate: str = ""
     how: str = ""
-    """How the two were matched: mapping, name, structure, neighbours, order or place."""
+    """How the two were matched: mapping, name, weights, structure, neighbours, order or place; see `matching.HOW`."""
     nodes: tuple[int, int] = (-1, -1)
     """Flat nodes in reference and candidate, −1 for none, as `Graph` numbers them."""
     tensors: tuple[int, int] = (-1, -1)
@@ -301,8 +301,8 @@ def differences(
 ) -> Differences:
     """Say what differs between two models, and which node and tensor of one is which of the other.
 
-    What has the same name, operator and surroundings is the same; where names were lost or shifted, structure decides:
-    what leads to a node and what follows from it, then what is beside it.
+    What has the same name, operator and surroundings is the same; where names were lost or shifted, the weights that
+    nodes read and structure decide: what leads to a node and what follows from it, then what is beside it.
 
     Parameters
     ----------

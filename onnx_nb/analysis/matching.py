@@ -1,8 +1,9 @@
 """Which node and tensor of one graph is which of another: by names where they hold, by structure where they do not.
 
 A name is believed where what surrounds it agrees: exporters number tensors, so a node put in front may shift the names
-of all that follow. What is left is numbered by all that leads to it and by all that follows (value numbering, as
-compilers do), then found beside what is matched, and at last by its order; each pass is linear in what is left.
+of all that follow. What is left is told by the weights it reads, numbered by all that leads to it and by all that
+follows (value numbering, as compilers do), then found beside what is matched, and at last by its order; each pass is
+linear in what is left.
 """
 
 from __future__ import annotations
@@ -207,7 +208,6 @@ class _Half:
         self.attributes = self._attributes(number)
         kinds = [number(("type", str(kind))) for kind in graph.known_types]
         self.type = [kinds[index] for index in graph.type_index.tolist()]
-        self.known = [bool(kind.dtype) for kind in graph.known_types]
         self.names, self.value_names = graph.names, graph.value_names
         self.kind, self.producer = graph.value_kind.tolist(), graph.producer.tolist()
         self.inputs = _lists(graph.in_ptr, graph.in_value)
