@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_nb.analysis import scope_paths, structure
 from onnx_nb.analysis import scopes as scopes_module
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROOT, SCOPE, Scopes, scopes
@@ -82,7 +83,7 @@ def check_tree(graph: Graph, tree: Scopes) -> None:
     direct = np.bincount(tree.node_group[drawn], minlength=groups)
     children = Counter(tree.group_parent[1:].tolist())
     for group in range(groups):
-        assert direct[group] + children[group] <= scopes_module.CHILDREN_LIMIT
+        assert direct[group] + children[group] <= structure.CHILDREN_LIMIT
         if tree.group_kind[group] in (SCOPE, REPEAT, CHUNK):
             assert direct[group] + children[group] > 1, f"{tree.group_path[group]} is a frame around one box"
             assert tree.group_name[group]
@@ -423,7 +424,7 @@ def test_any_name_gives_a_tree(name: str) -> None:
     graph = Graph.of(made(row(*[name] * 4, "/b", "/b")))
     tree = scopes(graph)
     check_tree(graph, tree)
-    assert max(len(line_of(tree, g)) for g in range(len(tree.group_parent))) <= scopes_module.DEPTH_LIMIT + 2
+    assert max(len(line_of(tree, g)) for g in range(len(tree.group_parent))) <= scope_paths.DEPTH_LIMIT + 2
 
 
 PARTS = st.lists(st.sampled_from(["a", "b", "h.0", "h.1", "h.2", "h.3", "c"]), min_size=0, max_size=3)
@@ -454,8 +455,9 @@ def test_no_tree_has_cycles_between_siblings(proto: onnx.ModelProto) -> None:
 @settings(max_examples=60, deadline=None)
 def test_the_structure_of_any_graph_gives_a_tree(proto: onnx.ModelProto) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scopes_module, "FLAT_LIMIT", 3)
-        patch.setattr(scopes_module, "CHILDREN_LIMIT", 4)
+        for module in (scopes_module, structure):
+            patch.setattr(module, "FLAT_LIMIT", 3)
+            patch.setattr(module, "CHILDREN_LIMIT", 4)
         graph = Graph.of(anonymous(proto))
         tree = scopes(graph)
         assert tree.source == "structure"

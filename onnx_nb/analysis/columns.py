@@ -11,7 +11,6 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,19 +19,22 @@ import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
-from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import OnnxNbError, cut, text
 from onnx_nb.analysis.fields import Ints, Longs, Spans
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.scopes import BODY, FUNCTION, Scopes, depths, scopes, upward
+from onnx_nb.analysis.scopes import BODY, FUNCTION, Scopes, scopes
 from onnx_nb.analysis.tensors import dtype_name
-from onnx_nb.analysis.topology import sorted_unique
+from onnx_nb.analysis.topology import depths, sorted_unique, upward
 from onnx_nb.analysis.value_types import ValueType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
     from onnx_nb.analysis.faults import Fault
 
 FOLDED, FAULTY, CALLS = 1, 2, 4

@@ -20,9 +20,10 @@ from onnx_nb.analysis import flops
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, readable, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, Scopes, depths, scopes, upward
+from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 from onnx_nb.analysis.shapes import Case, Kind, Types, infer
 from onnx_nb.analysis.tensors import declared_bytes
+from onnx_nb.analysis.topology import depths, upward
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,8 @@ from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import attribute_text
 from onnx_nb.analysis.matching import HOW, Matching, attributes_of, commutative, match
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.scopes import BODY, Scopes, scopes, upward
+from onnx_nb.analysis.scopes import BODY, Scopes, scopes
+from onnx_nb.analysis.topology import upward
 
 if TYPE_CHECKING:
     import pandas as pd

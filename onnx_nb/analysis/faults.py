@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from onnx_nb.analysis.operators import canonical
 from onnx_nb.analysis.topology import cycles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from onnx_nb.analysis.graph import Graph
 
 FAULT_LIMIT = 100

@@ -7,13 +7,15 @@ hashes of their words and compared. A string becomes a `str` only when somebody 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import ModelFileError, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
@@ -17,6 +16,9 @@ from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import shown, text
 from onnx_nb.analysis.operators import canonical
 from onnx_nb.analysis.topology import strongly_connected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""

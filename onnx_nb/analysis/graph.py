@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
@@ -26,6 +25,11 @@ from onnx_nb.analysis.operators import canonical
 from onnx_nb.analysis.tables import NodeTable, WeightTable
 from onnx_nb.analysis.topology import sorted_unique, topological
 from onnx_nb.analysis.value_types import Types, ValueType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
 """What a value is, as in `Graph.value_kind`. DANGLING: somebody reads it, nobody makes it."""

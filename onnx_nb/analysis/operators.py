@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import re
 import textwrap
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 import onnx.defs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _OPERATORS = {
     "linear": """

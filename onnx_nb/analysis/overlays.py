@@ -17,7 +17,8 @@ from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.scopes import scopes, upward
+from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.topology import upward
 
 if TYPE_CHECKING:
     import os

@@ -6,13 +6,16 @@ other, takes several times as long at 100,000 nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from onnx_nb.analysis import fields, wire
 from onnx_nb.analysis.fields import Ints, Longs, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 LARGE = 1 << 16
 """Of nodes with more bytes, as those with bodies or large constants, only small attributes are kept in columns."""

@@ -1,16 +1,19 @@
-"""Order, cycles and other facts of directed graphs whose vertices are numbers."""
+"""Order, cycles and other facts of directed graphs, and of trees, whose vertices are numbers."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.fields import Ints
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from onnx_nb.analysis.fields import Ints, Longs
+
+Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
@@ -115,3 +118,53 @@ def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return values[first]
+
+
+def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:
+    """Fold a column of groups, which is changed and given, into their parents, from the leaves to the root.
+
+    >>> upward(np.add, np.asarray([0, 1, 2]), np.asarray([-1, 0, 1])).tolist()
+    [3, 3, 2]
+    """
+    depth = depths(parent)
+    for level in range(int(depth.max()), 0, -1):
+        groups = np.flatnonzero(depth == level)
+        combine.at(column, parent[groups], column[groups])
+    return column
+
+
+def depths(parent: Ints | Longs) -> Longs:
+    """Count the groups above each group.
+
+    >>> depths(np.asarray([-1, 0, 1, 0])).tolist()
+    [0, 1, 2, 1]
+    """
+    depth = np.zeros(len(parent), np.int64)
+    above = parent
+    while bool(np.any(above >= 0)):
+        depth += above >= 0
+        above = np.where(above >= 0, parent[above], -1)
+    return depth
+
+
+def lines(parent: Longs) -> list[Longs]:
+    """Give for each depth the group above each group at that depth, itself included; −1 where there is none."""
+    depth = depths(parent)
+    lines = [np.full(len(parent), -1, np.int64) for _ in range(int(depth.max()) + 1)]
+    groups = np.arange(len(parent))
+    above = groups
+    while len(groups):
+        for level, line in enumerate(lines):
+            here = depth[above] == level
+            line[groups[here]] = above[here]
+        above = parent[above]
+        groups, above = groups[above >= 0], above[above >= 0]
+    return lines
+
+
+def rows(row: Longs, column: Longs, count: int) -> list[list[int]]:
+    """Give for each row what stands in it, in order."""
+    order = np.argsort(row, kind="stable")
+    ends = np.cumsum(np.bincount(row, minlength=count)).tolist()
+    items = column[order].tolist()
+    return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]

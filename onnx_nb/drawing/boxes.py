@@ -12,16 +12,21 @@ import functools
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnx_nb.analysis.columns import CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.graph import BODY_INPUT, GRAPH_INPUT
-from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, REPEAT, upward
+from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, REPEAT
+from onnx_nb.analysis.topology import upward
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 FEW, BUDGET, ENOUGH = 24, 60, 20
 """Of so few nodes all is shown at first; else at most so many boxes; with fewer than these a repeat opens, too."""
