@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_nb.analysis import scope_paths, structure
 from onnx_nb.analysis import scopes as scopes_module
 from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROOT, SCOPE, Scopes, scopes
+from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROOT, ROWS, SCOPE, SIBLINGS, Scopes, scopes
 from onnx_nb.analysis.topology import strongly_connected
 from tests import models
 
@@ -84,12 +84,12 @@ def check_tree(graph: Graph, tree: Scopes) -> None:
     children = Counter(tree.group_parent[1:].tolist())
     for group in range(groups):
         assert direct[group] + children[group] <= structure.CHILDREN_LIMIT
-        if tree.group_kind[group] in (SCOPE, REPEAT, CHUNK):
+        if tree.group_kind[group] in (SCOPE, *ROWS, CHUNK):
             assert direct[group] + children[group] > 1, f"{tree.group_path[group]} is a frame around one box"
             assert tree.group_name[group]
         assert (tree.group_node[group] >= 0) == (tree.group_kind[group] in (BODY, BRANCH, FUNCTION))
         if group and tree.group_repeat[group] > 1:
-            assert tree.group_kind[group] in (REPEAT, CHUNK)
+            assert tree.group_kind[group] in (*ROWS, CHUNK)
     for node in range(graph.node_count):
         # what lies in a body is drawn there, folded nodes with their readers
         branches = [g for g in line_of(tree, int(tree.node_group[node])) if tree.group_kind[g] in (BRANCH, FUNCTION)]
@@ -471,3 +471,106 @@ def test_cycles_in_the_graph_itself_do_no_harm() -> None:
     graph = Graph.of(made(nodes))
     assert [fault.kind for fault in graph.faults] == ["cycle"]
     check_tree(graph, scopes(graph))
+
+
+def fan_out(branches: Sequence[Sequence[str]], *, split: bool, named: bool = False) -> onnx.ModelProto:
+    """Each branch a chain of operators, between one node (a Split, or a Relu) and a Sum."""
+    count = len(branches)
+    outs = [f"s{i}" for i in range(count)] if split else ["s"]
+    nodes = [helper.make_node("Split" if split else "Relu", ["x"], outs, "first")]
+    if split:
+        nodes[0].attribute.append(helper.make_attribute("num_outputs", count))
+    ends = []
+    for i, ops in enumerate(branches):
+        at = outs[i % len(outs)]
+        for j, op in enumerate(ops):
+            nodes.append(helper.make_node(op, [at], [f"b{i}_{j}"], f"/net/head.{i}/{op}_{j}" if named else ""))
+            at = f"b{i}_{j}"
+        ends.append(at)
+    nodes.append(helper.make_node("Sum", ends, ["y"], "last"))
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("branches", "split", "expected"),
+    [
+        ([["Relu"]] * 1000, False, [("Relu", 1000)]),
+        ([["Neg", "Exp"]] * 64, True, [("Neg → Exp", 64)]),
+        ([["Neg", "Exp", "Abs", "Tanh"]] * 10, True, [("Neg → … → Tanh", 10)]),
+        ([["Relu"]] * 30 + [["Tanh", "Neg"]] * 12 + [["Exp"]] * 3, True, [("Relu", 30), ("Tanh → Neg", 12)]),
+        ([["Relu"]] * 7 + [["Tanh"] * i for i in range(1, 9)], True, []),
+        ([["Relu"]] * 12, False, []),  # few enough to see them all
+    ],
+)
+def test_equal_branches_side_by_side_are_one_box(
+    branches: list[list[str]], split: bool, expected: list[tuple[str, int]]
+) -> None:
+    graph = Graph.of(fan_out(branches, split=split))
+    tree = scopes(graph)
+    check_tree(graph, tree)
+    assert not sibling_cycles(graph, tree)
+    roofs = [g for g in range(len(tree.group_parent)) if tree.group_kind[g] == SIBLINGS]
+    assert [(tree.group_name[g], int(tree.group_repeat[g])) for g in roofs] == expected
+    assert all(tree.group_parent[g] == 0 for g in roofs)
+    if expected:
+        # the ends of the fan stay where they are
+        assert tree.node_group[[0, graph.node_count - 1]].tolist() == [0, 0]
+    for roof, (_, times) in zip(roofs, expected, strict=True):
+        inside = [n for n in range(graph.node_count) if roof in line_of(tree, int(tree.node_group[n]))]
+        chains = Counter(tuple(ops) for ops in branches)
+        assert len(inside) == times * next(len(ops) for ops, n in chains.items() if n == times)
+
+
+def test_equal_branches_are_told_apart_by_what_they_read() -> None:
+    """Two fans of one Relu each, then one of the readers of both: only what hangs in the same place is equal."""
+    nodes = [helper.make_node("Relu", ["x"], [f"h{i}"], f"hub{i}") for i in range(2)]
+    nodes += [helper.make_node("Neg", [f"h{i % 2}"], [f"n{i}"]) for i in range(20)]
+    nodes += [helper.make_node("Add", ["h0", "h1"], [f"a{i}"]) for i in range(9)]
+    nodes += [helper.make_node("Sum", [*(f"n{i}" for i in range(20)), *(f"a{i}" for i in range(9))], ["y"])]
+    graph = Graph.of(proto_of_nodes(nodes))
+    tree = scopes(graph)
+    roofs = np.flatnonzero(tree.group_kind == SIBLINGS).tolist()
+    inside = {
+        frozenset(tuple(graph.node_inputs(n).tolist()) for n in tree.members(g).tolist()): int(tree.group_repeat[g])
+        for g in roofs
+    }
+    h0, h1 = graph.value("h0"), graph.value("h1")
+    assert inside == {frozenset({(h0,)}): 10, frozenset({(h1,)}): 10, frozenset({(h0, h1)}): 9}
+    check_tree(graph, tree)
+
+
+def proto_of_nodes(nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    graph = helper.make_graph(list(nodes), "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_heads_with_names_of_their_own_are_folded_where_they_are() -> None:
+    graph = Graph.of(fan_out([["Neg", "Exp", "Abs"]] * 32, split=True, named=True))
+    tree = scopes(graph)
+    (roof,) = np.flatnonzero(tree.group_kind == REPEAT).tolist()
+    assert (tree.group_name[roof], int(tree.group_repeat[roof])) == ("head 0–31", 32)
+
+
+@given(st.integers(8, 40), st.integers(1, 4), st.integers(0, 2**31), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_folding_does_not_depend_on_the_order_in_the_file(count: int, depth: int, seed: int, split: bool) -> None:
+    proto = fan_out([["Relu", "Neg", "Exp", "Abs"][:depth]] * count, split=split)
+    made = scopes(Graph.of(proto))
+    shuffled = onnx.ModelProto()
+    shuffled.CopyFrom(proto)
+    inner = list(proto.graph.node[1:-1])
+    depth_of = {node.output[0]: int(node.output[0].rpartition("_")[2]) for node in inner}
+    order = np.random.default_rng(seed).permutation(len(inner)).tolist()
+    inner = sorted((inner[i] for i in order), key=lambda node: depth_of[node.output[0]])
+    del shuffled.graph.node[:]
+    shuffled.graph.node.extend([proto.graph.node[0], *inner, proto.graph.node[-1]])
+    other = scopes(Graph.of(shuffled))
+    assert sorted(other.group_name) == sorted(made.group_name)
+    assert (
+        other.group_repeat[other.group_kind == SIBLINGS].tolist()
+        == made.group_repeat[made.group_kind == SIBLINGS].tolist()
+    )
+    check_tree(Graph.of(shuffled), other)

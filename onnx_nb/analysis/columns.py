@@ -25,7 +25,8 @@ from onnx_nb.analysis.errors import OnnxNbError, cut, text
 from onnx_nb.analysis.fields import Ints, Longs, Spans
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
-from onnx_nb.analysis.scopes import BODY, FUNCTION, Scopes, scopes
+from onnx_nb.analysis.repeats import Difference, differences
+from onnx_nb.analysis.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
 from onnx_nb.analysis.tensors import dtype_name
 from onnx_nb.analysis.topology import depths, sorted_unique, upward
 from onnx_nb.analysis.value_types import ValueType
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.faults import Fault
 
-FOLDED, FAULTY, CALLS = 1, 2, 4
-"""Flags of a node: drawn inside its readers; has a fault; calls a local function."""
+FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
+"""Flags of a node: drawn inside its readers; has a fault; calls a local function; differs in a repeat."""
 OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 """Flags of a value: output of the graph; weight or result of a folded node; has a fault."""
 
@@ -46,6 +47,9 @@ MAGIC = b"ONB1"
 VERSION = 1
 LITERAL_LIMIT = 4
 """Constants of at most so many elements are shown as numbers."""
+LISTED = 12
+"""So many members that differ are listed at a repeat."""
+DIFFERENCE_LIMIT = 300
 ATTRIBUTES_LIMIT = 80
 """Characters of a node's attributes."""
 
@@ -147,7 +151,7 @@ def columns(model: ModelLike) -> Columns:
     >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
     >>> made
-    Columns('g', 2 nodes, 36 arrays)
+    Columns('g', 2 nodes, 38 arrays)
     >>> table = made.strings()
     >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
     (['x', 'a', 'z'], [0, 1, 0])
@@ -171,6 +175,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
     arrays |= _yields(graph)
     arrays |= _group_columns(graph, tree, size, table)
+    arrays |= _differences(graph, tree, arrays, table)
     return Columns(table.arrays() | arrays, _meta(graph, tree, size))
 
 
@@ -180,6 +185,7 @@ class _Strings:
     def __init__(self) -> None:
         self._count = 1
         self._index = {"": 0}
+        self._texts = {0: ""}
         self._data: list[bytes] = []
         self._lengths: list[Longs] = [np.zeros(1, np.int64)]
         # strings that were looked up, not yet among the data
@@ -190,9 +196,14 @@ class _Strings:
         number = self._index.get(string)
         if number is None:
             number = self._index[string] = self._count
+            self._texts[number] = string
             self._open.append(string)
             self._count += 1
         return number
+
+    def text(self, number: int) -> str:
+        """Give a string that was looked up."""
+        return self._texts[number]
 
     def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
         """Give the numbers of strings that may be there already."""
@@ -503,6 +514,52 @@ def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
         "group_bytes": _distinct(*pairs, size.bytes, tree.group_parent, depth),
         "group_repeat": tree.group_repeat.astype(np.uint32),
     }
+
+
+def _differences(
+    graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: _Strings
+) -> dict[str, NDArray[Any]]:
+    """Mark and describe where the members of repeats differ."""
+    told = np.zeros(len(tree.group_parent), np.uint32)
+    if not bool(np.any(np.isin(tree.group_kind, ROWS))):
+        return {"group_differs": told, "group_difference": told}
+    literal = arrays["value_literal"].astype(np.int64)
+    different = differences(graph, tree, graph.attribute_numbers, literal)
+    arrays["node_flags"][different.nodes] |= DIFFERS
+    texts: dict[int, list[str]] = {}
+    members: dict[int, dict[str, None]] = {}
+    for each in different.found:
+        text_ = _difference(graph, arrays, table, each)
+        if each.member >= 0:
+            texts.setdefault(each.member, []).append(text_)
+        name = tree.group_name[each.member] if each.member >= 0 else graph.names[-1 - each.member]
+        members.setdefault(each.roof, {})[name or text_] = None
+    for roof, names in members.items():
+        texts[roof] = [*list(names)[:LISTED], *(["…"] if len(names) > LISTED else [])]
+    for group, parts in texts.items():
+        joined = (", " if tree.group_kind[group] in ROWS else "; ").join(parts)
+        told[group] = table.one(cut(joined, DIFFERENCE_LIMIT))
+    return {"group_differs": different.group_differs.astype(np.uint32), "group_difference": told}
+
+
+def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _Strings, found: Difference) -> str:
+    """Say what a node has, and what others have in its place: "Softmax axis 1, others −1"."""
+    op, domain = graph.operators[graph.op_index[found.node]]
+    if found.slot < 0:
+        mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
+        return f"{cut(op, 40)} {mine or 'without attributes'}, others {others or 'none'}"
+
+    def said(node: int) -> str:
+        value = int(graph.node_inputs(node)[found.slot])
+        if value < 0:
+            return "nothing"
+        if not arrays["value_flags"][value] & CONSTANT:
+            return "computed"
+        return table.text(int(arrays["value_literal"][value])) or str(graph.type_of(value)) or "a constant"
+
+    names = _input_names(graph, op, domain)
+    name = names[found.slot] if found.slot < len(names) else f"input {found.slot}"
+    return f"{cut(op, 40)} {cut(name, 40)} {said(found.node)}, others {said(found.like)}"
 
 
 def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:

@@ -22,7 +22,7 @@ from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.operators import MARK
-from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, Scopes, scopes
+from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, ROWS, Scopes, scopes
 
 if TYPE_CHECKING:
     import onnx
@@ -511,7 +511,7 @@ def _plain_paths(tree: Scopes) -> list[list[str]]:
     paths: list[list[str]] = [[]]
     for group in range(1, len(tree.group_parent)):
         above = paths[tree.group_parent[group]]
-        made_up = tree.group_kind[group] in (REPEAT, CHUNK)
+        made_up = tree.group_kind[group] in (*ROWS, CHUNK)
         paths.append(above if made_up else above + _parts(tree.group_name[group]))
     return paths
 

@@ -18,7 +18,7 @@ import onnx
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
 from onnx_nb.analysis.faults import Fault, FaultFinder
-from onnx_nb.analysis.fields import Ints, Spans
+from onnx_nb.analysis.fields import Ints, Longs, Spans
 from onnx_nb.analysis.frames import Body, Calls, Key, bodies, functions_of, inlined_sizes, key_of, may_hold_graphs
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.operators import canonical
@@ -333,6 +333,12 @@ class Graph:
         """
         main, rest = self._tables
         return main.attributes(node) if node < self.main_count else rest.attributes(node - self.main_count)
+
+    @functools.cached_property
+    def attribute_numbers(self) -> Longs:
+        """A number for each node that it shares with nodes of equal `attribute_bytes`; −1 without attributes."""
+        parts = [table.attribute_spans for table in self._tables]
+        return Spans.joined(parts).numbered()[0]
 
     def with_attributes(self) -> Iterator[tuple[int, bytes]]:
         """Give each node that has attributes, and its `attribute_bytes`."""

@@ -21,7 +21,7 @@ from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.operators import MARK
-from onnx_nb.analysis.scopes import CHUNK, REPEAT
+from onnx_nb.analysis.scopes import CHUNK, ROWS
 from onnx_nb.analysis.scopes import scopes as scopes_of
 from onnx_nb.analysis.topology import strongly_connected
 
@@ -246,7 +246,7 @@ def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
     level = [0] * len(tree.group_parent)
     chosen = []
     for group in range(1, len(level)):
-        made_up = tree.group_kind[group] in (REPEAT, CHUNK)
+        made_up = tree.group_kind[group] in (*ROWS, CHUNK)
         level[group] = level[tree.group_parent[group]] + (not made_up)
         if level[group] == depth and not made_up:
             chosen.append(group)

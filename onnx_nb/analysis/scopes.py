@@ -18,6 +18,7 @@ from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.scope_paths import gathered, metadata, node_names, tidy, weight_names
 from onnx_nb.analysis.structure import (
     CHILDREN_LIMIT,
+    FEW,
     FLAT_LIMIT,
     MIN_REPEATS,
     Part,
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.fields import Ints, Longs
 
-ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION = range(7)
+ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
 """What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row,
-FUNCTION what is inside of a call of a local function."""
+FUNCTION what is inside of a call of a local function, SIBLINGS a row of equal branches side by side."""
+
+ROWS = (REPEAT, SIBLINGS)
+"""Kinds of groups with equal members."""
 
 FLAT_BODY = 12
 """The body of an If or Loop with fewer nodes is not looked at for scopes."""
+SHOWN_OPERATORS = 3
+"""Equal branches are named by so many operators at most."""
 TOP_LIMIT = 50
 """The root takes the place of a group that holds nearly everything if that gives at most so many groups."""
 
@@ -62,7 +68,7 @@ class Scopes:
     group_node: Ints
     """The node that owns a BODY or BRANCH, or calls a FUNCTION, else −1."""
     group_repeat: Ints
-    """How many equal children a REPEAT holds, else 1."""
+    """How many equal children a REPEAT or SIBLINGS holds, also in a CHUNK; else 1."""
     node_group: Ints
     """The group that directly contains a flat node of `Graph.opened`."""
 
@@ -237,10 +243,10 @@ class Tree:
                 continue
             if self._wrap_repeats(siblings):
                 self._prune()
-            self._limit(part, CHILDREN_LIMIT)
+            self._limit(part, CHILDREN_LIMIT, self._fold_branches(part))
             return source
         self._clear()
-        self._limit(part, FLAT_LIMIT)
+        self._limit(part, FLAT_LIMIT, self._fold_branches(part))
         return "structure"
 
     def add(self, parent: int, name: str, path: str, cls: str = "", *, kind: int = SCOPE, repeat: int = 1) -> int:
@@ -306,7 +312,7 @@ class Tree:
         only = np.zeros(len(parent), np.int64)
         only[parent[parent >= 0]] = np.flatnonzero(parent >= 0)
         for group in alive[::-1][(inner[alive[::-1]] == 1) & (direct[alive[::-1]] == 0)].tolist():
-            if self.parent[group] < 0 or self.kind[group] == REPEAT:
+            if self.parent[group] < 0 or self.kind[group] in ROWS:
                 continue
             child = int(only[group])
             self.name[child] = f"{self.name[group]}/{self.name[child]}"
@@ -418,12 +424,47 @@ class Tree:
                 self._roof(int(parent[run[0]]), run, between)
         return found_any
 
-    def _roof(self, scope: int, run: list[int], between: Sequence[int] = ()) -> int:
-        classes = {self.cls[group] for group in run}
-        name = _range_name(self.name[run[0]], self.name[run[-1]])
-        above = self.path[run[0]].rpartition("/")[0]
+    def _fold_branches(self, part: Part) -> Siblings | None:
+        """Put equal branches side by side under one roof: the heads behind a Split, a thousand Relus.
+
+        Gives the edges between siblings if they were asked for and are still true.
+        """
+        parent = np.asarray(self.parent)
+        if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= FEW:
+            return None
+        siblings = Siblings(self, part)
+        families = siblings.families()
+        for scope, family in families:
+            if self.kind[scope] in ROWS:
+                continue  # it is such a roof
+            operators = [self._called(part, code) for code in family[0]]
+            name = " → ".join(operators if len(operators) <= SHOWN_OPERATORS else [operators[0], "…", operators[-1]])
+            if len(family[0]) > 1:
+                members = [
+                    self._block(part, scope, branch, f"{name} {number}") for number, branch in enumerate(family, 1)
+                ]
+            else:
+                members = [code for (code,) in family]
+                name = (
+                    _range_name(*(self.name[code] if code >= 0 else "" for code in (members[0], members[-1]))) or name
+                )
+            self._roof(scope, members, name=name, kind=SIBLINGS)
+        return None if families else siblings
+
+    def _called(self, part: Part, code: int) -> str:
+        if code >= 0:
+            return self.name[code]
+        operator: str = part.graph.operators[part.graph.op_index[part.items[-1 - code]]][0]
+        return operator
+
+    def _roof(
+        self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT
+    ) -> int:
+        classes = {self.cls[group] if group >= 0 else "" for group in run}
+        name = name or _range_name(self.name[run[0]], self.name[run[-1]])
+        above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
         path = f"{above}/{name}" if above else name
-        roof = self.add(scope, name, path, classes.pop() if len(classes) == 1 else "", kind=REPEAT, repeat=len(run))
+        roof = self.add(scope, name, path, classes.pop() if len(classes) == 1 else "", kind=kind, repeat=len(run))
         self._move([*run, *between], roof)
         return roof
 
@@ -434,19 +475,19 @@ class Tree:
             else:
                 self.of_item[-1 - code] = group
 
-    def _limit(self, part: Part, limit: int) -> None:
+    def _limit(self, part: Part, limit: int, siblings: Siblings | None) -> None:
         """Give groups with too many children a level in between."""
         parent = np.asarray(self.parent)
         count = np.bincount(np.concatenate([self.of_item, parent[parent >= 0]]), minlength=len(parent))
         wide = np.flatnonzero(count > limit).tolist()
         if not wide:
             return
-        siblings = Siblings(self, part)
-        uneven = any(self.kind[scope] != REPEAT for scope in wide)
+        siblings = siblings or Siblings(self, part)
+        uneven = any(self.kind[scope] not in ROWS for scope in wide)
         signature = siblings.signatures(np.flatnonzero(parent >= 0)) if uneven else {}
         for scope in wide:
             codes = siblings.children(scope)
-            if self.kind[scope] == REPEAT:
+            if self.kind[scope] in ROWS:
                 self._chunk(scope, codes.tolist())
                 continue
             place = {code: i for i, code in enumerate(codes.tolist())}
@@ -472,7 +513,7 @@ class Tree:
                 blocks = []
                 for at in range(start, stop, unit):
                     number += 1
-                    blocks.append(self._block(part, scope, row.codes[at : at + unit].tolist(), number))
+                    blocks.append(self._block(part, scope, row.codes[at : at + unit].tolist(), f"block {number}"))
                     if unit > CHILDREN_LIMIT:
                         waiting.append((blocks[-1], row.part(at, at + unit)))
                 top.append(self._roof(scope, blocks) if len(blocks) > 1 else blocks[0])
@@ -480,12 +521,12 @@ class Tree:
                     self._chunk(top[-1], blocks)
             self._chunk(scope, top)
 
-    def _block(self, part: Part, scope: int, codes: list[int], number: int) -> int:
+    def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
         shared = common_start(names) if len(names) > 1 else ""
         told = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
         shared = re.sub(r"[^./_]*$", "", shared).strip("./_").rpartition("/")[2]
-        name = shared if told and shared else f"block {number}"
+        name = shared if told and shared else name
         above = self.path[scope]
         group = self.add(scope, name, f"{above}/{name}" if above else name)
         self._move(codes, group)
@@ -509,8 +550,10 @@ class Tree:
                 if len(inside) == 1:
                     break  # the last one alone stays where it is
                 first, last = (self.name[code] if code >= 0 else "" for code in (inside[0], inside[-1]))
-                name = _range_name(first, last) if self.kind[scope] in (REPEAT, CHUNK) else ""
-                name = name or f"part {number} of {len(parts)}"
+                name = _range_name(first, last) if self.kind[scope] in (*ROWS, CHUNK) else ""
+                place = (number - 1) * size
+                numbered = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
+                name = name or numbered or f"part {number} of {len(parts)}"
                 above = self.path[scope]
                 repeat = len(inside) if self.repeat[scope] > 1 else 1
                 group = self.add(

@@ -26,6 +26,10 @@ CHILDREN_LIMIT = 64
 FLAT_LIMIT = 48
 """A graph without scopes is shown flat up to so many nodes."""
 MIN_REPEATS = 3
+MIN_BRANCHES = 8
+"""So many equal branches side by side are folded."""
+FEW = 24
+"""Among so few boxes nothing is folded."""
 
 
 class Part:
@@ -182,6 +186,73 @@ class Siblings:
             np.add.at(total, label[source], mixed(place[source] + np.uint64(1), place[target] + np.uint64(1 << 20)))
         return dict(zip(groups.tolist(), total[groups].tolist(), strict=True))
 
+    def families(self) -> list[tuple[int, list[list[int]]]]:
+        """Find equal branches side by side: what hangs together between two hubs, such as the heads behind a Split.
+
+        A hub is a child with many others before or behind it. Without hubs the children of a scope fall apart into
+        branches. Equal ones have the same operators, connected in the same way with each other and with the same hubs;
+        so no way leads from one to another, and together they lie on no circle.
+
+        Returns
+        -------
+        list of (int, list of list of int)
+            Scopes of more than `FEW` children and the codes of each branch, in order of the flow.
+        """
+        groups = len(self._parent)
+        home = np.concatenate([self._parent, self._of_item])
+        children = np.bincount(home[home >= 0], minlength=groups)
+        wide = children > FEW
+        if not bool(wide.any()):
+            return []
+        chosen = wide[self._scope]
+        count = len(home)
+        a, b = (np.where(codes >= 0, codes, groups - 1 - codes) for codes in (self._a[chosen], self._b[chosen]))
+        a, b = np.divmod(sorted_unique(a * count + b), count)
+        hub = (np.bincount(a, minlength=count) >= MIN_BRANCHES) | (np.bincount(b, minlength=count) >= MIN_BRANCHES)
+        inner = ~hub[a] & ~hub[b]
+        # each branch begins somewhere: a chain begins once
+        begins = (home >= 0) & ~hub
+        begins[b[inner]] = False
+        begins[begins] = wide[home[begins]]
+        wide = np.bincount(home[begins], minlength=groups) >= MIN_BRANCHES
+        member = (home >= 0) & ~hub
+        member[member] = wide[home[member]]
+        if not bool(member.any()):
+            return []
+        label = _components(count, a[inner & member[a]], b[inner & member[a]])
+        vertices = np.flatnonzero(member)
+        key = np.concatenate([self.key[:groups], self.key[groups:][::-1]])
+        vertices = vertices[np.lexsort((key[vertices], label[vertices]))]
+        new = np.flatnonzero(np.diff(label[vertices], prepend=-1))
+        place = np.zeros(count, np.uint64)
+        place[vertices] = np.arange(len(vertices)) - np.repeat(new, np.diff(new, append=len(vertices)))
+
+        kind = np.zeros(count, np.uint64)
+        kind[groups:] = self._part.kind
+        inside = vertices[vertices < groups]
+        signature = self.signatures(inside) if len(inside) else {}
+        kind[inside] = np.fromiter((signature[group] for group in inside.tolist()), np.uint64, len(inside))
+        total = np.zeros(count, np.uint64)
+        np.add.at(total, label[vertices], mixed(kind[vertices], place[vertices]))
+        for edges, at, there in (
+            (inner & member[a], a, place[b] + np.uint64(1 << 20)),
+            (member[a] & hub[b], a, b.astype(np.uint64) + np.uint64(1 << 40)),
+            (hub[a] & member[b], b, a.astype(np.uint64) + np.uint64(1 << 41)),
+        ):
+            np.add.at(total, label[at[edges]], mixed(place[at[edges]] + np.uint64(1), there[edges]))
+
+        codes = np.where(vertices < groups, vertices, groups - 1 - vertices)
+        branches = np.split(codes, new[1:])
+        found: dict[tuple[int, int], list[list[int]]] = {}
+        first = vertices[new]
+        for scope, sum_, branch in zip(home[first].tolist(), total[label[first]].tolist(), branches, strict=True):
+            found.setdefault((scope, sum_), []).append(branch.tolist())
+        return [
+            (scope, sorted(family, key=lambda branch: int(self.key[branch[0]])))
+            for (scope, _), family in found.items()
+            if len(family) >= MIN_BRANCHES
+        ]
+
     def between(self, run: list[int]) -> list[int] | None:
         """Give what lies on the ways from one member of a run to another; None if that is too much to take in."""
         scope = int(self._parent[run[0]])
@@ -322,3 +393,18 @@ def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(0x165667B19E3779F9)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def _components(count: int, a: Longs, b: Longs) -> Longs:
+    """Give each vertex the lowest that it hangs together with; in a few passes over all edges."""
+    label = np.arange(count)
+    while True:
+        low = np.minimum(label[a], label[b])
+        new = label.copy()
+        np.minimum.at(new, label[a], low)
+        np.minimum.at(new, label[b], low)
+        while not np.array_equal(new, further := new[new]):
+            new = further
+        if np.array_equal(new, label):
+            return label
+        label = new

@@ -49,6 +49,11 @@ class NodeTable:
         """Give the attributes of a node as they lie in its message."""
         return self._buffer[int(self._attribute_start[row]) : int(self._attribute_end[row])]
 
+    @property
+    def attribute_spans(self) -> Spans:
+        """The attributes of each node."""
+        return Spans(self._buffer, self._attribute_start, self._attribute_end)
+
     def rows_with_attributes(self) -> Iterator[tuple[int, bytes]]:
         """Give each node that has attributes, and these."""
         rows = np.flatnonzero(self._attribute_end)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.columns import CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, Columns
+from onnx_nb.analysis.columns import CONSTANT, DIFFERS, FAULTY, FAULTY_VALUE, FOLDED, Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.graph import BODY_INPUT, GRAPH_INPUT
-from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, REPEAT
+from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, REPEAT, ROWS, SIBLINGS
 from onnx_nb.analysis.topology import upward
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FEW, BUDGET, ENOUGH = 24, 60, 20
 """Of so few nodes all is shown at first; else at most so many boxes; with fewer than these a repeat opens, too."""
 LONGEST = 300
 """Longer texts are cut before they are measured."""
-WIDEST, ROWS = 260, 2
+WIDEST, LINES = 260, 2
 """Pixels across a box at most, and rows under its title."""
 
 Pair = tuple[str, str]
@@ -172,7 +172,7 @@ class Sheet:
             for group in level:
                 if self.kind[group] == REPEAT:
                     repeats.append(group)
-                elif opens(group):
+                elif self.kind[group] != SIBLINGS and opens(group):
                     below += inside(group)
             level = below
         for group in repeats:
@@ -445,7 +445,8 @@ def node_label(sheet: Sheet, node: int) -> Label:
     domain = "" if domain == "ai.onnx" else domain
     pairs = [*_constants(sheet, node), *_attributes(sheet, node)]
     title = elide(op, WIDEST - 30, 12, bold=True)
-    sub = elide(domain, max(WIDEST - 32 - width(title, 12, bold=True), 24), 10.5) if domain else ""
+    note = f"differs {domain}".strip() if sheet.column["node_flags"][node] & DIFFERS else domain
+    sub = elide(note, max(WIDEST - 32 - width(title, 12, bold=True), 24), 10.5) if note else ""
     name = sheet.text("node_name", node)
     full = "\n".join([f"{op} {domain}".strip(), *([name] if name else []), *(f"{k} {v}".strip() for k, v in pairs)])
     return Label(title, sub, _packed(pairs, 186), full)
@@ -457,18 +458,26 @@ def group_label(sheet: Sheet, group: int) -> Label:
     body = sheet.kind[group] == BODY and owner >= 0
     whole = (sheet.op(owner) if body else name) or "…"
     note = ("" if name == whole else name) if body else sheet.text("group_class", group)
-    repeat = int(sheet.column["group_repeat"][group])
-    times = f"×{repeat}" if sheet.kind[group] == REPEAT or repeat > 1 else ""
+    times = multiple_text(sheet, group)
     room = WIDEST - 42
-    title = elide(whole, room, 12, bold=True, middle=True)
-    left = room - width(title, 12, bold=True) - 8
     used = width(times, 10.5) + 4 if times else 0
+    title = elide(whole, room - (used + 8 if times else 0), 12, bold=True, middle=True)
+    left = room - width(title, 12, bold=True) - 8
     kind = "" if left - used < 24 else elide(note, left - used, 10.5)
     sub = f"{'' if kind == '…' else kind} {times}".strip()
     contents = _contents(sheet, group)
     path = sheet.text("group_path", group)
-    full = "\n".join([f"{whole} {note} {times}".strip(), *([path] if path else []), contents])
+    difference = sheet.text("group_difference", group)
+    full = "\n".join(filter(None, [f"{whole} {note} {times}".strip(), path, contents, difference]))
     return Label(title, sub, ((("", contents),),), full)
+
+
+def multiple_text(sheet: Sheet, group: int) -> str:
+    """Say how often a group repeats and how many of it differ; of one of them that it does."""
+    repeat, differs = (int(sheet.column[name][group]) for name in ("group_repeat", "group_differs"))
+    if sheet.kind[group] not in ROWS and repeat < 2:
+        return "differs" if differs else ""
+    return f"×{repeat}" + (f", {differs} {'differs' if differs == 1 else 'differ'}" if differs else "")
 
 
 def pill_label(sheet: Sheet, value: int) -> Label:
@@ -500,7 +509,7 @@ _SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("compl
 
 def _contents(sheet: Sheet, group: int) -> str:
     nodes, repeat = int(sheet.column["group_nodes"][group]), int(sheet.column["group_repeat"][group])
-    each = sheet.kind[group] == REPEAT and repeat > 1 and nodes % repeat == 0
+    each = sheet.kind[group] in ROWS and repeat > 1 and nodes % repeat == 0
     share = repeat if each else 1
     text = f"{nodes // share:,} {'op' if nodes == share else 'ops'}{' each' if each else ''}"
     parameters = float(sheet.column["group_params"][group]) / share
@@ -550,10 +559,10 @@ def _packed(pairs: Sequence[Pair], room: float) -> tuple[tuple[Pair, ...], ...]:
         before = width(key, 10.5) + 4 if key else 0
         value = elide(text, room - before, 10.5, middle=True)
         size = before + width(value, 10.5)
-        if lines and used + 8 + size + (dots if len(lines) == ROWS else 0) <= room:
+        if lines and used + 8 + size + (dots if len(lines) == LINES else 0) <= room:
             lines[-1].append((key, value))
             used += 8 + size
-        elif len(lines) < ROWS:
+        elif len(lines) < LINES:
             lines.append([(key, value)])
             used = size
         else:

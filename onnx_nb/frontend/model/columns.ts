@@ -6,10 +6,11 @@
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
 /** Kinds of a group, as in `Scopes.group_kind`. */
-export const GROUP = { ROOT: 0, SCOPE: 1, REPEAT: 2, CHUNK: 3, BODY: 4, BRANCH: 5, FUNCTION: 6 } as const;
+export const GROUP = { ROOT: 0, SCOPE: 1, REPEAT: 2, CHUNK: 3, BODY: 4, BRANCH: 5, FUNCTION: 6, SIBLINGS: 7 } as const;
 export const NODE_FOLDED = 1;
 export const NODE_FAULT = 2;
 export const NODE_FUNCTION = 4;
+export const NODE_DIFFERS = 8;
 export const VALUE_OUTPUT = 1;
 export const VALUE_CONSTANT = 2;
 export const VALUE_FAULT = 4;
@@ -101,6 +102,10 @@ export class Columns {
   readonly groupParams: Float64Array;
   readonly groupBytes: Float64Array;
   readonly groupRepeat: Uint32Array;
+  /** members of a row of equals that differ from most; 1: a member that does */
+  readonly groupDiffers: Uint32Array;
+  /** in what, or for a row of equals who */
+  readonly groupDifference: Uint32Array;
 
   /** value → node that makes it, −1 if none. */
   readonly producer: Int32Array;
@@ -170,6 +175,8 @@ export class Columns {
     this.groupParams = take("group_params", Float64Array);
     this.groupBytes = take("group_bytes", Float64Array);
     this.groupRepeat = take("group_repeat", Uint32Array);
+    this.groupDiffers = take("group_differs", Uint32Array);
+    this.groupDifference = take("group_difference", Uint32Array);
     this.nodeCount = this.nodeOp.length;
     this.valueCount = this.valueName.length;
     this.groupCount = this.groupParent.length;
@@ -351,6 +358,12 @@ export class Columns {
 
   isFolded(node: number): boolean {
     return (this.#at(this.nodeFlags, node) & NODE_FOLDED) !== 0;
+  }
+
+  /** Whether a group is a row of equal members. */
+  isRow(group: number): boolean {
+    const kind = this.groupKind[group];
+    return kind === GROUP.REPEAT || kind === GROUP.SIBLINGS;
   }
 
   /** Formal name of input `position` of a node ("W"), or "" where the schema gives none. */

@@ -75,6 +75,7 @@ interface Group {
   kind: number;
   class: string;
   repeat: number;
+  differs: number;
   node: number;
 }
 
@@ -88,7 +89,7 @@ interface Group {
  *     MatMul enc/0/mm : x W -> y           node: op name : inputs -> outputs; "_" is an omitted input
  *     Conv c : x W -> y | strides 2×2      … with attributes
  *     output y                             graph output
- *     group enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, node=NAME for the last three
+ *     group enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
  *     bodyinput i                          value that a body is given
  *     fold NAME, fault NAME                flags of a node
  */
@@ -99,7 +100,9 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   const valueNames: string[] = [];
   const inputs: string[] = [];
   const outputs: string[] = [];
-  const groups: Group[] = [{ parent: -1, name: "", path: "", kind: GROUP.ROOT, class: "", repeat: 1, node: -1 }];
+  const groups: Group[] = [
+    { parent: -1, name: "", path: "", kind: GROUP.ROOT, class: "", repeat: 1, differs: 0, node: -1 },
+  ];
   const groupByPath = new Map([["", 0]]);
   const folded: string[] = [];
   const yields: [value: string, output: string][] = [];
@@ -120,7 +123,16 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     if (known !== undefined) return known;
     const cut = path.lastIndexOf("/");
     const parent = group(cut < 0 ? "" : path.slice(0, cut));
-    groups.push({ parent, name: path.slice(cut + 1), path, kind: GROUP.SCOPE, class: "", repeat: 1, node: -1 });
+    groups.push({
+      parent,
+      name: path.slice(cut + 1),
+      path,
+      kind: GROUP.SCOPE,
+      class: "",
+      repeat: 1,
+      differs: 0,
+      node: -1,
+    });
     groupByPath.set(path, groups.length - 1);
     return groups.length - 1;
   };
@@ -165,6 +177,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
         if (key === "kind") found.kind = GROUP[text as keyof typeof GROUP];
         else if (key === "class") found.class = text;
         else if (key === "repeat") found.repeat = Number(text);
+        else if (key === "differs") found.differs = Number(text);
         else if (key === "node") owners.push([index, text]);
       }
     } else {
@@ -263,6 +276,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["group_params", new Float64Array(groups.length)],
     ["group_bytes", new Float64Array(groups.length)],
     ["group_repeat", u4(groups.map((each) => each.repeat))],
+    ["group_differs", u4(groups.map((each) => each.differs))],
+    ["group_difference", u4(groups.map(() => 0))],
   ]);
   const encoded = [...strings.keys()].map((text) => new TextEncoder().encode(text.replaceAll("\\n", "\n")));
   const bytes = new Uint8Array(encoded.reduce((sum, each) => sum + each.length, 0));

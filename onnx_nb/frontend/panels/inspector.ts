@@ -279,6 +279,7 @@ const GROUP_KINDS: Readonly<Record<number, string>> = {
   [GROUP.BODY]: "node with bodies",
   [GROUP.BRANCH]: "body",
   [GROUP.FUNCTION]: "call of a function",
+  [GROUP.SIBLINGS]: "equal branches",
 };
 
 function group(columns: Columns, id: number, signal: AbortSignal): Node[] {
@@ -290,6 +291,7 @@ function group(columns: Columns, id: number, signal: AbortSignal): Node[] {
     ["parameters", columns.groupParams[id] > 0 ? scaled(columns.groupParams[id]) : "none"],
     ["weights", columns.groupBytes[id] > 0 ? bytes(columns.groupBytes[id]) : ""],
     ["repeats", columns.groupRepeat[id] > 1 ? `×${columns.groupRepeat[id]}` : ""],
+    [columns.isRow(id) ? "differ" : "differs", elide(columns.str(columns.groupDifference[id]), 300)],
   ];
   const owner = columns.groupNode[id];
   if (owner >= 0) rows.push(["of", nodeLink(columns, owner)]);

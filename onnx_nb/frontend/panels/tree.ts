@@ -4,6 +4,7 @@
  */
 
 import { type Columns, GROUP, type Target } from "../model/columns.ts";
+import { multipleText } from "../scene/labels.ts";
 import { Rows } from "../scene/rows.ts";
 import { type Dispatch, type State, same, selected } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
@@ -236,10 +237,12 @@ function words(columns: Columns, { kind, id }: Target): { title: string; sub: st
       const owner = columns.groupNode[id];
       const body = owner >= 0 && columns.groupKind[id] === GROUP.BODY;
       const name = columns.str(columns.groupName[id]);
-      const repeat = columns.groupRepeat[id] > 1 ? ` ×${columns.groupRepeat[id]}` : "";
+      const multiple = multipleText(columns, id);
       return {
         title: name || (body ? columns.opOf(owner) : "scope"),
-        sub: `${columns.str(columns.groupClass[id])}${repeat} ${columns.groupNodes[id]} nodes`.trim(),
+        sub: `${columns.str(columns.groupClass[id])} ${multiple} ${columns.groupNodes[id]} nodes`
+          .replace(/ {2,}/g, " ")
+          .trim(),
       };
     }
   }

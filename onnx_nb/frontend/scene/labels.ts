@@ -1,6 +1,6 @@
 /** The words in a box and on an edge, elided to fitLabel, and the size of the box that holds them. */
 
-import { type Columns, GROUP } from "../model/columns.ts";
+import { type Columns, GROUP, NODE_DIFFERS } from "../model/columns.ts";
 import { rounded } from "./numbers.ts";
 import { BOX } from "./scene.ts";
 
@@ -124,13 +124,13 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
   const pairs = [...constants(columns, node), ...attributes(columns, node)];
   const room = MAX_WIDTH - TEXT.node.x - NODE.right;
+  const own = domain === "" || domain === "ai.onnx" ? "" : domain;
+  const note = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? own : `differs ${own}`.trim();
   const sub =
-    domain === "" || domain === "ai.onnx"
-      ? ""
-      : elide(domain, room - measure(title, TEXT.title, true) - TEXT.gap, TEXT.line, false, measure);
+    note === "" ? "" : elide(note, room - measure(title, TEXT.title, true) - TEXT.gap, TEXT.line, false, measure);
   const rows = pack(pairs, 186, measure);
   const width = Math.max(titleWidth(title, sub, measure), ...rows.lines.map((row) => rowWidth(row, measure)));
-  const elided = rows.elided || title !== op || (sub !== "" && sub !== domain);
+  const elided = rows.elided || title !== op || sub !== note;
   return {
     label: {
       title,
@@ -148,23 +148,21 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
   const body = columns.groupKind[group] === GROUP.BODY && owner >= 0;
   const name = columns.str(columns.groupName[group] as number);
   const full = (body ? columns.opOf(owner) : name) || "…";
-  const repeat = columns.groupRepeat[group] as number;
-  const note = [
-    body ? (name === full ? "" : name) : columns.str(columns.groupClass[group] as number),
-    columns.groupKind[group] === GROUP.REPEAT || repeat > 1 ? `×${repeat}` : "",
-  ];
+  const multiple = multipleText(columns, group);
+  const note = [body ? (name === full ? "" : name) : columns.str(columns.groupClass[group] as number), multiple];
   const room = MAX_WIDTH - TEXT.group.titleX - CLOSED.right;
-  const title = elide(full, room, TEXT.title, true, measure, "middle");
-  const left = room - measure(title, TEXT.title, true) - TEXT.gap;
-  const multiple = note[1] as string;
   const multipleWidth = multiple === "" ? 0 : measure(multiple, TEXT.line, false) + TEXT.keyGap;
+  const reserved = multiple === "" ? 0 : multipleWidth + TEXT.gap;
+  const title = elide(full, room - reserved, TEXT.title, true, measure, "middle");
+  const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const kind =
     left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
   const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${multiple}`.trim();
   const contents = contentsText(columns, group);
   const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
   const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
-  const whole = [`${full} ${note.join(" ")}`.trim(), contents].join("\n");
+  const difference = columns.str(columns.groupDifference[group] as number);
+  const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   return {
     label: {
       title,
@@ -177,11 +175,19 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
   };
 }
 
+/** "×32", "×32, 2 differ", or of one of them "differs"; "" for what is there once. */
+export function multipleText(columns: Columns, group: number): string {
+  const repeat = columns.groupRepeat[group] as number;
+  const differs = columns.groupDiffers[group] as number;
+  if (!columns.isRow(group) && repeat < 2) return differs > 0 ? "differs" : "";
+  return differs === 0 ? `×${repeat}` : `×${repeat}, ${differs} ${differs === 1 ? "differs" : "differ"}`;
+}
+
 function contentsText(columns: Columns, group: number): string {
   const nodes = columns.groupNodes[group] as number;
   const params = columns.groupParams[group] as number;
   const repeat = columns.groupRepeat[group] as number;
-  const each = columns.groupKind[group] === GROUP.REPEAT && repeat > 1 && nodes % repeat === 0;
+  const each = columns.isRow(group) && repeat > 1 && nodes % repeat === 0;
   const share = each ? repeat : 1;
   const ops = nodes / share;
   const parts = [`${WHOLE.format(ops)} ${ops === 1 ? "op" : "ops"}${each ? " each" : ""}`];

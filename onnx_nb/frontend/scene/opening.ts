@@ -34,7 +34,7 @@ export function defaultOpen(columns: Columns, budget = 60): Set<number> {
     const next: number[] = [];
     for (const group of level) {
       if (columns.groupKind[group] === GROUP.REPEAT) repeats.push(group);
-      else if (tryOpen(group)) next.push(...inside(group));
+      else if (columns.groupKind[group] !== GROUP.SIBLINGS && tryOpen(group)) next.push(...inside(group));
     }
     level = next;
   }
