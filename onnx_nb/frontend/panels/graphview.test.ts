@@ -492,6 +492,8 @@ function packed(): Uint8Array {
     group_params: ["f8", [0]],
     group_bytes: ["f8", [0]],
     group_repeat: ["u4", [1]],
+    group_differs: ["u4", [0]],
+    group_difference: ["u4", [0]],
   };
   const types = { u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array };
   const headers = [];
