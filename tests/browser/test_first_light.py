@@ -212,6 +212,20 @@ def test_a_hundred_thousand_nodes_open(lab: JupyterPage) -> None:
     name = "/layers.3000/attn/Softmax_output_0"
     graph.click(name, "value")
     lab.screenshot("chain-100000", graph.root)
+
+    # all scopes open: the list beside it has rows for what is in view only, and a category lights every node of it
+    graph.press("Tree")
+    drawn = len(graph.drawn)
+    graph.press("Expand all")
+    lab.page.wait_for_function(f"performance.getEntriesByName('onnx_nb:drawn').length > {drawn}")
+    expect(graph.root.locator("[role=treeitem][aria-selected=true]")).to_have_count(1)
+    assert graph.root.locator("[role=treeitem]").count() < 200
+    assert graph.root.locator(".onnx-nb-rows-all").evaluate("list => list.offsetHeight") > 100_000 * 24
+    graph.root.get_by_role("group", name="Colours of op categories").get_by_role("button").first.click()
+    lit = graph.call("return [view.state.search, view.state.hits.length];")
+    ops = lit[0].removeprefix("op:").split("|")
+    nodes = onnx.load(models.chain(100_000), load_external_data=False).graph.node
+    assert lit[1] == sum(node.op_type in ops for node in nodes) > 5000
     assert lab.errors == []
 
 

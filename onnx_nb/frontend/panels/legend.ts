@@ -28,7 +28,7 @@ export function createLegend(root: HTMLElement, columns: Columns, dispatch: Disp
   /** Lights what a query finds; nothing any more if it is lit. */
   const light = (query: string): void => {
     const lit = shown?.search === query;
-    dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query).hits });
+    dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
   };
   const categories = (lit: string, round: AbortSignal): void => {
     root.setAttribute("role", "group");

@@ -103,7 +103,7 @@ export function createSelection(
         return;
       }
       const text = words.join(" ");
-      const { hits, total } = search(columns, text);
+      const { hits, total } = search(columns, text, Infinity);
       if (total === 0) continue;
       dispatch({ type: "search", text, hits });
       note.textContent = `${counted(total, "node")} on the way between them.`;

@@ -30,9 +30,9 @@ export type Searching = Generator<undefined, Found, boolean | undefined>;
 
 const NOTHING: Found = { hits: [], total: 0, more: false, problem: null };
 
-/** Everything found at once; `searching` is the same in steps. */
-export function search(columns: Columns, text: string): Found {
-  const steps = searching(columns, text);
+/** Everything found at once; `searching` is the same in steps. To light all that is found `most` may be more. */
+export function search(columns: Columns, text: string, most = MOST_HITS): Found {
+  const steps = searching(columns, text, most);
   for (;;) {
     const { done, value } = steps.next();
     if (done) return value;
@@ -44,12 +44,12 @@ export function prepare(columns: Columns): void {
   Texts.of(columns);
 }
 
-export function* searching(columns: Columns, text: string): Searching {
+export function* searching(columns: Columns, text: string, most = MOST_HITS): Searching {
   try {
     const query = parse(text);
     const judge = new Judge(columns, query);
     if (query.chain) return yield* chainSearch(columns, query, judge);
-    return yield* plainSearch(columns, query.steps[0].terms, judge);
+    return yield* plainSearch(columns, query.steps[0].terms, judge, most);
   } catch (error) {
     if (!(error instanceof QueryError)) throw error;
     return { ...NOTHING, problem: error.message };
@@ -63,7 +63,7 @@ const NODE = 1;
 const VALUE = 2;
 const KIND_OF = ["group", "node", "value"] as const;
 
-function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge): Searching {
+function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, most: number): Searching {
   if (terms.length === 0) return NOTHING;
   const verdicts = terms.map((term) => judge.of(term));
   // something of its own must match, so that a scope is found and not all that lies in it
@@ -91,7 +91,7 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge): S
     }
   }
   const found = byRank.flat();
-  const hits = found.slice(0, MOST_HITS).map((each) => ({ kind: KIND_OF[each & 3], id: each >> 2 }));
+  const hits = found.slice(0, most).map((each) => ({ kind: KIND_OF[each & 3], id: each >> 2 }));
   return { hits, total: found.length, more: stopped, problem: null };
 }
 
