@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { random } from "../layout/testing.ts";
 import { type Columns, GROUP } from "../model/columns.ts";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { along } from "../render/curve.ts";
 import { TEXT } from "./labels.ts";
 import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene, sceneInParts } from "./scene.ts";
 
@@ -127,7 +129,34 @@ function faults(scene: Scene): string[] {
     for (const end of [from, to])
       if (end >= 0 && end !== scope && parent[end] !== scope) found.push(`edge ${e} leaves its scope`);
   }
-  return [...found, ...labelFaults(scene)];
+  return [...found, ...lineFaults(scene), ...labelFaults(scene)];
+}
+
+/** Edges that are drawn through a box of their scope. */
+function lineFaults({ boxes, edges, direction }: Scene): string[] {
+  const inside = new Map<number, number[]>();
+  for (let box = 0; box < boxes.count; box++) {
+    const parent = boxes.parent[box] as number;
+    inside.set(parent, [...(inside.get(parent) ?? []), box]);
+  }
+  const found = new Set<string>();
+  for (let e = 0; e < edges.count; e++) {
+    for (let p = edges.ptr[e] as number; p + 1 < (edges.ptr[e + 1] as number); p++) {
+      const [x0, y0, x1, y1] = Array.from(edges.points.subarray(2 * p, 2 * p + 4)) as [number, number, number, number];
+      for (let t = 0; t <= 1; t += 1 / 12) {
+        const { x, y } = along(x0, y0, x1, y1, t, direction);
+        for (const box of inside.get(edges.scope[e] as number) ?? []) {
+          const within =
+            x > boxes.x[box] + 0.6 &&
+            x < boxes.x[box] + boxes.w[box] - 0.6 &&
+            y > boxes.y[box] + 0.6 &&
+            y < boxes.y[box] + boxes.h[box] - 0.6;
+          if (within) found.add(`edge ${e} crosses box ${box}`);
+        }
+      }
+    }
+  }
+  return [...found];
 }
 
 /** Labels over a box or another label of their scope, or outside of it. */
@@ -161,6 +190,30 @@ function labelFaults(scene: Scene): string[] {
   return found;
 }
 
+/** Nodes in random groups up to three deep; each reads some tensors made before, now and then a missing one. */
+function randomNest(next: (n: number) => number, nodes: number): string {
+  const lines = ["input x batch×seq×768 float32", "input mask batch×seq int64"];
+  const made = ["x", "mask"];
+  for (let i = 0; i < nodes; i++) {
+    const path = Array.from({ length: next(4) }, () => `g${next(2)}`);
+    const reads = Array.from({ length: 1 + next(3) }, () =>
+      next(12) === 0
+        ? `missing_${next(5)}`
+        : next(3) === 0
+          ? "x"
+          : (made[Math.max(0, made.length - 1 - next(6))] as string),
+    );
+    const makes = next(8) === 0 ? [`v${i}`, `w${i}`] : [`v${i}`];
+    for (const name of makes)
+      lines.push(`type ${name} ${["batch×seq×768 float32", "4 int64", "scalar bool"][next(3)]}`);
+    lines.push(
+      `${["Add", "Relu", "Concat"][next(3)]} ${[...path, `n${i}`].join("/")} : ${reads.join(" ")} -> ${makes.join(" ")}`,
+    );
+    made.push(...makes);
+  }
+  return [...lines, `output ${made.at(-1)}`].join("\n");
+}
+
 function edgesBetween(scene: Scene): string[] {
   const { edges } = scene;
   const name = (box: number, scope: number): string =>
@@ -187,6 +240,20 @@ describe("buildScene", () => {
       }
     }
     expect(faults(sceneOf(BERT, ["enc", "enc/layer.1"]))).toEqual([]);
+  });
+
+  test("places random nests of groups soundly, groups in cycles, missing tensors and wide fan-outs among them", () => {
+    for (let seed = 1; seed <= 25; seed++) {
+      const next = random(seed);
+      const columns = columnsOf(randomNest(next, 12 + seed));
+      const open = new Set(
+        Array.from({ length: columns.groupCount }, (_, g) => g).filter((g) => g === 0 || next(3) > 0),
+      );
+      for (const direction of ["down", "right"] as const) {
+        const scene = buildScene(columns, open, measure, createCache(), { direction });
+        expect([seed, direction, ...faults(scene)]).toEqual([seed, direction]);
+      }
+    }
   });
 
   test("shows a closed group as one box with the tensors that enter and leave it", () => {
