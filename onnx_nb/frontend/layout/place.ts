@@ -319,7 +319,7 @@ interface Constraints {
 
 function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints {
   const { rowPtr, order, box } = layers;
-  const labels = widestLabels(graph);
+  const reach = labelReach(graph);
   const left: number[] = [];
   const right: number[] = [];
   const apart: number[] = [];
@@ -331,7 +331,7 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
       left.push(blocks.of[v]);
       right.push(blocks.of[w]);
       const least = halfWidth(graph, layers, v) + gap;
-      const room = box[v] >= 0 && !goesOn(layers, v) && goesOn(layers, w) ? labels[box[v]] + LABEL_GAP : 0;
+      const room = box[v] >= 0 && !goesOn(layers, v) && goesOn(layers, w) ? reach[box[v]] : 0;
       apart.push(Math.max(least, room) + halfWidth(graph, layers, w) + blocks.offset[v] - blocks.offset[w]);
     }
   }
@@ -352,14 +352,20 @@ function goesOn(layers: Layers, v: number): boolean {
   return box >= 0 && layers.foot[box] !== v;
 }
 
-/** The widest label of what a box makes. */
-function widestLabels({ source, labelWidth, width }: Graph): Float64Array {
-  const widest = new Float64Array(width.length);
+/** How far right of a box's middle the labels of what it makes can reach; a free port may be this part off the middle. */
+function labelReach({ source, labelWidth, width, ports, outOffset }: Graph): Float64Array {
+  const reach = new Float64Array(width.length);
   for (let e = 0; e < source.length; e++) {
-    if (source[e] >= 0) widest[source[e]] = Math.max(widest[source[e]], labelWidth[e]);
+    const box = source[e];
+    if (box < 0 || labelWidth[e] === 0) continue;
+    const half = width[box] / 2;
+    const port = ports[box] === PORTS.FIXED ? outOffset[e] - half : half * OFF_MIDDLE;
+    reach[box] = Math.max(reach[box], port + LABEL_GAP + labelWidth[e]);
   }
-  return widest;
+  return reach;
 }
+
+const OFF_MIDDLE = 0.6;
 
 /** Constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */
 function fromTheLeft(count: number, left: readonly number[], right: readonly number[]): number[] {
