@@ -115,6 +115,11 @@ def control_flow() -> Path:
     return _cached("control_flow.onnx", lambda path: onnx.save(_control_flow(), path))
 
 
+def detection() -> Path:
+    """A small detector: a convolutional backbone, two heads, NonMaxSuppression, an If and in it a Loop with an If."""
+    return _cached("detection.onnx", lambda path: onnx.save(_detection(), path))
+
+
 def functions() -> Path:
     """Two model-local functions, one of which calls the other; both are called twice."""
     return _cached("functions.onnx", lambda path: onnx.save(_functions(), path))
@@ -314,6 +319,91 @@ def _control_flow() -> onnx.ModelProto:
         ],
     )
     return _model(graph)
+
+
+def _detection() -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    made: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+
+    def node(name: str, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        made.append(helper.make_node(op, inputs, [f"{name}/{op}_output_0"], f"{name}/{op}", **attributes))
+        return f"{name}/{op}_output_0"
+
+    def weight(name: str, array: Any) -> str:
+        weights.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def conv(scope: str, x: str, ins: int, outs: int, stride: int) -> str:
+        name = scope[1:].replace("/", ".")
+        kernel = weight(f"{name}.weight", (random.normal(size=(outs, ins, 3, 3)) / ins).astype(np.float32))
+        bias = weight(f"{name}.bias", np.zeros(outs, np.float32))
+        return node(scope, "Conv", [x, kernel, bias], kernel_shape=[3, 3], pads=[1] * 4, strides=[stride] * 2)
+
+    x = "image"
+    for stage, (ins, outs) in enumerate([(3, 8), (8, 16), (16, 16)]):
+        x = node(f"/backbone/stage.{stage}", "Relu", [conv(f"/backbone/stage.{stage}/conv", x, ins, outs, 2)])
+    flat = [weight(f"flat.{count}", np.asarray([1, count, -1])) for count in (4, 3)]
+    offsets = node("/head/boxes", "Reshape", [conv("/head/boxes/conv", x, 16, 4, 1), flat[0]])
+    corners = node("/head/boxes", "Transpose", [offsets], perm=[0, 2, 1])
+    raw = node("/head/scores", "Reshape", [conv("/head/scores/conv", x, 16, 3, 1), flat[1]])
+    scores = node("/head/scores", "Sigmoid", [raw])
+    limits = [
+        weight("at_most", np.asarray([5])),
+        weight("overlap", np.float32([0.5])),
+        weight("at_least", np.float32([0.3])),
+    ]
+    selected = node("/nms", "NonMaxSuppression", [corners, scores, *limits])
+    count = node("/any", "Gather", [node("/any", "Shape", [selected]), weight("first", np.asarray(0))])
+    found = node("/any", "Greater", [count, "first"])
+    better = helper.make_node(
+        "If",
+        ["is_better"],
+        ["best_out"],
+        "/pick/loop/If",
+        then_branch=helper.make_graph(
+            [helper.make_node("Identity", ["score"], ["kept"], "/pick/loop/then/Identity")],
+            "take",
+            [],
+            [_float("kept")],
+        ),
+        else_branch=helper.make_graph(
+            [helper.make_node("Identity", ["best"], ["same"], "/pick/loop/else/Identity")],
+            "leave",
+            [],
+            [_float("same")],
+        ),
+    )
+    body = helper.make_graph(
+        [
+            helper.make_node("Gather", [selected, "step"], ["row"], "/pick/loop/row"),
+            helper.make_node("GatherND", [scores, "row"], ["score"], "/pick/loop/score"),
+            helper.make_node("Greater", ["score", "best"], ["is_better"], "/pick/loop/Greater"),
+            better,
+            helper.make_node("Identity", ["goes_on"], ["goes_on_out"], "/pick/loop/goes_on"),
+        ],
+        "look at each",
+        [
+            helper.make_tensor_value_info("step", TensorProto.INT64, []),
+            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
+            _float("best"),
+        ],
+        [helper.make_tensor_value_info("goes_on_out", TensorProto.BOOL, []), _float("best_out")],
+    )
+    pick = helper.make_graph(
+        [helper.make_node("Loop", [count, "", "nothing"], ["picked"], "/pick/Loop", body=body)],
+        "pick the best",
+        [],
+        [_float("picked")],
+    )
+    none = helper.make_graph(
+        [helper.make_node("Neg", ["one"], ["none"], "/pick/none")], "none found", [], [_float("none")]
+    )
+    made.append(helper.make_node("If", [found], ["best_score"], "/pick/If", then_branch=pick, else_branch=none))
+    made.append(helper.make_node("Identity", [selected], ["selected"], "/out"))
+    weights += [_scalar(0.0, "nothing"), _scalar(1.0, "one")]
+    outputs = [helper.make_tensor_value_info("selected", TensorProto.INT64, ["found", 3]), _float("best_score")]
+    return _model(helper.make_graph(made, "detection", [_float("image", 1, 3, 32, 32)], outputs, weights))
 
 
 def _functions() -> onnx.ModelProto:

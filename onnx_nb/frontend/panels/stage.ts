@@ -187,6 +187,7 @@ export function createStage(
     say("Cancelled");
   };
   const adopt = (built: Scene, anchor: number | null): void => {
+    tip.hide(); // what it told of lies elsewhere now
     const before = scene;
     scene = built;
     index = new HitIndex(built, measure);
@@ -234,6 +235,7 @@ export function createStage(
     gliding = 0;
   };
   const glide = (to: cameras.Camera): void => {
+    tip.hide();
     stopGlide();
     untouched = false;
     if (view.w === 0 || still()) {

@@ -1,0 +1,132 @@
+"""Every state of the graph view on every kind of model, narrow and wide, light and dark: pictures for eyes, and what
+must hold in all of them whatever the font.
+
+The pictures are build/screenshots/states/MODEL-WIDTH-THEME-STATE.png.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from onnx_nb import ModelGraph
+from tests import models
+from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import SCREENSHOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+MODELS: dict[str, Callable[[], Path]] = {
+    "resnet50": lambda: models.exported("resnet50", dynamo=False),
+    "densenet121": lambda: models.light("densenet121"),
+    "bert": lambda: models.exported("bert", dynamo=True),
+    "llama": lambda: models.exported("llama", dynamo=True),
+    "detection": models.detection,
+    "one_node": models.one_node,
+    "empty": models.empty,
+}
+
+# what is drawn, as numbers: rectangles of boxes and, for every tensor that has a line, whether it can be hit
+HITTABLE = """
+    const wanted = [];
+    for (let value = 0; value < view.columns.valueCount && wanted.length < 400; value++) {
+        if (!view.columns.isConstant(value) && view.locate(view.columns.valueNameOf(value), 'value') !== null) {
+            wanted.push(value);
+        }
+    }
+    return wanted.map(value => ({ ...view.locate(view.columns.valueNameOf(value), 'value'),
+                                  name: view.columns.valueNameOf(value) }));
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Give the address of the exported page of a model, written once."""
+    folder = tmp_path_factory.mktemp("pages")
+    known: dict[str, str] = {}
+
+    def page(name: str) -> str:
+        if name not in known:
+            known[name] = ModelGraph(MODELS[name]()).to_html(folder / f"{name}.html").as_uri()
+        return known[name]
+
+    return page
+
+
+@pytest.fixture(params=[("light", 600), ("dark", 600), ("light", 1400), ("dark", 1400)], ids=lambda p: f"{p[0]}-{p[1]}")
+def window(request: pytest.FixtureRequest, browser: Browser) -> Iterator[tuple[Page, str]]:
+    theme, width = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page, f"{width}-{theme}"
+    assert said == []
+    context.close()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]) -> None:
+    page, which = window
+    page.goto(pages(name))
+    root = page.locator('.onnx-nb[data-widget="graph"]').first
+    if name == "empty":
+        root.scroll_into_view_if_needed()
+        root.get_by_text("This model has no nodes.").wait_for()
+        picture(root, name, which, "first")
+        return
+    graph = GraphWidget(root)
+    picture(root, name, which, "first")
+
+    # every tensor with a line can be clicked, and a click there selects it and nothing else
+    tensors: list[dict[str, Any]] = graph.call(HITTABLE)
+    assert tensors
+    for tensor in tensors[:: max(1, len(tensors) // 12)]:
+        page.mouse.click(tensor["x"], tensor["y"])
+        assert graph.selection == tensor["name"]
+        graph.call("view.dispatch({type: 'select', target: null});")
+        graph.call("await new Promise(done => requestAnimationFrame(done));")
+
+    chosen = tensors[len(tensors) // 2]["name"]
+    graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'value')});", chosen)
+    picture(root, name, which, "tensor")
+    graph.call(
+        """const target = {kind: 'node', id: view.columns.producer[view.columns.graphOutputs[0]]};
+           view.dispatch({type: 'reveal', target});
+           view.dispatch({type: 'select', target});"""
+    )
+    picture(root, name, which, "node")
+    graph.call("view.dispatch({type: 'colour', by: 'MACs'});")
+    picture(root, name, which, "coloured")
+    graph.call(
+        "view.dispatch({type: 'overlay', overlay: null}); view.dispatch({type: 'direction', direction: 'right'});"
+    )
+    picture(root, name, which, "across")
+    graph.call("view.dispatch({type: 'direction', direction: 'down'});")
+    scope: str | None = graph.call(
+        """const shown = view.columns.childrenOf(0).find(group => !view.state.open.has(group));
+           if (shown === undefined) return null;
+           view.dispatch({type: 'open', group: shown});
+           return view.columns.nameOf({kind: 'group', id: shown});"""
+    )
+    if scope is not None:
+        graph.reveal(scope, "group")
+        graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'group')});", scope)
+        picture(root, name, which, "scope")
+    search = root.get_by_role("searchbox").or_(root.get_by_placeholder("Search")).first
+    search.fill("op:MatMul" if name in ("bert", "llama") else "op:Relu")
+    search.press("Enter")
+    picture(root, name, which, "search")
+
+
+def picture(root: Any, name: str, which: str, state: str) -> None:
+    """Wait until the view is at rest, and keep its picture."""
+    root.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 350))")
+    folder = SCREENSHOTS / "states"
+    folder.mkdir(parents=True, exist_ok=True)
+    root.screenshot(path=folder / f"{name}-{which}-{state}.png")
