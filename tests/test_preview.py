@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.preview import COLUMNS, PICTURE, ROWS, TILES, page, picture
+from onnx_nb import Graph, load
+from onnx_nb.analysis.preview import COLUMNS, PICTURE, ROWS, TILES, page, picture, weight
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=20)
 TYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.complex64, np.float16])
@@ -107,3 +109,23 @@ def test_small_types_are_shown_too(dtype: Any) -> None:
 def test_strings_are_shown_and_cut() -> None:
     assert page(np.asarray(["a", "b" * 100], object)).cells[1][0].endswith("…")
     assert picture(np.asarray([["a", "b"], ["c", "d"]], object)) is None
+
+
+def test_a_weight_in_a_body_is_read_where_it_lies() -> None:
+    inner = numpy_helper.from_array(np.asarray([5.0, 7.0], np.float32), "w")
+    outer = numpy_helper.from_array(np.asarray([1.0, 2.0], np.float32), "w0")
+    info = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    then = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "then", [], [info], [inner])
+    other = helper.make_graph([helper.make_node("Add", ["x", "w0"], ["y"])], "else", [], [info])
+    node = helper.make_node("If", ["c"], ["z"], then_branch=then, else_branch=other)
+    inputs = [
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+    ]
+    outputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])]
+    proto = helper.make_model(
+        helper.make_graph([node], "g", inputs, outputs, [outer]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    graph = Graph.of(load(proto))
+    assert weight(graph, graph.value_names.index("w")).tolist() == [5.0, 7.0]
+    assert weight(graph, graph.value_names.index("w0")).tolist() == [1.0, 2.0]

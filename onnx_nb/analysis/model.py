@@ -255,6 +255,18 @@ class Model:
         tensor = self._tensors().get(name)
         if tensor is None:
             raise self._no_weight(name)
+        return self.read(tensor, name)
+
+    def read(self, tensor: TensorProto | SparseTensorProto, name: str) -> NDArray[Any]:
+        """Give the values of a tensor of `proto`, wherever in it: of a weight in a body too.
+
+        Parameters
+        ----------
+        tensor
+            Of `proto`; where its bytes lie is known by it.
+        name
+            For errors.
+        """
         if isinstance(tensor, SparseTensorProto):
             what = f"sparse weight {shown(name)} of {self.called}"
             values = self._values(tensor.values, what)

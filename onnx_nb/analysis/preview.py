@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import cut
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph import Graph
 
 ROWS: Final = 16
 COLUMNS: Final = 6
@@ -155,6 +158,37 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
     rows, columns = (_thinned(size, side) for size in tiles.shape[-2:])
     pixels, low, high = _levels(np.asarray(tiles[:, rows[:, None], columns]))
     return Picture(look, np.moveaxis(pixels, 0, -1)[None] if look == "colour" else pixels, first, low, high)
+
+
+def weight(graph: Graph, value: int) -> NDArray[Any]:
+    """Give the array of a weight, of the main graph or of a body.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    value
+        A value of the kind ``INITIALIZER``.
+
+    Raises
+    ------
+    ModelFileError, ExternalDataError
+        If its bytes are not there.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb import Graph
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] y) <float[2] w = {1, 3}> { y = Mul(x, w) }'''))
+    >>> weight(graph, graph.value("w"))
+    array([1., 3.], dtype=float32)
+    """
+    name, frame = graph.value_names[value], graph.frames[int(graph.value_frame[value])]
+    if frame.parent < 0:
+        return graph.model.tensor(name)
+    held = [*frame.graph.initializer, *frame.graph.sparse_initializer]
+    return graph.model.read(held[int(np.flatnonzero(frame.weights == value)[0])], name)
 
 
 def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:

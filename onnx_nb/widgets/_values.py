@@ -17,7 +17,7 @@ from onnx_nb.analysis.errors import OnnxNbError, readable, shown
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import figures
 from onnx_nb.analysis.overlays import overlay
-from onnx_nb.analysis.preview import looks, page, picture
+from onnx_nb.analysis.preview import looks, page, picture, weight
 from onnx_nb.analysis.statistics import Statistics
 from onnx_nb.widgets._channel import Reply
 
@@ -133,7 +133,7 @@ class Values:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
-                array = self.model.tensor(name)
+                array = weight(Graph.opened(self.model), value)
                 message = f"Reading {readable(array.nbytes)}…"
                 told = lambda done: call.progress(done, message)  # noqa: E731
                 self._weights[value] = Statistics.of(array, progress=told)
@@ -147,7 +147,7 @@ class Values:
     def _array(self, value: int, call: Call) -> NDArray[Any]:
         name = self._name(value)
         if self._is_weight(value):
-            return self.model.tensor(name)
+            return weight(Graph.opened(self.model), value)
         known = self._single.get(value) or self._captured_alone(value, call)
         self._single.move_to_end(value)
         found = known[name]
@@ -167,8 +167,7 @@ class Values:
         return f"captured, {runs} run{'' if runs == 1 else 's'} on {inputs}"
 
     def _is_weight(self, value: int) -> bool:
-        graph = Graph.opened(self.model)
-        return bool(graph.value_kind[value] == INITIALIZER and graph.value_frame[value] == 0)
+        return bool(Graph.opened(self.model).value_kind[value] == INITIALIZER)
 
     def _name(self, value: int) -> str:
         graph = Graph.opened(self.model)
