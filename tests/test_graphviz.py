@@ -29,6 +29,7 @@ from onnx_nb.drawing.graphviz import _LOOKS, BOX_LIMIT
 from tests import models
 from tests.dags import dags
 from tests.test_extraction import BRANCHES
+from tests.test_scopes import MODELS as EVERY
 
 FRONTEND = models.ROOT / "onnx_nb" / "frontend"
 MODELS: dict[str, Callable[[], Path]] = {
@@ -322,6 +323,16 @@ def test_inputs_keep_their_order_and_are_met_at_their_ports(direction: Any) -> N
         assert "".join(name for _, name in sorted(order)) == names
         assert {edge["headport"][:2] for edge in edges if edge["ends"][1] == node} == {"i0", "i1", "i2"}
     assert len(boxes) == 4 + 2 + 2
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_model_opens_on_20_to_60_boxes(name: str) -> None:
+    path = EVERY[name]()
+    sheet = Sheet(columns(path))
+    boxes = Boxes(sheet, sheet.first_opening()).count()
+    ends = len(sheet.column["graph_inputs"]) + len(sheet.column["graph_outputs"])
+    everything = Boxes(sheet, set(range(sheet.group_count))).count()
+    assert boxes == everything if everything <= 20 + ends else 20 <= boxes <= 60
 
 
 @needs_dot

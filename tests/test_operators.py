@@ -16,6 +16,22 @@ def test_every_operator_of_the_installed_onnx_has_a_kind_of_its_own_right() -> N
     assert not [key for key in ALL if key[0] not in in_the_table]
 
 
+def test_every_operator_of_the_installed_onnxruntime_has_one_too() -> None:
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    schemas = state.get_all_operator_schema()
+    assert {"com.microsoft", "ai.onnx.ml", ""} <= {schema.domain for schema in schemas}
+    other = CATEGORIES.index("other")
+    assert not [(s.domain, s.name) for s in schemas if category(s.name, s.domain) == other]
+    in_the_table = {op for ops in operators._OPERATORS.values() for op in ops.split()}
+    assert not [s.name for s in schemas if s.domain == "com.microsoft" and s.name not in in_the_table]
+
+
+def test_operators_for_training_have_a_kind() -> None:
+    trained = [op for op, domain in ALL if domain == "ai.onnx.preview.training"]
+    assert trained
+    assert all(CATEGORIES[category(op)] != "other" for op in trained)
+
+
 def test_no_operator_is_listed_under_two_kinds() -> None:
     listed = [op for ops in operators._OPERATORS.values() for op in ops.split()]
     assert len(listed) == len(set(listed))

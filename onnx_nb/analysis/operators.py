@@ -30,22 +30,30 @@ _OPERATORS = {
         LongformerAttention MatMulBnb4 MatMulFpQ4 MatMulInteger16 MatMulIntegerToFloat MoE MultiHeadAttention
         MultiHeadAttentionV2 NhwcConv NhwcFusedConv PackedAttention PackedMultiHeadAttention PagedAttention QAttention
         QGemm QMoE QOrderedAttention QOrderedLongformerAttention QOrderedMatMul RelativePositionBias Rfft Irfft
-        SparseAttention SparseToDenseMatMul TransposeMatMul WordConvEmbedding""",
+        SparseAttention SparseToDenseMatMul TransposeMatMul WordConvEmbedding
+        AttnLSTM DisentangledAttention_TRT DynamicSparseAttention GRUUnit GatedDeltaNet GemmaRotaryEmbedding
+        LinearAttentionGate MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulNBitsMlp MatMulNBitsQkv
+        MRotaryEmbedding PackedSparseAttentionIndexer QLinearConvTranspose SparseAttentionIndexer SparsePagedAttention
+        VarlenCausalConvWithState""",
     "activation": """
         Celu Clip Elu Erf Gelu HardSigmoid HardSwish Hardmax LeakyRelu LogSoftmax Mish PRelu Relu Selu Shrink Sigmoid
         Softmax Softplus Softsign SwiGLU Swish Tanh ThresholdedRelu
         BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu FastGelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax
-        QOrderedGelu QuickGelu SiLU""",
+        EngramGate ParametricSoftplus QOrderedGelu QuickGelu ScaledSiLU ScaledTanh SiLU""",
     "normalise": """
         BatchNormalization GroupNormalization InstanceNormalization LayerNormalization LpNormalization LRN
         MeanVarianceNormalization Normalizer RMSNormalization Scaler
         EmbedLayerNormalization GroupNorm QEmbedLayerNormalization QOrderedLayerNormalization
-        SimplifiedLayerNormalization SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization""",
+        Affine BranchwiseRMSNorm GatedRMSNorm Scale SimplifiedLayerNormalization SkipGroupNorm
+        SkipLayerNormalization SkipSimplifiedLayerNormalization""",
     "arithmetic": """
         Abs Acos Acosh Add And Asin Asinh Atan Atanh Binarizer BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil
         Cos Cosh CumProd CumSum Det Div Equal Exp Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log Max Mean
         Min Mod Mul Neg Not Or Pow Reciprocal Round Sign Sin Sinh Sqrt Sub Sum Tan Where Xor
-        ComplexMul ComplexMulConj QLinearAdd QLinearMul QLinearWhere""",
+        Adagrad Adam Momentum
+        ComplexMul ComplexMulConj DynamicTimeWarping GatedAdd HyperConnectionPostMix HyperConnectionPreMix IsAllFinite
+        MulInteger MurmurHash3 NGramHashMapping NGramRepeatBlock QLinearAdd QLinearMul QLinearWhere SampleOp
+        VarlenNGramHashMapping""",
     "shape": """
         ArrayFeatureExtractor CenterCropPad Compress Concat ConcatFromSequence DepthToSpace Expand FeatureVectorizer
         Flatten Gather GatherElements GatherND GridSample Identity NonZero OneHot OneHotEncoder Pad RegexFullMatch
@@ -54,25 +62,27 @@ _OPERATORS = {
         StringConcat StringNormalizer StringSplit TensorScatter TfIdfVectorizer Tile Transpose Trilu Unique Unsqueeze
         Upsample ZipMap LabelEncoder CategoryMapper DictVectorizer Optional OptionalGetElement OptionalHasElement
         Crop CropAndResize DynamicSlice ExpandDims GatherBlockQuantized GatherToSplit ImageScaler PackedGather
-        QLinearConcat RemovePadding RestorePadding UnfoldTensor Tokenizer""",
+        MemcpyFromHost MemcpyToHost MultilevelCropAndResize_TRT QLinearConcat RemovePadding ReorderInput ReorderOutput
+        RestorePadding TorchEmbedding UnfoldTensor Tokenizer""",
     "pool": """
         ArgMax ArgMin AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxRoiPool MaxUnpool
         NegativeLogLikelihoodLoss NonMaxSuppression ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
         ReduceMin ReduceProd ReduceSum ReduceSumSquare RoiAlign SoftmaxCrossEntropyLoss TopK
-        NhwcMaxPool MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool QLinearReduceMean ReduceSumInteger""",
+        EfficientNMS_TRT NhwcMaxPool MaxpoolWithMask PyramidROIAlign_TRT QLinearAveragePool QLinearGlobalAveragePool
+        QLinearReduceMean ReduceSumInteger""",
     "cast": """
         BitCast Cast CastLike CastMap DequantizeLinear DynamicQuantizeLinear Imputer QuantizeLinear
         DequantizeBFP DequantizeWithOrder QuantizeBFP QuantizeWithOrder""",
     "control": """
         If Loop Scan SequenceMap Gradient
-        BeamSearch GreedySearch Sampling WhisperBeamSearch""",
+        BeamSearch EPContext GreedySearch Sampling Snpe WhisperBeamSearch""",
     "random": """
         Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
         BitmaskDropout BitmaskBiasDropout""",
     "input": """
-        BlackmanWindow Constant ConstantOfShape EyeLike HammingWindow HannWindow ImageDecoder MelWeightMatrix Range""",
-    "other": """
-        Adagrad Adam Momentum""",
+        BlackmanWindow Constant ConstantOfShape EyeLike HammingWindow HannWindow ImageDecoder MelWeightMatrix Range
+        GivenTensorFill""",
+    "other": "",  # what is in no table and has no telling word in its name
 }
 
 CATEGORIES: tuple[str, ...] = tuple(_OPERATORS)
