@@ -236,13 +236,16 @@ function labelRoom(
     }
     // what only passes a border, or came through one, is labelled on the other side of it
     const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
-    if (inside) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure)) + LABEL_MARGIN;
+    const many = scope.speaksFor[e];
+    if (inside && many > 0) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure, many)) + LABEL_MARGIN;
   }
   return { label, name };
 }
 
-export function edgeText(columns: Columns, value: number, measure: Measure): string {
-  return elide(typeText(columns, value), EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+/** "4×8 f32", or of many tensors alike "64 tensors 4×8 f32". */
+export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
+  const type = elide(typeText(columns, value), EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+  return many === 1 ? type : `${many} tensors ${type}`.trimEnd();
 }
 
 export function nameText(columns: Columns, value: number, measure: Measure): string {

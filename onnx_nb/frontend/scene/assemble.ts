@@ -8,8 +8,8 @@ import { fitLabel, type Label, type Measure } from "./labels.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
 import { BORDER } from "./scope.ts";
 
-/** What an edge's label says. */
-const SAYS = { NOTHING: 0, TYPE: 1, NAME: 2 } as const;
+/** What an edge's label says; larger numbers than TYPE: the type of so many tensors. */
+const SAYS = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;
 
 /** Scopes that are put in between two yields. */
 const SOME = 400;
@@ -27,7 +27,7 @@ export function* assemble(
   const boxes = newBoxes(sizes.boxes);
   const edges = newEdges(sizes.edges, sizes.points);
   const scopes = newScopes(queue.length, sizes.boxes);
-  const says = new Uint8Array(sizes.edges);
+  const says = new Int32Array(sizes.edges);
   const { points } = edges;
   const down = direction === "down";
   const alongAxis = down ? 1 : 0;
@@ -122,7 +122,7 @@ export function* assemble(
           label(value, layout.inX[k] - STUB.lead, along, SAYS.NAME);
         } else if (stub === 0 && !labelled) {
           labelled = true;
-          label(value, layout.labelX[e], layout.labelY[e], SAYS.TYPE);
+          label(value, layout.labelX[e], layout.labelY[e], scope.speaksFor[e]);
         }
         edges.ptr[++nextEdge] = nextPoint / 2;
       }
@@ -213,7 +213,7 @@ function bounds(boxes: Boxes, edges: Edges): Rect {
 
 function text(columns: Columns, value: number, what: number, measure: Measure): string {
   if (what === SAYS.NOTHING) return "";
-  return what === SAYS.NAME ? nameText(columns, value, measure) : edgeText(columns, value, measure);
+  return what === SAYS.NAME ? nameText(columns, value, measure) : edgeText(columns, value, measure, what);
 }
 
 class Assembled implements Scene {
@@ -224,7 +224,7 @@ class Assembled implements Scene {
   readonly direction: Direction;
   readonly #columns: Columns;
   readonly #measure: Measure;
-  readonly #says: Uint8Array;
+  readonly #says: Int32Array;
   /** node, group → its box, −1 if it has none */
   readonly #ofNode: Int32Array;
   readonly #ofGroup: Int32Array;
@@ -236,7 +236,7 @@ class Assembled implements Scene {
     boxes: Boxes,
     edges: Edges,
     scopes: Placed,
-    says: Uint8Array,
+    says: Int32Array,
     around: Rect,
     direction: Direction,
     measure: Measure,

@@ -304,6 +304,28 @@ describe("buildScene", () => {
     ]);
   });
 
+  test("gives many tensors alike between two boxes one label", () => {
+    const heads = Array.from({ length: 20 }, (_, i) => i);
+    const columns = `
+input x 2×40 float32
+Split split : x -> ${heads.map((i) => `s${i}`).join(" ")}
+${heads.map((i) => `type s${i} 2×2 float32\nRelu heads/r${i} : s${i} -> r${i}\ntype r${i} 2×2 float32`).join("\n")}
+group heads kind=SIBLINGS repeat=20
+Concat concat : ${heads.map((i) => `r${i}`).join(" ")} -> y
+output y
+`;
+    const scene = sceneOf(columns, "none");
+    expect(faults(scene)).toEqual([]);
+    const labels = Array.from(scene.edges.value, (_, e) => scene.edgeLabel(e)).filter((label) => label !== "");
+    expect(labels.filter((label) => label.includes("2×2"))).toEqual(["20 tensors 2×2 f32", "20 tensors 2×2 f32"]);
+    // each is there all the same
+    expect(heads.map((i) => scene.edgesOf(columnsOf(columns).find(`s${i}`, "value")?.id ?? -1).length)).toEqual(
+      heads.map(() => 1),
+    );
+    const open = sceneOf(columns, "all");
+    expect(faults(open)).toEqual([]);
+  });
+
   test("finds the nearest box that shows a node, a tensor, a group", () => {
     const columns = columnsOf(BERT);
     const scene = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache());

@@ -32,6 +32,8 @@ export interface Scope {
   /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
   readonly outSlot: Int32Array;
   readonly inSlot: Int32Array;
+  /** how many tensors the label of a hyperedge stands for: of many alike between two items one speaks, the others have 0 */
+  readonly speaksFor: Uint32Array;
 }
 
 const known = new WeakMap<Columns, Scopes>();
@@ -335,5 +337,28 @@ function finish(columns: Columns, group: number, kind: number[], id: number[], e
     captured,
     outSlot,
     inSlot,
+    speaksFor: speakers(columns, edges, ptr, sink),
   };
+}
+
+/** More tensors of one type than this between two items have one label. */
+const MANY = 8;
+
+function speakers(columns: Columns, { value, source }: Hyperedges, ptr: Uint32Array, sink: Int32Array): Uint32Array {
+  const speaks = new Uint32Array(value.length).fill(1);
+  const alike = new Map<string, number[]>();
+  if (value.length <= MANY) return speaks;
+  for (let e = 0; e < value.length; e++) {
+    if (ptr[e + 1] - ptr[e] !== 1 || source[e] < 0 || sink[ptr[e]] < 0) continue;
+    const key = [source[e], sink[ptr[e]], columns.valueShape[value[e]], columns.valueDtype[value[e]]].join();
+    const known = alike.get(key);
+    if (known === undefined) alike.set(key, [e]);
+    else known.push(e);
+  }
+  for (const same of alike.values()) {
+    if (same.length <= MANY) continue;
+    for (const e of same) speaks[e] = 0;
+    speaks[same[same.length - 1]] = same.length;
+  }
+  return speaks;
 }
