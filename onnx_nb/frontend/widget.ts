@@ -610,8 +610,12 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
     createSummary(summaryRoot, JSON.parse(summary.textContent ?? "") as SummaryData, { expanded: false }, signal);
     watchTheme(summaryRoot, () => undefined, signal);
     summaryRoot.dataset.state = "drawn";
-    const read = (element: HTMLElement): Promise<Packed> =>
-      unpack(Uint8Array.from(atob(element.textContent ?? ""), (character) => character.charCodeAt(0)));
+    const read = (element: HTMLElement): Promise<Packed> => {
+      const text = atob(element.textContent ?? "");
+      const packed = new Uint8Array(text.length);
+      for (let at = 0; at < packed.length; at++) packed[at] = text.charCodeAt(at);
+      return unpack(packed);
+    };
     const height = Math.max(400, window.innerHeight - 190);
     const known = baked === null || baked.textContent === "" ? {} : { baked: bakedOf(await read(baked)) };
     const host: GraphHost = { ...pageHost, ...known };
