@@ -38,6 +38,12 @@ describe("a layout", () => {
     expect(laying.busy).toBe(false);
   });
 
+  it("of a view that shows nothing yet may take longer", () => {
+    const there = vi.fn();
+    laying.run(slow(20, 10), there, failed, true);
+    expect(there).toHaveBeenCalledExactlyOnceWith("there", false);
+  });
+
   it("that is long leaves the page alone in between, and says how far it is", () => {
     const there = vi.fn();
     laying.run(slow(100, 10), there, failed);

@@ -10,19 +10,21 @@ export interface Laying {
   /** something is being laid out that is not there yet */
   readonly busy: boolean;
   /**
-   * Goes on with a layout until it is there: at once if that takes no longer than a click may, else in later tasks. What
-   * was under way before is dropped.
+   * Goes on with a layout until it is there: at once if that takes no longer than a click may, or a person who sees
+   * nothing yet waits (`first`), else in later tasks. What was under way before is dropped.
    */
   run<T>(
     parts: Generator<number, T>,
     there: (result: T, later: boolean) => void,
     failed: (error: unknown) => void,
+    first?: boolean,
   ): void;
   stop(): void;
 }
 
 /** A click is answered within this time if that can be. */
 const AT_ONCE_MS = 30;
+const FIRST_MS = 250;
 /** Else the page gets so long a slice at a time … */
 const SLICE_MS = 16;
 /** … and says so if it takes this long. */
@@ -58,7 +60,7 @@ export function createLaying(cancel: () => void, signal: AbortSignal, atOnce = A
     get busy() {
       return next !== 0;
     },
-    run(parts, there, failed) {
+    run(parts, there, failed, first = false) {
       stop();
       started = performance.now();
       const slice = (length: number): void => {
@@ -82,7 +84,7 @@ export function createLaying(cancel: () => void, signal: AbortSignal, atOnce = A
           failed(error);
         }
       };
-      slice(atOnce);
+      slice(first ? Math.max(FIRST_MS, atOnce) : atOnce);
     },
     stop,
   };

@@ -174,7 +174,7 @@ export function createStage(
       afterwards?.();
       afterwards = null;
     };
-    laying.run(sceneInParts(columns, open, measure, cache, { direction }), there, failed);
+    laying.run(sceneInParts(columns, open, measure, cache, { direction }), there, failed, made === null);
   };
   /** Gives up a layout that is not there yet. */
   const stayed = (): void => {
@@ -353,7 +353,7 @@ export function createStage(
       root.dataset.state = "drawn";
       // the task after a frame runs when the frame is on the screen
       setTimeout(() => {
-        performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
+        if (!signal.aborted) performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
       });
       window.clearTimeout(picturing);
       if (host.picture !== undefined) picturing = window.setTimeout(leavePicture, PICTURE_MS);
