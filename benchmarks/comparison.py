@@ -73,7 +73,7 @@ def keep_all(pair: tuple[Path, Path], feed: dict[str, Any]) -> None:
 
 
 def measured(how: str, kind: str) -> None:
-    """Runs in a process of its own: prints seconds, CPU seconds and MiB over the start."""
+    """Run in a process of its own: print seconds, CPU seconds and MiB over the start."""
     pair = models.exported("resnet50", dynamo=True), models.transformed("resnet50", kind)
     feed = random_feeds(pair[0], shapes={"batch": BATCH})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -350,8 +350,8 @@ def _detection() -> onnx.ModelProto:
     scores = node("/head/scores", "Sigmoid", [raw])
     limits = [
         weight("at_most", np.asarray([5])),
-        weight("overlap", np.float32([0.5])),
-        weight("at_least", np.float32([0.3])),
+        weight("overlap", np.asarray([0.5], np.float32)),
+        weight("at_least", np.asarray([0.3], np.float32)),
     ]
     selected = node("/nms", "NonMaxSuppression", [corners, scores, *limits])
     count = node("/any", "Gather", [node("/any", "Shape", [selected]), weight("first", np.asarray(0))])
