@@ -131,6 +131,13 @@ def test_transformed_models_are_matched_and_none_wrongly(name: str, how: str) ->
     assert judged >= 0.5 * len(c)
 
 
+def test_what_an_activation_took_away_is_told() -> None:
+    c = compare(models.exported("resnet50", dynamo=True), models.transformed("resnet50", "qoperator"))
+    reasons = {each.name: each.reason for each in c.unmatched if each.side == "reference"}
+    assert reasons["getitem"] == "the candidate's 'getitem_quantized' is what 'relu' is in the reference"
+    assert c["relu"].matched == "fused"
+
+
 def faulty(change: Callable[[onnx.ModelProto], object]) -> tuple[Path, onnx.ModelProto]:
     path = models.exported("bert", dynamo=True)
     proto = onnx.load(path)

@@ -22,10 +22,9 @@ import numpy as np
 
 from onnx_nb.analysis import archive, counterparts, lockstep
 from onnx_nb.analysis.capture import Capture, Done, Progress, available_memory, count_of, named, spread
-from onnx_nb.analysis.differences import differences
+from onnx_nb.analysis.differences import Differences, differences
 from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError, closest, shown
 from onnx_nb.analysis.feeds import inputs, read_feeds
-from onnx_nb.analysis.matching import match
 from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHistogram, Worst, precision
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.pytorch import Recording
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.counterparts import Option
     from onnx_nb.analysis.graph import Graph
+    from onnx_nb.analysis.matching import Matching
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Of which errors a histogram is."""
@@ -128,21 +128,22 @@ def compare(
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
     sides = _side(reference, limit // 2, providers), _side(candidate, limit // 2, providers)
-    job, references, candidates = _job(sides, tensors, rtol=rtol, atol=atol, limit=limit)
+    differing = differences(sides[0].graph.model, sides[1].graph.model, weights=False)
+    job, there = _job(sides, differing.matching, tensors, rtol=rtol, atol=atol, limit=limit)
     done = Done(progress, _feed_count(sides, feeds))
     given = enumerate(_feeds(sides, feeds))
     _, first = next(given, (0, None))
     if first is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
     errors, misfits = _first(sides, job, first, done)
-    job = job._replace(options=tuple(errors))
+    proposed, job = job.options, job._replace(options=tuple(errors))
     feeds_run = 1
     for found in _rest(sides, job, given, executor, done):
         feeds_run += 1
         errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
     done.all()
-    return _compared(sides, errors, misfits, (references, candidates), feeds_run)
+    return _compared(sides, differing, errors=errors, misfits=misfits, proposed=proposed, there=there, feeds=feeds_run)
 
 
 @dataclass(frozen=True, repr=False)
@@ -585,8 +586,14 @@ def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | Non
 
 
 def _job(
-    sides: _Sides, tensors: str | Iterable[str] | None, *, rtol: float, atol: float, limit: int
-) -> tuple[lockstep.Job, list[int], list[int]]:
+    sides: _Sides,
+    matching: Matching,
+    tensors: str | Iterable[str] | None,
+    *,
+    rtol: float,
+    atol: float,
+    limit: int,
+) -> tuple[lockstep.Job, tuple[list[int], list[int]]]:
     """Say what is to be compared; give also the values that either side has, in order of execution."""
     graphs = sides[0].graph, sides[1].graph
     mine, yours = (list(counterparts.values(graph).values()) for graph in graphs)
@@ -596,14 +603,14 @@ def _job(
     if tensors is not None:
         asked = set(named(graphs[0], tensors, mine, "tensors"))
         mine = [value for value in mine if value in asked]
-    options = counterparts.options(*graphs, match(*graphs))
+    options = counterparts.options(*graphs, matching)
     usable = set(mine), set(yours)
     options = [option for option in options if option.reference in usable[0] and option.candidate in usable[1]]
     if tensors is not None and {option.reference for option in options} == usable[0]:
         yours = sorted({option.candidate for option in options}, key=yours.index)  # the rest need not run
     outputs = frozenset(graphs[0].outputs.tolist())
     seen = frozenset(mine), frozenset(yours)
-    return lockstep.Job(tuple(options), rtol, atol, limit, outputs, seen), mine, yours
+    return lockstep.Job(tuple(options), rtol, atol, limit, outputs, seen), (mine, yours)
 
 
 def _first(
@@ -668,8 +675,11 @@ def _report(done: Done, number: int, part: float, what: str) -> None:
 
 def _compared(
     sides: _Sides,
+    differing: Differences,
+    *,
     errors: Mapping[Option, Errors],
     misfits: Mapping[Option, str],
+    proposed: Sequence[Option],
     there: tuple[list[int], list[int]],
     feeds: int,
 ) -> Comparison:
@@ -677,7 +687,7 @@ def _compared(
     graphs = sides[0].graph, sides[1].graph
     labels = [graph.model.name for graph in graphs]
     options = {option.reference: option for option in errors}
-    changes = _changes(graphs)
+    changes = _changes(differing)
     outputs = frozenset(graphs[0].outputs.tolist())
     points = []
     for depth, value in enumerate(there[0]):
@@ -709,6 +719,12 @@ def _compared(
         for side in (0, 1):
             reasons[side].setdefault(option.of(side), why)
     matched = {option.reference for option in errors}, {option.candidate for option in errors}
+    owner = {option.candidate: option.reference for option in errors}
+    for option in proposed:
+        if option.reference not in matched[0] and option.candidate in owner:
+            names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
+            why = f"the candidate's {shown(names[0])} is what {shown(names[1])} is in the reference"
+            reasons[0].setdefault(option.reference, why)
     unmatched = [
         Unmatched(
             graphs[at].value_names[value],
@@ -735,10 +751,10 @@ def _operator(graph: Graph, value: int) -> str:
     return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
 
 
-def _changes(graphs: tuple[Graph, Graph]) -> dict[tuple[int, int], str]:
+def _changes(differing: Differences) -> dict[tuple[int, int], str]:
     """Say of pairs of nodes which attributes differ."""
     found: dict[tuple[int, int], list[str]] = {}
-    for change in differences(graphs[0].model, graphs[1].model, weights=False).changes:
+    for change in differing.changes:
         if change.kind == "attribute":
             text = f"{change.detail} is {change.candidate or 'not given'} instead of {change.reference or 'not given'}"
             found.setdefault(change.nodes, []).append(text)

@@ -35,8 +35,8 @@ _FEWEST: Final = 8
 _ACTIVATIONS: Final = frozenset(("Relu", "Clip"))
 """What quantisation removes, as the range of the integers does the same."""
 
-_STRUCTURAL: Final = ("name", "structure", "neighbours")
-"""What of `match` is believed if the values agree."""
+_WEAK: Final = ("", "order", "place")
+"""What of `match` is not believed, as it may be any of several."""
 
 # where a node has the scale and the zero point of what it makes
 _SCALES: Final = {
@@ -86,7 +86,7 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
     computed = set(yours.values())
     for value in mine.values():
         other = int(structure.value[value])
-        if other in computed and (value, other) not in there and HOW[structure.value_how[value]] in _STRUCTURAL:
+        if other in computed and (value, other) not in there and HOW[structure.value_how[value]] not in _WEAK:
             found.append(Option(value, other, "structure"))
     return found
 
