@@ -1,6 +1,6 @@
 # make demo     JupyterLab on the first notebook, already run (OPEN=0: only writes build/first-light.html)
 # make test     lint, types, Python tests, front-end tests, notebook tests, browser tests
-# make bundle   rebuilds onnx_nb/static/widget.js from onnx_nb/frontend
+# make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
 # make bench    the figures of benchmarks/
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 OPEN ?= 1
 FRONTEND := onnx_nb/frontend
-BUNDLE := onnx_nb/static/widget.js
+BUNDLES := onnx_nb/static
 TORCH := torch==2.13.0+cpu
 
 # a shell of our own choice is always used, so that the PATH below counts in every line
@@ -44,12 +44,12 @@ types: .venv/installed-test
 frontend: $(FRONTEND)/node_modules/.package-lock.json
 	cd $(FRONTEND) && npm run lint && npm run check && npm test
 
-# the bundle is committed, so that nobody needs Node to install the package
+# the bundles are committed, so that nobody needs Node to install the package
 bundle-is-current: $(FRONTEND)/node_modules/.package-lock.json
-	mkdir -p build && cp $(BUNDLE) build/committed-widget.js
+	rm -rf build/committed && mkdir -p build && cp -R $(BUNDLES) build/committed
 	cd $(FRONTEND) && npm run build
-	@cmp -s $(BUNDLE) build/committed-widget.js || { \
-		echo "$(BUNDLE) was not what $(FRONTEND) builds; it is now: commit it" >&2; exit 1; }
+	@diff -rq $(BUNDLES) build/committed || { \
+		echo "$(BUNDLES) was not what $(FRONTEND) builds; it is now: commit it" >&2; exit 1; }
 
 bundle: $(FRONTEND)/node_modules/.package-lock.json
 	cd $(FRONTEND) && npm run build

@@ -17,6 +17,7 @@ import pytest
 from tests import models
 
 ROOT = Path(__file__).parent.parent
+BUNDLES = ("widget.js", "results.js")
 # a machine that has Python and nothing else
 BARE = {name: value for name, value in os.environ.items() if name not in {"PATH", "PYTHONPATH", "VIRTUAL_ENV"}}
 
@@ -43,12 +44,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def test_the_wheel_carries_the_bundle_and_not_its_sources(wheel: Path) -> None:
+def test_the_wheel_carries_the_bundles_and_not_their_sources(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        bundle = archive.read("onnx_nb/static/widget.js")
-    assert bundle == (ROOT / "onnx_nb" / "static" / "widget.js").read_bytes()
-    assert b"export" in bundle
+        for name in BUNDLES:
+            bundle = archive.read(f"onnx_nb/static/{name}")
+            assert bundle == (ROOT / "onnx_nb" / "static" / name).read_bytes()
+            assert b"export" in bundle
+            assert len(bundle) <= 300_000
+    assert sorted(name for name in names if "static/" in name) == sorted(f"onnx_nb/static/{name}" for name in BUNDLES)
     assert "onnx_nb/py.typed" in names
     assert [name for name in names if name.startswith("onnx_nb/frontend") or "node_modules" in name] == []
     assert {name.split("/")[0] for name in names} == {"onnx_nb", wheel.name.rsplit("-", 3)[0] + ".dist-info"}

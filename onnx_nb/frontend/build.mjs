@@ -1,4 +1,4 @@
-/** Bundles widget.ts and its stylesheet into ../static/widget.js, the one file that the Python package carries. */
+/** Bundles widget.ts and results.ts, each with its stylesheet, into one file each of ../static: what the Python package carries. */
 
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -8,8 +8,8 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 const options = {
   absWorkingDir: here("."),
-  entryPoints: ["widget.ts"],
-  outfile: here("../static/widget.js"),
+  entryPoints: ["widget.ts", "results.ts"],
+  outdir: here("../static"),
   bundle: true,
   format: "esm",
   target: "es2022",

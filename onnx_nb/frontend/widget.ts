@@ -4,25 +4,22 @@
  */
 
 import { bakedOf } from "./model/baked.ts";
-import { Channel, type Comm, type Progress } from "./model/channel.ts";
+import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
-import { Digest } from "./model/digest.ts";
-import { type CaptureAbout, createCapture } from "./panels/capture.ts";
-import { type AuditData, createExternalData } from "./panels/externaldata.ts";
+import { bytesIn, bytesOf, fail, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createPair } from "./panels/pair.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
-import {
-  failure,
-  type GraphHost,
-  type InspectReply,
-  type PageReply,
-  type Patch,
-  type Selected,
-  type SelectionReply,
-  type StatisticsReply,
+import type {
+  GraphHost,
+  InspectReply,
+  PageReply,
+  Patch,
+  Selected,
+  SelectionReply,
+  StatisticsReply,
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import { PairData } from "./scene/pair.ts";
@@ -30,33 +27,11 @@ import type { Direction } from "./scene/scene.ts";
 import { type Plan, type Standing, same } from "./scene/state.ts";
 import { css } from "./style/index.ts";
 
-/** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
-interface WidgetModel extends Comm {
-  get(name: string): unknown;
-  set(name: string, value: unknown): void;
-  save_changes(): void;
-  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
-  on(event: `change:${string}`, listener: () => void): void;
-  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
-  off(event: `change:${string}`, listener: () => void): void;
-}
-
-interface Mount {
-  readonly model: WidgetModel;
-  readonly el: HTMLElement;
-}
-
 /** The kernel calls them tensors and scopes. */
 const KINDS = { tensor: "value", node: "node", scope: "group" } as const;
 const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
 /** A kernel that says nothing for so long is busy, or gone. */
 const SILENCE_MS = 4000;
-
-function style(el: HTMLElement): void {
-  const sheet = document.createElement("style");
-  sheet.textContent = css;
-  el.append(sheet);
-}
 
 /** Hides the picture that stands in for a widget, and the output it is in, as long as the widget lives on this page. */
 function hidePicture(el: HTMLElement, model: WidgetModel): void {
@@ -66,28 +41,6 @@ function hidePicture(el: HTMLElement, model: WidgetModel): void {
   const picture = `.onnx-nb-picture-${id}`;
   sheet.textContent = `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`;
   el.append(sheet);
-}
-
-function rootIn(el: HTMLElement, kind: string): HTMLElement {
-  const root = document.createElement("div");
-  root.className = "onnx-nb";
-  root.dataset.widget = kind;
-  root.dataset.state = "loading";
-  el.append(root);
-  return root;
-}
-
-function fail(root: HTMLElement, error: unknown): void {
-  const { message, advice } = failure(error);
-  root.dataset.state = "error";
-  const text = document.createElement("p");
-  text.setAttribute("role", "alert");
-  text.textContent = advice === "" ? message : `${message} ${advice}`;
-  root.replaceChildren(text);
-}
-
-function bytesOf(view: DataView): Uint8Array {
-  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
 
 /** One graph widget: columns and channel are shared by all its views. */
@@ -533,35 +486,6 @@ function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSigna
   root.dataset.state = "drawn";
 }
 
-async function renderCapture(root: HTMLElement, model: WidgetModel, signal: AbortSignal): Promise<void> {
-  const saved = model.get("_digest");
-  const [packed] =
-    saved instanceof DataView ? [saved] : (await new Channel(model, signal).request("columns", {})).buffers;
-  if (packed === undefined) throw new Error("the kernel sent no values");
-  const digest = new Digest(await unpack(bytesOf(packed)));
-  if (signal.aborted) return;
-  const chosen = (name: string): void => {
-    model.set("selection", name);
-    model.save_changes();
-  };
-  const about = digest.meta as unknown as CaptureAbout;
-  const view = createCapture(root, digest, about, { height: Number(model.get("height")), chosen }, signal);
-  const follow = (): void => view.choose(String(model.get("selection")));
-  follow();
-  model.on("change:selection", follow);
-  signal.addEventListener("abort", () => model.off("change:selection", follow));
-  watchTheme(root, () => undefined, signal);
-  root.dataset.state = "drawn";
-}
-
-async function renderExternalData(root: HTMLElement, model: WidgetModel, signal: AbortSignal): Promise<void> {
-  const { meta } = await unpack(bytesOf(model.get("_audit") as DataView));
-  if (signal.aborted) return;
-  createExternalData(root, meta as unknown as AuditData, { height: Number(model.get("height")) }, signal);
-  watchTheme(root, () => undefined, signal);
-  root.dataset.state = "drawn";
-}
-
 export default () => {
   let shared: GraphWidget | PairWidget | undefined;
   const closing = new AbortController();
@@ -575,27 +499,11 @@ export default () => {
       return () => closing.abort();
     },
     render({ model, el }: Mount): () => void {
-      const view = new AbortController();
-      style(el);
-      const kind = String(model.get("_kind"));
-      const root = rootIn(el, kind);
-      const theme = (): void => {
-        root.dataset.theme = String(model.get("theme"));
-      };
-      theme();
-      model.on("change:theme", theme);
-      view.signal.addEventListener("abort", () => model.off("change:theme", theme));
-      const failed = (error: unknown): void => {
-        if (!view.signal.aborted) fail(root, error);
-      };
-      if (kind === "summary") renderSummary(root, model, view.signal);
-      else if (kind === "capture") renderCapture(root, model, view.signal).catch(failed);
-      else if (kind === "external_data") renderExternalData(root, model, view.signal).catch(failed);
-      else {
+      return mount({ model, el }, css, (root, signal) => {
+        if (model.get("_kind") === "summary") return renderSummary(root, model, signal);
         hidePicture(el, model);
-        widgetOf(model).render(root, view.signal).catch(failed);
-      }
-      return () => view.abort();
+        return widgetOf(model).render(root, signal);
+      });
     },
   };
 };
@@ -603,19 +511,14 @@ export default () => {
 /** An exported page has its data in two elements; a notebook has neither. */
 async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTMLElement | null): Promise<void> {
   const { signal } = new AbortController();
-  style(document.body);
+  style(document.body, css);
   const summaryRoot = rootIn(document.body, "summary");
   const graphRoot = rootIn(document.body, "graph");
   try {
     createSummary(summaryRoot, JSON.parse(summary.textContent ?? "") as SummaryData, { expanded: false }, signal);
     watchTheme(summaryRoot, () => undefined, signal);
     summaryRoot.dataset.state = "drawn";
-    const read = (element: HTMLElement): Promise<Packed> => {
-      const text = atob(element.textContent ?? "");
-      const packed = new Uint8Array(text.length);
-      for (let at = 0; at < packed.length; at++) packed[at] = text.charCodeAt(at);
-      return unpack(packed);
-    };
+    const read = (element: HTMLElement): Promise<Packed> => unpack(bytesIn(element));
     const height = Math.max(400, window.innerHeight - 190);
     const known = baked === null || baked.textContent === "" ? {} : { baked: bakedOf(await read(baked)) };
     const host: GraphHost = { ...pageHost, ...known };

@@ -1,4 +1,4 @@
-"""What every widget of onnx_nb shares: the bundle, the theme, and keyword arguments that are checked."""
+"""What every widget of onnx_nb shares: the bundles, the theme, and keyword arguments that are checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-BUNDLE = Path(str(resources.files("onnx_nb"))) / "static" / "widget.js"
+STATIC = Path(str(resources.files("onnx_nb"))) / "static"
 
 
 class OnnxWidget(anywidget.AnyWidget):
@@ -19,7 +19,7 @@ class OnnxWidget(anywidget.AnyWidget):
     An unknown keyword argument is an error that names the closest one, not a silent new attribute.
     """
 
-    _esm = BUNDLE
+    _esm = STATIC / "widget.js"
 
     _kind = traitlets.Unicode().tag(sync=True)
     """Which of the bundle's views the browser shows."""
@@ -36,3 +36,9 @@ class OnnxWidget(anywidget.AnyWidget):
                 msg = f"{type(self).__name__} has no argument {name!r}.{hint}"
                 raise TypeError(msg)
         super().__init__(**traits)
+
+
+class ResultWidget(OnnxWidget):
+    """Base of the widgets that show a result, and no graph: they have a smaller bundle."""
+
+    _esm = STATIC / "results.js"

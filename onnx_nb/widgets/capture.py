@@ -9,7 +9,7 @@ import traitlets
 from onnx_nb.analysis.digest import of_capture
 from onnx_nb.analysis.errors import OnnxNbError, cut, shown
 from onnx_nb.analysis.graph import Graph
-from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._base import ResultWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.graph import ModelGraph
 
 
-class CapturePanel(OnnxWidget):
+class CapturePanel(ResultWidget):
     """A table of all values of a capture, with their statistics.
 
     Parameters

@@ -9,13 +9,13 @@ import traitlets
 
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.external_data import Audit, audit
-from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._base import ResultWidget
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import ModelLike
 
 
-class ExternalDataPanel(OnnxWidget):
+class ExternalDataPanel(ResultWidget):
     """Where the weights of a model lie, and whether they are what it says.
 
     Parameters

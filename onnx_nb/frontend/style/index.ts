@@ -1,4 +1,4 @@
-/** The stylesheet of every view: the parts in the order in which they override each other. */
+/** The stylesheet of the views of models: the parts in the order in which they override each other. */
 
 import bar from "./bar.css";
 import base from "./base.css";
@@ -9,8 +9,7 @@ import narrow from "./narrow.css";
 import pair from "./pair.css";
 import stage from "./stage.css";
 import summary from "./summary.css";
-import table from "./table.css";
 import tree from "./tree.css";
 import values from "./values.css";
 
-export const css = [base, bar, stage, tree, inspector, values, extract, summary, table, narrow, beside, pair].join("");
+export const css = [base, bar, stage, tree, inspector, values, extract, summary, narrow, beside, pair].join("");

@@ -1,0 +1,78 @@
+/** What the entries of both bundles share: how a view comes into a cell, follows the theme, fails, and goes. */
+
+import type { Comm } from "./model/channel.ts";
+import { failure } from "./scene/host.ts";
+
+/** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
+export interface WidgetModel extends Comm {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  on(event: `change:${string}`, listener: () => void): void;
+  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  off(event: `change:${string}`, listener: () => void): void;
+}
+
+export interface Mount {
+  readonly model: WidgetModel;
+  readonly el: HTMLElement;
+}
+
+/** Fills a root of its own in the cell; what the returned function ends hears of it by the signal. */
+export function mount(
+  { model, el }: Mount,
+  css: string,
+  show: (root: HTMLElement, signal: AbortSignal) => void | Promise<void>,
+): () => void {
+  const view = new AbortController();
+  style(el, css);
+  const root = rootIn(el, String(model.get("_kind")));
+  const theme = (): void => {
+    root.dataset.theme = String(model.get("theme"));
+  };
+  theme();
+  model.on("change:theme", theme);
+  view.signal.addEventListener("abort", () => model.off("change:theme", theme));
+  const failed = (error: unknown): void => {
+    if (!view.signal.aborted) fail(root, error);
+  };
+  (async () => show(root, view.signal))().catch(failed);
+  return () => view.abort();
+}
+
+export function style(el: HTMLElement, css: string): void {
+  const sheet = document.createElement("style");
+  sheet.textContent = css;
+  el.append(sheet);
+}
+
+export function rootIn(el: HTMLElement, kind: string): HTMLElement {
+  const root = document.createElement("div");
+  root.className = "onnx-nb";
+  root.dataset.widget = kind;
+  root.dataset.state = "loading";
+  el.append(root);
+  return root;
+}
+
+export function fail(root: HTMLElement, error: unknown): void {
+  const { message, advice } = failure(error);
+  root.dataset.state = "error";
+  const text = document.createElement("p");
+  text.setAttribute("role", "alert");
+  text.textContent = advice === "" ? message : `${message} ${advice}`;
+  root.replaceChildren(text);
+}
+
+export function bytesOf(view: DataView): Uint8Array {
+  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+}
+
+/** What an element of an exported page holds. */
+export function bytesIn(element: HTMLElement): Uint8Array {
+  const text = atob(element.textContent ?? "");
+  const packed = new Uint8Array(text.length);
+  for (let at = 0; at < packed.length; at++) packed[at] = text.charCodeAt(at);
+  return packed;
+}
