@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,3 +273,35 @@ def test_a_shape_that_differs_and_options_without_an_export_are_told() -> None:
         onnx_nb.compare_torch(module, (), wide, model=model, feeds=feeds)
     with pytest.raises(AlignmentError, match="options are for an export"):
         onnx_nb.compare_torch(module, (), kwargs, model=model, opset_version=18)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("name", ["bert", "conv_bn"])
+def test_a_quantised_descendant_is_compared_by_the_alignment_of_the_export(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    quantization = importlib.import_module("onnxruntime.quantization")
+    _, _, model, recording = modules.exported(name, "torchscript")
+    alignment = align(recording, model)
+    source, quantised = model.save(tmp_path / "model.onnx"), tmp_path / "quantised.onnx"
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.left = [feeds_of(recording, model)]
+
+        def get_next(self) -> Any:
+            return self.left.pop() if self.left else None
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if kind == "dynamic":
+            quantization.quantize_dynamic(source, quantised)
+        else:
+            quantization.quantize_static(source, quantised, Reader(), quant_format=quantization.QuantFormat.QDQ)
+    found = compare_recording(recording, quantised, alignment=alignment)
+    there = {output for node in onnx.load(quantised).graph.node for output in node.output}
+    surviving = {match.tensor for match in alignment.matched if match.tensor in there}
+    assert len(found) >= 0.95 * len(surviving)
+    # eight bits, and none is the value of another place
+    assert all(point.isolated is not None and point.isolated.rel_l2 < 0.05 for point in found.points)
+    assert any(point.cumulative is not None and point.cumulative.rel_l2 > 1e-3 for point in found.points)
