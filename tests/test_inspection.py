@@ -27,10 +27,17 @@ def model_of(node: onnx.NodeProto) -> onnx.ModelProto:
 
 def test_attributes_given_and_defaults_left_out_are_told_apart() -> None:
     node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"])
-    assert inspect(model_of(node), "node", 0).attributes == (("alpha", "0.01", True),)
+    assert inspect(model_of(node), "node", 0).attributes == (("alpha", "0.01", "default"),)
     node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.5)
     found = inspect(model_of(node), "node", 0)
-    assert found.attributes == (("alpha", "0.5", False),)
+    assert found.attributes == (("alpha", "0.5", "given"),)
+    node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.01)
+    assert inspect(model_of(node), "node", 0).attributes == (("alpha", "0.01", "given default"),)
+    node = onnx.helper.make_node("Softmax", ["x"], ["y"], axis=-1, other="-1")
+    assert inspect(model_of(node), "node", 0).attributes == (
+        ("axis", "-1", "given default"),
+        ("other", "-1", "given"),
+    )
     assert found.documentation.startswith("LeakyRelu takes input data")
     assert dict(found.rows)["since opset"] == "16"
 

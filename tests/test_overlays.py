@@ -14,7 +14,7 @@ from onnx_nb import Graph, OnnxNbError, capture, load
 from onnx_nb.analysis.columns import columns
 from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.overlays import overlay
-from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.scopes import FUNCTION, scopes
 from tests import models
 
 if TYPE_CHECKING:
@@ -81,6 +81,27 @@ def test_a_capture_gives_times_and_statistics() -> None:
     assert std.nodes[5] == cap.statistics(output).std
     with pytest.raises(OnnxNbError, match="no number called 'colour'"):
         overlay(model, cap, label="colour")
+
+
+def test_an_opened_call_has_the_number_of_its_node() -> None:
+    model = load(models.functions())
+    tree = scopes(Graph.opened(model))
+    cap = capture(model, random_feeds(model))
+    calls = np.flatnonzero((tree.group_kind == FUNCTION) & (tree.group_parent == 0))
+    assert len(calls) == 3
+    seconds, std = overlay(model, cap), overlay(model, cap, label="std")
+    for group in calls:
+        node = int(tree.group_node[group])
+        assert seconds.groups[group] == cap.nodes[node].seconds
+        assert std.groups[group] == cap.statistics(model.proto.graph.node[node].output[0]).std
+    # and is counted once
+    assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
+    # what is known inside of a call goes before what is said of it
+    inside = int(np.flatnonzero(tree.node_group == calls[0])[0])
+    name = Graph.opened(model).names[inside] or Graph.opened(model).value_names[
+        int(Graph.opened(model).node_outputs(inside)[0])
+    ]
+    assert overlay(model, {name: 7.0}).groups[calls[0]] == 7.0
 
 
 def test_a_profile_of_onnxruntime_gives_times(tmp_path: Path) -> None:

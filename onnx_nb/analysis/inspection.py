@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.overlays import Overlay
 
+Origin = Literal["given", "default", "given default"]
+
 LONGEST = 2000
 """Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
 
@@ -32,8 +34,8 @@ class Inspection:
 
     rows: tuple[tuple[str, str], ...]
     """Label and text."""
-    attributes: tuple[tuple[str, str, bool], ...]
-    """A node's attributes: name, value, and whether it is the operator's default."""
+    attributes: tuple[tuple[str, str, Origin], ...]
+    """A node's attributes: name, value, and whether the node gives it, leaves it at the default, or gives just that."""
     documentation: str
     """onnx's description of the operator; empty for tensors."""
     source: str
@@ -67,7 +69,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2,3] x) => (float[2,3] z) { z = Softmax<axis = 1>(x) }''')
     >>> inspect(model, "node", 0).attributes
-    (('axis', '1', False),)
+    (('axis', '1', 'given'),)
     """
     loaded = load(model)
     graph = Graph.opened(loaded)
@@ -216,15 +218,24 @@ def _around(graph: Graph, frame: int, own: str) -> Iterable[tuple[str, str]]:
         yield "name in the function", own
 
 
-def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple[str, str, bool]]:
+def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple[str, str, Origin]]:
     defaults = operators.attribute_defaults(node.op_type, domain, opset)
     given = set()
     for attribute in node.attribute:
         given.add(attribute.name)
-        yield attribute.name, cut(attribute_text(attribute), LONGEST), False
+        written = attribute_text(attribute)
+        same = attribute.name in defaults and written == _default(defaults[attribute.name])
+        yield attribute.name, cut(written, LONGEST), "given default" if same else "given"
     for name, value in defaults.items():
         if name not in given:
-            yield name, cut(_number(value) if isinstance(value, float) else str(value), LONGEST), True
+            yield name, cut(_default(value), LONGEST), "default"
+
+
+def _default(value: Any) -> str:
+    """Write a default as `attribute_text` writes an attribute."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_default, value))
+    return _number(value) if isinstance(value, float) else str(value)
 
 
 def attribute_text(attribute: onnx.AttributeProto) -> str:

@@ -17,7 +17,7 @@ from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.scopes import FUNCTION, scopes
 from onnx_nb.analysis.topology import upward
 
 if TYPE_CHECKING:
@@ -250,7 +250,11 @@ def _by_group(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> 
     own = np.full(count, 0.0 if reduce == "sum" else -np.inf)
     combine = np.add if reduce == "sum" else np.maximum
     combine.at(own, tree.node_group[known], numbers[known])
-    return np.where(there, upward(combine, own, tree.group_parent), np.nan)
+    groups = np.where(there, upward(combine, own, tree.group_parent), np.nan)
+    # a run knows a call as one node: of an opened one the whole has the number, though nothing in it does
+    calls = np.flatnonzero((tree.group_kind == FUNCTION) & ~there)
+    groups[calls] = numbers[tree.group_node[calls]]
+    return groups
 
 
 def _scale(numbers: NDArray[np.float64]) -> Scale:

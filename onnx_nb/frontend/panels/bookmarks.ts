@@ -30,6 +30,8 @@ export function createBookmarks(dispatch: Dispatch, signal: AbortSignal): Bookma
           },
           round,
         );
+        const rename = item("✎", "Rename this bookmark", () => edit(), round);
+        rename.setAttribute("aria-label", `Rename bookmark ${elide(bookmark.name, 80)}`);
         const drop = item(
           "×",
           "Remove this bookmark",
@@ -41,7 +43,40 @@ export function createBookmarks(dispatch: Dispatch, signal: AbortSignal): Bookma
         );
         drop.setAttribute("aria-label", `Remove bookmark ${elide(bookmark.name, 80)}`);
         drop.classList.add("onnx-nb-x");
-        return el("div", { class: "onnx-nb-bookmark", attrs: { role: "presentation" } }, go, drop);
+        const row = el("div", { class: "onnx-nb-bookmark", attrs: { role: "presentation" } }, go, rename, drop);
+        const edit = (): void => {
+          const field = el("input", {
+            class: "onnx-nb-field",
+            attrs: { type: "text", maxlength: 80, "aria-label": `New name of bookmark ${elide(bookmark.name, 80)}` },
+          });
+          field.value = bookmark.name;
+          const done = (name: string): void => {
+            if (name === "" || name === bookmark.name) go.hidden = rename.hidden = false;
+            else
+              dispatch({
+                type: "bookmarks",
+                bookmarks: bookmarks.map((each) => (each === bookmark ? { ...each, name } : each)),
+              });
+            field.remove();
+            menu.element.querySelector<HTMLElement>(".onnx-nb-menu button")?.focus();
+          };
+          field.addEventListener(
+            "keydown",
+            (event) => {
+              if (event.key === "Enter") done(field.value.trim());
+              else if (event.key === "Escape") done("");
+              else return;
+              event.preventDefault();
+              event.stopPropagation(); // Escape would close the menu
+            },
+            { signal: round },
+          );
+          go.hidden = rename.hidden = true;
+          row.prepend(field);
+          field.focus();
+          field.select();
+        };
+        return row;
       });
       menu.fill(keep, ...rows);
       menu.element.querySelector("button")?.replaceChildren(bookmarks.length > 0 ? `★ ${bookmarks.length}` : "☆");

@@ -22,7 +22,7 @@ import { createBeside } from "./beside.ts";
 import { el, elide } from "./dom.ts";
 import { emptyState } from "./empty.ts";
 import { createExtractBar } from "./extractbar.ts";
-import { createHelp } from "./help.ts";
+import { createHelp, PAIR_KEYS } from "./help.ts";
 import { createInspector } from "./inspector.ts";
 import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
@@ -105,7 +105,7 @@ export function createGraphView(
         if (state.cut.outputs.length > 0 || !host.live) work.extract();
         return;
       case "reveal":
-        bringIntoView(action.target);
+        bringIntoView(action.target, action.centred ?? false);
         return;
       case "save":
         stage.save(action.what);
@@ -217,11 +217,11 @@ export function createGraphView(
     stage.goTo(camera, true);
   };
 
-  const bringIntoView = (target: Target): void => {
+  const bringIntoView = (target: Target, centred = false): void => {
     const shown = shownAs(columns, target);
     const closed = columns.ancestry(columns.groupOf(shown)).filter((group) => !state.open.has(group));
     if (closed.length > 0) dispatch({ type: "openAll", groups: closed });
-    stage.show(shown);
+    stage.show(shown, centred);
   };
 
   const showSubmodel = (submodel: Columns): void =>
@@ -272,7 +272,7 @@ export function createGraphView(
     },
     signal,
   );
-  const help = createHelp(stage.element, stage.focus, signal);
+  const help = createHelp(stage.element, options.tones === undefined ? [] : PAIR_KEYS, stage.focus, signal);
   const toolbar = createToolbar(
     bar,
     columns,

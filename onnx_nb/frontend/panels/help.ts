@@ -44,9 +44,12 @@ export interface Help {
   close(): boolean;
 }
 
-export function createHelp(root: HTMLElement, closed: () => void, signal: AbortSignal): Help {
+/** The keys of two graphs side by side, beyond those of each. */
+export const PAIR_KEYS: typeof KEYS = [["n  p", "the next, the previous difference"]];
+
+export function createHelp(root: HTMLElement, more: typeof KEYS, closed: () => void, signal: AbortSignal): Help {
   const rows = el("dl", { class: "onnx-nb-rows" });
-  for (const [keys, effect] of KEYS) rows.append(el("dt", {}, keys), el("dd", {}, effect));
+  for (const [keys, effect] of [...KEYS, ...more]) rows.append(el("dt", {}, keys), el("dd", {}, effect));
   const queries = el("dl", { class: "onnx-nb-rows" });
   for (const [query, finds] of SEARCHES) queries.append(el("dt", {}, el("code", {}, query)), el("dd", {}, finds));
   const close = (): boolean => {

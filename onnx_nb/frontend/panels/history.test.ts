@@ -116,6 +116,16 @@ describe("the view", () => {
     expect(after?.x).toBeCloseTo(before?.x ?? 0, 0);
     expect(after?.y).toBeCloseTo(before?.y ?? 0, 0);
     buttonIn(root, "★ 1").click();
+    buttonIn(root, "✎").click();
+    const field = root.querySelector<HTMLInputElement>(".onnx-nb-bookmark input") ?? expect.fail("no field");
+    expect(document.activeElement).toBe(field);
+    const key = (name: string): void => {
+      field.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
+    };
+    field.value = "the product";
+    key("Enter");
+    expect(host.patches.at(-1)?.bookmarks).toMatchObject([{ name: "the product" }]);
+    buttonIn(root, "the product");
     buttonIn(root, "×").click();
     expect(view.state.bookmarks).toEqual([]);
     undo();

@@ -2,9 +2,10 @@
 
 import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../model/columns.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { type Baked, failure, type GraphHost, type InspectReply } from "../scene/host.ts";
+import { type Baked, failure, type GraphHost, type InspectReply, type Origin } from "../scene/host.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
+import { boxesIn } from "../scene/scope.ts";
 import { search, statedKeys } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
@@ -62,7 +63,7 @@ export function createInspector(
         break;
       case "group":
         root.append(...group(columns, target.id, round));
-        if (target.id > 0) marks = openButton(root, target.id, dispatch, round);
+        if (target.id > 0) marks = openButton(root, columns, target.id, dispatch, round);
         break;
     }
     const compared = host.compared?.(target) ?? [];
@@ -360,9 +361,24 @@ function cutButtons(
   };
 }
 
-function openButton(root: HTMLElement, id: number, dispatch: Dispatch, signal: AbortSignal): (state: State) => void {
+function openButton(
+  root: HTMLElement,
+  columns: Columns,
+  id: number,
+  dispatch: Dispatch,
+  signal: AbortSignal,
+): (state: State) => void {
   const toggle = button("Expand", () => dispatch({ type: "toggle", group: id }), signal, { title: "e or Enter" });
-  root.append(el("div", { class: "onnx-nb-row" }, toggle));
+  const all = button(
+    "Select all in it",
+    () => {
+      dispatch({ type: "open", group: id });
+      dispatch({ type: "selectAll", targets: boxesIn(columns, id) });
+    },
+    signal,
+    { title: "Every node and scope right inside; Ctrl+A does so from one of them" },
+  );
+  root.append(el("div", { class: "onnx-nb-row" }, toggle, all));
   return (state) => {
     toggle.textContent = state.open.has(id) ? "Collapse" : "Expand";
   };
@@ -375,14 +391,8 @@ function answered(reply: InspectReply, signal: AbortSignal): Node[] {
   if (rows.length > 0) parts.push(table(rows));
   if (reply.attributes.length > 0) {
     parts.push(
-      list("attributes", reply.attributes, ([name, text, isDefault]) =>
-        el(
-          "span",
-          { class: isDefault ? "onnx-nb-dim" : "", title: `${name} ${text}`.slice(0, 4000) },
-          el("em", {}, elide(name, 40)),
-          ` ${elide(text, 160)}`,
-          isDefault ? el("span", { class: "onnx-nb-dim" }, " default") : null,
-        ),
+      list("attributes", reply.attributes, ([name, text, origin]) =>
+        attributeRow(`${name} ${text}`, origin, el("em", {}, elide(name, 40)), ` ${elide(text, 160)}`),
       ),
     );
   }
@@ -414,21 +424,31 @@ function staticAttributes(columns: Columns, id: number): Node[] {
   const stated = statedKeys(text);
   const defaults = columns.str(columns.opDefaults[columns.nodeOp[id]]);
   const left = defaults === "" || stated === null ? [] : defaults.split(" · ");
-  const items = [
-    ...(text === "" ? [] : text.split(" · ").map((each) => [each, false] as const)),
+  const items: (readonly [string, Origin])[] = [
+    ...(text === "" ? [] : text.split(" · ")).map(
+      (each) => [each, left.includes(each) ? "given default" : "given"] as const,
+    ),
     ...left
       .filter((each) => stated?.includes(each.split(" ")[0].toLowerCase()) === false)
-      .map((each) => [each, true] as const),
+      .map((each) => [each, "default"] as const),
   ];
   if (items.length === 0) return [];
-  const row = ([attribute, isDefault]: readonly [string, boolean]): Node =>
-    el(
-      "span",
-      { class: isDefault ? "onnx-nb-dim" : "" },
-      elide(attribute, 120),
-      isDefault ? el("span", { class: "onnx-nb-dim" }, " default") : null,
-    );
-  return [list("attributes", items, row)];
+  return [list("attributes", items, ([attribute, origin]) => attributeRow(attribute, origin, elide(attribute, 120)))];
+}
+
+const ORIGINS: Readonly<Record<Origin, string>> = {
+  given: "",
+  default: " default",
+  "given default": " same as default",
+};
+
+function attributeRow(title: string, origin: Origin, ...said: (Node | string)[]): HTMLElement {
+  return el(
+    "span",
+    { class: origin === "default" ? "onnx-nb-dim" : "", title: title.slice(0, 4000) },
+    ...said,
+    origin === "given" ? null : el("span", { class: "onnx-nb-dim" }, ORIGINS[origin]),
+  );
 }
 
 type Row = readonly [label: string, content: string | HTMLElement];

@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Columns, Packed, Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
+import { boxOf } from "../render/marks.ts";
 import { PairData, wordsOf } from "../scene/pair.ts";
 import { BOX } from "../scene/scene.ts";
 import { Tones } from "../scene/tones.ts";
@@ -192,11 +193,26 @@ describe("a pair of graphs", () => {
       press("n");
       expect(names(pair)).toEqual(expected);
     }
+    // in the middle of the picture, not just in it
+    await settled(500);
+    const tanh = { kind: "node", id: id(RIGHT, "node", "enc/tanh") } as const;
+    const { camera, view } = pair.views[1].stage.stand;
+    const { x, y, w, h } = pair.views[1].stage.scene?.boxes ?? expect.fail("nothing is drawn");
+    const box = boxOf(pair.views[1].stage.scene ?? expect.fail(), RIGHT, tanh);
+    expect((x[box] + w[box] / 2 - camera.x) * camera.k).toBeCloseTo(view.w / 2, 0);
+    expect((y[box] + h[box] / 2 - camera.y) * camera.k).toBeCloseTo(view.h / 2, 0);
     press("p");
     press("p");
     press("p");
     expect(names(pair)).toEqual([null, "enc/exp"]);
     expect(root.querySelector(".onnx-nb-pair-count")?.textContent).toBe("4 of 4");
+  });
+
+  it("lists its keys beside those of each graph", () => {
+    show();
+    const [graph] = root.querySelectorAll(".onnx-nb-canvas");
+    graph?.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true, cancelable: true }));
+    expect(root.querySelector("[role=dialog]")?.textContent).toContain("the previous difference");
   });
 
   it("lists only what the chips and the filter leave", async () => {

@@ -412,7 +412,7 @@ export function createPair(
     const chosen = target(side);
     leader = side;
     views[side].dispatch({ type: "select", target: chosen });
-    if (chosen !== null) views[side].dispatch({ type: "reveal", target: chosen });
+    if (chosen !== null) views[side].dispatch({ type: "reveal", target: chosen, centred: true });
     tell();
     voice.textContent = elide(
       `${count.textContent}: ${change.op || change.kind} ${change.name} ${wordsOf(change)}`,

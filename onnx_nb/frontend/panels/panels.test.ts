@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Columns, Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
-import { type Action, type Command, initialState, isCommand, reduce, type State } from "../scene/state.ts";
+import { type Action, type Command, initialState, isCommand, reduce, type State, selected } from "../scene/state.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createLegend } from "./legend.ts";
@@ -154,8 +154,9 @@ describe("the inspector", () => {
     host.inspection = {
       rows: [["time", "3 ms"]],
       attributes: [
-        ["axis", "1", false],
-        ["keepdims", "1", true],
+        ["axis", "1", "given"],
+        ["keepdims", "1", "default"],
+        ["noop", "0", "given default"],
       ],
       documentation: "Adds <b>two</b> tensors.",
       source: "model.py:12",
@@ -167,6 +168,7 @@ describe("the inspector", () => {
       "W",
       "3 ms",
       "keepdims 1 default",
+      "noop 0 same as default",
       "Adds <b>two</b> tensors.",
       "model.py:12",
     ]) {
@@ -186,6 +188,9 @@ describe("the inspector", () => {
     expect(root.textContent).toContain("MatMul  1");
     buttonIn(root, "Collapse").click();
     expect(buttonIn(root, "Expand")).toBeTruthy();
+    buttonIn(root, "Select all in it").click();
+    expect(state.open.has(at("group", "enc").id)).toBe(true);
+    expect(selected(state)).toEqual([at("node", "enc/mm"), at("node", "enc/split")]);
   });
 
   it("shows the model while nothing is selected", () => {

@@ -57,8 +57,8 @@ export interface Stage {
   readonly stand: { readonly camera: cameras.Camera; readonly view: cameras.Size };
   /** Puts the viewer elsewhere at once; `looked` is not called. */
   standAt(camera: cameras.Camera): void;
-  /** Moves the camera to what is drawn of a target, as little as it must. */
-  show(target: Target): void;
+  /** Moves the camera to what is drawn of a target: as little as it must, or so that it is in the middle. */
+  show(target: Target, centred?: boolean): void;
   zoomBy(factor: number): void;
   /** All in the scope around the selection; if all of it is selected, in the one further out. */
   beside(): Target[];
@@ -617,10 +617,10 @@ export function createStage(
         if (targets === undefined) glide(cameras.fitAll(scene.bounds, view));
         else if (rects.length > 0) glide(cameras.fitAll(cameras.around(rects), view, 48));
       }),
-    show: (target) =>
+    show: (target, centred = false) =>
       whenLaid(() => {
         const rect = place(target);
-        if (rect !== null) glide(cameras.reveal(camera, rect, view));
+        if (rect !== null) glide(cameras.reveal(camera, rect, view, { centred }));
       }),
     zoomBy: (factor) => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest())),
     beside: () => (scene === null ? [] : beside(scene, columns, selected(state()))),

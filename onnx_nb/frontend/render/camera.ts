@@ -113,9 +113,9 @@ function centre(bounds: Rect, view: Size, k: number): Camera {
 
 /**
  * Brings `rect` wholly into view, at a size that can be read: not at all if it is there, by the smallest move if some of
- * it is, into the middle if none is.
+ * it is, into the middle if none is, or if it is to be `centred`.
  */
-export function reveal(camera: Camera, rect: Rect, view: Size, margin = 48): Camera {
+export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centred = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const largest = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
   if (largest < k) k = Math.max(K_LEGIBLE, largest);
@@ -126,7 +126,7 @@ export function reveal(camera: Camera, rect: Rect, view: Size, margin = 48): Cam
   const seen = visible(camera, view);
   const away =
     rect.x > seen.x + seen.w || rect.x + rect.w < seen.x || rect.y > seen.y + seen.h || rect.y + rect.h < seen.y;
-  if (away && rect.h * k <= view.h && rect.w * k <= view.w) return centre(rect, view, k);
+  if ((away || centred) && rect.h * k <= view.h && rect.w * k <= view.w) return centre(rect, view, k);
   const edge = margin / 2 / k;
   return {
     x: nearest(seen.x, seen.w, rect.x - edge, rect.w + 2 * edge),

@@ -14,12 +14,15 @@ export interface ExtractReply {
   readonly message: string;
 }
 
+/** Whether a node gives an attribute, leaves it at its default, or gives just the default. */
+export type Origin = "given" | "default" | "given default";
+
 /** What only the kernel knows of one target. */
 export interface InspectReply {
   /** label, text */
   readonly rows: readonly (readonly [string, string])[];
   /** name, text, whether this is the schema's default */
-  readonly attributes: readonly (readonly [string, string, boolean])[];
+  readonly attributes: readonly (readonly [name: string, text: string, origin: Origin])[];
   readonly documentation: string;
   /** "modeling_bert.py:312", "" if unknown */
   readonly source: string;

@@ -3,7 +3,7 @@
  * hyperedge a tensor, with the borders of the scope where a tensor enters or leaves. It does not depend on what is open.
  */
 
-import { type Columns, GROUP, VALUE } from "../model/columns.ts";
+import { type Columns, GROUP, type Target, VALUE } from "../model/columns.ts";
 import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are no item. */
@@ -46,6 +46,15 @@ export function scopesOf(columns: Columns): Scopes {
     known.set(columns, scopes);
   }
   return scopes;
+}
+
+/** The nodes and scopes right inside a scope. */
+export function boxesIn(columns: Columns, group: number): Target[] {
+  const { kind, id } = scopesOf(columns).of(group);
+  return Array.from(id, (each, item): Target[] => {
+    if (kind[item] === BOX.NODE) return [{ kind: "node", id: each }];
+    return kind[item] === BOX.GROUP ? [{ kind: "group", id: each }] : [];
+  }).flat();
 }
 
 /** Builds scopes of one model; holds scratch memory between calls. */

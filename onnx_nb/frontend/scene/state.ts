@@ -131,7 +131,8 @@ export type Command =
   | { readonly type: "visit"; readonly bookmark: Bookmark }
   | { readonly type: "bookmark" }
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
-  | { readonly type: "reveal"; readonly target: Target };
+  /** brings it into view, or even into the middle of it */
+  | { readonly type: "reveal"; readonly target: Target; readonly centred?: boolean };
 
 const COMMANDS: Readonly<Record<Command["type"], true>> = {
   extract: true,
