@@ -98,9 +98,10 @@ def test_an_opened_call_has_the_number_of_its_node() -> None:
     assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
     # what is known inside of a call goes before what is said of it
     inside = int(np.flatnonzero(tree.node_group == calls[0])[0])
-    name = Graph.opened(model).names[inside] or Graph.opened(model).value_names[
-        int(Graph.opened(model).node_outputs(inside)[0])
-    ]
+    name = (
+        Graph.opened(model).names[inside]
+        or Graph.opened(model).value_names[int(Graph.opened(model).node_outputs(inside)[0])]
+    )
     assert overlay(model, {name: 7.0}).groups[calls[0]] == 7.0
 
 
