@@ -238,9 +238,9 @@ def test_attributes_of_a_call_reach_the_nodes_inside() -> None:
     graph = Graph.opened(proto)
     shown = [inspect(proto, "node", graph.names.index(f"{name}::leaky")) for name in ("first", "second", "third")]
     assert [each.attributes for each in shown] == [
-        (("alpha", "0.25", False),),
-        (("alpha", "0.01", True),),
-        (("alpha", "0.5", False),),
+        (("alpha", "0.25", "given"),),
+        (("alpha", "0.01", "default"),),
+        (("alpha", "0.5", "given"),),
     ]
     assert ("inside", "the call Given 'first'") in shown[0].rows
     assert ("name in the function", "leaky") in shown[0].rows
