@@ -182,17 +182,18 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     unload_extension(shell)
 
 
-def _show_models_in_this_shell() -> None:
-    """Let a ``Model`` at the end of a cell show itself; told to the shell, as analysis must not know of widgets."""
+def _tell_this_shell() -> None:
+    """Let a ``Model`` at the end of a cell show itself, and cells be told by their numbers; analysis knows no shell."""
     if "IPython" not in sys.modules:
         return
     from IPython import get_ipython
 
     shell = get_ipython()
     if shell is not None:
-        from onnx_nb.notebook.formatters import show_models
+        from onnx_nb.notebook.formatters import name_cells, show_models
 
         show_models(shell)
+        name_cells(shell)
 
 
-_show_models_in_this_shell()
+_tell_this_shell()

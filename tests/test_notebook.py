@@ -14,6 +14,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
+from onnx_nb.analysis import source_lines
+from onnx_nb.notebook import formatters
 from tests import models
 from tests.test_extraction import BRANCHES
 
@@ -42,6 +44,18 @@ def test_a_bare_proto_shows_the_view_instead_of_its_text(shell: Any) -> None:
     assert data["text/plain"] == "Model('branches', 9 nodes, 20 B, opset 17)"
     shell.run_line_magic("unload_ext", "onnx_nb")
     assert shown(shell, proto) == before
+
+
+def test_lines_of_a_cell_are_told_by_its_number(shell: Any) -> None:
+    formatters.name_cells(shell)
+    try:
+        shell.run_cell("1 + 1", store_history=True)
+        shell.run_cell(
+            "from onnx_nb.analysis.source_lines import running_line\n\nline = running_line()", store_history=True
+        )
+        assert shell.user_ns["line"] == "In[2]:3"
+    finally:
+        source_lines.name_cells(lambda _: "")
 
 
 def test_a_huge_proto_is_never_printed(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:

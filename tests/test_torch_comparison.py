@@ -251,6 +251,61 @@ def test_an_isolated_submodule_is_a_folder_that_shows_the_error(how: str, tmp_pa
         found.isolate("encoder.layer.11x")
 
 
+class Between(torch.nn.Module):
+    """Computes something that is in no submodule of its own, between two that are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after, self.norm = torch.nn.Linear(6, 6), torch.nn.Linear(6, 4), torch.nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.norm(self.after(self.before(x).softmax(-1)))
+
+
+def changed(op: str, **attributes: Any) -> tuple[Between, torch.Tensor, onnx.ModelProto]:
+    torch.manual_seed(0)
+    module, x = Between().eval(), torch.randn(5, 6)
+    proto = onnx_nb.export(module, x, exporter="torchscript").to_proto()
+    node = next(node for node in proto.graph.node if node.op_type == op)
+    del node.attribute[:]
+    node.attribute.extend([helper.make_attribute(name, value) for name, value in attributes.items()])
+    return module, x, proto
+
+
+def test_what_happens_between_two_submodules_is_looked_into_with_the_second() -> None:
+    module, x, proto = changed("Softmax", axis=0)
+    found = onnx_nb.compare_torch(module, x, model=proto)
+    first = found.first_divergent()
+    assert first is not None
+    assert first.name == "after"
+    inside = found.drill("after")
+    worst = inside.ranked("isolated")[0]
+    assert worst.name == "aten._softmax"
+    assert worst.source.startswith("test_torch_comparison.py:")
+    assert [point.isolated.rel_l2 < 1e-6 for point in inside.points if point.isolated and point is not worst] == [True]
+
+
+def test_a_submodule_of_one_operation_is_that_operation_however_wrong() -> None:
+    module, x, proto = changed("LayerNormalization", axis=-1, epsilon=10.0)
+    found = onnx_nb.compare_torch(module, x, model=proto)
+    inside = found.drill("norm")
+    assert [point.name for point in inside.points] == ["aten.native_layer_norm"]
+    assert inside.message.startswith("'aten.native_layer_norm', the only point, has an error of")
+    assert found["norm"].isolated is not None
+    assert inside.points[0].isolated is not None
+    assert inside.points[0].isolated.rel_l2 == pytest.approx(found["norm"].isolated.rel_l2)
+
+
+def test_of_the_outputs_it_is_known_how_often_the_largest_is_the_same() -> None:
+    module, x, proto = changed("Softmax", axis=0)
+    point = onnx_nb.compare_torch(module, x, model=proto)["norm"]
+    computed = onnx_nb.run(proto, [x.numpy()])[point.candidate]
+    with torch.no_grad():
+        expected = module(x).numpy()
+    assert point.cumulative is not None
+    assert point.cumulative.argmax_agreement == (computed.argmax(-1) == expected.argmax(-1)).mean()
+
+
 def test_what_only_a_recording_can_not_do_is_said() -> None:
     _, _, model, recording = modules.exported("conv_bn", "torchscript")
     found = compare_recording(recording, model)

@@ -306,6 +306,8 @@ class Comparison:
             size = _size(worst.errors(which))
             if not size:
                 return f"All {len(known):,} points are equal."
+            if len(known) == 1:
+                return f"{shown(worst.name)}, the only point, has an error of {_figure(size)} of its norm."
             return f"No point stands out: the largest error is {_figure(size)} of the norm, at {shown(worst.name)}."
         what = f" ({first.op_type})" if first.op_type else ""
         errors = first.errors()

@@ -18,10 +18,10 @@ from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.errors import AlignmentError, text
 from onnx_nb.analysis.extraction import extract
-from onnx_nb.analysis.inspection import source_of
 from onnx_nb.analysis.metrics import ATOL, RTOL, Errors
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.pytorch import marked, to_numpy
+from onnx_nb.analysis.source_lines import source_of
 
 if TYPE_CHECKING:
     import torch

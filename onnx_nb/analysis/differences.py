@@ -597,7 +597,9 @@ def _attribute(graph: Graph, node: int, name: str, given: Mapping[str, tuple[Any
         return attribute_text(given[name][1])
     op, domain = graph.operators[graph.op_index[node]]
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get("" if domain == "ai.onnx" else domain, 0))
-    return f"{defaults[name]} (default)" if name in defaults else ""
+    if name not in defaults:
+        return ""
+    return f"{attribute_text(onnx.helper.make_attribute(name, defaults[name]))} (default)"
 
 
 def _is_empty(graph: Graph, value: int) -> bool:

@@ -15,6 +15,7 @@ from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.overlays import run_costs
+from onnx_nb.analysis.source_lines import source_of
 from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
@@ -277,27 +278,6 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
 def _number(number: float) -> str:
     """Write a float attribute, which is a float32, with no more digits than tell it from its neighbours."""
     return str(np.float32(number))
-
-
-_NOT_THE_MODEL = ("/torch/", "/onnx_nb/analysis/")
-
-
-def source_of(node: onnx.NodeProto) -> str:
-    """Give the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
-
-    It is the innermost line of the stack trace that torch's exporters keep that is neither torch's nor ours.
-
-    Examples
-    --------
-    >>> source_of(onnx.helper.make_node("Relu", ["x"], ["y"], doc_string="/home/me/net.py(12): forward"))
-    'net.py:12'
-    """
-    traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
-    trace = next(traces, "") or node.doc_string
-    places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[: 50 * LONGEST], re.MULTILINE)
-    own = [place for place in places if not any(part in place[0] for part in _NOT_THE_MODEL)] or places
-    inner = -1 if 'File "' in trace else 0  # the TorchScript exporter begins with the innermost line
-    return f"{own[inner][0].replace(chr(92), '/').rsplit('/', 1)[-1]}:{own[inner][1]}" if own else ""
 
 
 def _torch_op(call: str) -> str:

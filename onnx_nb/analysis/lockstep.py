@@ -35,7 +35,7 @@ from onnx_nb.analysis.counterparts import Option, Sample
 from onnx_nb.analysis.errors import FeedError, shown
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.lowering import lowered, originals
-from onnx_nb.analysis.metrics import Errors
+from onnx_nb.analysis.metrics import Errors, classes_axis
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
 
@@ -388,9 +388,7 @@ class _Meeting:
             self._found.misfits[option] = "one side has strings, the other numbers"
             return
         job = self._job
-        axis = None
-        if option.reference in job.outputs and reference.ndim and reference.dtype.kind not in "Ocb":
-            axis = 1 if reference.ndim >= 4 else -1
+        axis = classes_axis(reference) if option.reference in job.outputs else None
         nbytes = reference.nbytes + candidate.nbytes
 
         def compute() -> Errors:

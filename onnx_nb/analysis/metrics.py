@@ -412,6 +412,19 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
 """What points can be ranked by, and tables have a column for."""
 
 
+def classes_axis(output: NDArray[Any]) -> int | None:
+    """Give the axis along which argmax of an output of a model is taken; None if it has none.
+
+    Examples
+    --------
+    >>> classes_axis(np.zeros((8, 1000))), classes_axis(np.zeros((8, 21, 32, 32))), classes_axis(np.zeros(()))
+    (-1, 1, None)
+    """
+    if not output.ndim or output.dtype.kind in "Ocb":
+        return None
+    return 1 if output.ndim >= 4 else -1
+
+
 def precision(errors: Errors) -> float:
     """Give the distance between 1 and the next number in the coarser of the two types; 0 where one is no float."""
     found = [_digits(dtype) for dtype in errors.dtypes]

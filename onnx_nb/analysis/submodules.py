@@ -11,8 +11,7 @@ import contextlib
 import math
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +28,7 @@ from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import Errors
 from onnx_nb.analysis.pytorch import Recording, to_numpy
+from onnx_nb.analysis.source_lines import running_line
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model import Model
 
+_SURE: Final = 4.0
+"""More than any values or names are worth in the order of operations."""
 MOST_OPERATIONS: Final = 2000
 """A submodule with more is not looked into at once."""
 
@@ -184,6 +186,16 @@ def call_of(recording: Recording, path: str) -> int:
     raise AlignmentError(message, advice=f"Closest names: {near}." if near else "")
 
 
+def call_around(recording: Recording, known: Collection[int], path: str) -> int:
+    """Give the number of the innermost call that a submodule is in, or is, and of which all inputs are known."""
+    number = call_of(recording, path)
+    calls = recording.calls
+    there = {slot.value for slot in calls[0].inputs} | set(known)
+    while calls[number].parent >= 0 and any(slot.value not in there for slot in calls[number].inputs):
+        number = calls[number].parent
+    return number
+
+
 def _made_inside(recording: Recording, number: int) -> set[int]:
     """Give the values that a call and those inside of it made."""
     calls = recording.calls
@@ -259,7 +271,7 @@ def record_operations(
                         message = f"{shown(path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
                         raise AlignmentError(message, advice="Look into a submodule of it.")
                     name = str(func).rpartition(".")[0]
-                    found.append(Operation(name, _line(), to_numpy(tensor).copy()))
+                    found.append(Operation(name, running_line(), to_numpy(tensor).copy()))
             return made
 
     part = module.get_submodule(path)
@@ -290,17 +302,6 @@ def record_operations(
     return Operations(found)
 
 
-def _line() -> str:
-    """Give the innermost line that is neither torch's nor ours."""
-    frame = sys._getframe(2)  # noqa: SLF001 (inspect.stack reads every source file)
-    while frame is not None:
-        file = frame.f_code.co_filename.replace("\\", "/")
-        if "/torch/" not in file and "/onnx_nb/analysis/" not in file:
-            return f"{file.rsplit('/', 1)[-1]}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
-
-
 def align_operations(operations: Operations, part: Isolated) -> dict[int, tuple[int, Match]]:
     """Find the tensors of a submodule's part of an export that hold results of its operations.
 
@@ -316,6 +317,8 @@ def align_operations(operations: Operations, part: Isolated) -> dict[int, tuple[
     wanted = [v for v in wanted if not graph.folded[graph.producer[v]]]
     Windows(graph, wanted, memory_limit=1 << 30).run(part.feeds, seen)
     tensors = sorted(seen.arrays, key=lambda value: (int(order[graph.producer[value]]), value))
+    names = graph.value_names
+    outputs = set(graph.outputs.tolist())
     scores = np.zeros((len(operations.found), len(tensors)))
     for i, operation in enumerate(operations.found):
         for j, value in enumerate(tensors):
@@ -323,8 +326,9 @@ def align_operations(operations: Operations, part: Isolated) -> dict[int, tuple[
             if operation.array.shape == array.shape and operation.array.dtype.kind == array.dtype.kind and array.size:
                 op = graph.operators[int(graph.op_index[graph.producer[value]])][0]
                 scores[i, j] = _score(operation, array, op)
-    names = graph.value_names
-    outputs = set(graph.outputs.tolist())
+                given = part.expected.get(names[value])
+                if given is not None and not distance(given, operation.array):
+                    scores[i, j] = _SURE  # however wrong the tensor is
     found = {}
     for i, j in _chain(scores):
         value = tensors[j]

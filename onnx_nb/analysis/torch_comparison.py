@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,15 +25,15 @@ from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
-from onnx_nb.analysis.inspection import source_of
-from onnx_nb.analysis.metrics import ATOL, RTOL, Errors
+from onnx_nb.analysis.metrics import ATOL, RTOL, Errors, classes_axis
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.pytorch import Recording, as_given, export, record
+from onnx_nb.analysis.source_lines import source_of
 from onnx_nb.analysis.submodules import (
     Isolated,
     Operations,
     align_operations,
-    call_of,
+    call_around,
     isolate,
     numbered,
     record_operations,
@@ -98,7 +98,8 @@ class TorchComparison(Comparison):
         """Compare the operations inside of a submodule: each with its line of Python.
 
         The module runs once more. The export's part of it gets what torch's got, so that the cumulative error is that
-        of this submodule, and the isolated error that of each operation.
+        of this submodule, and the isolated error that of each operation. Where what the submodule got has no tensor of
+        its own, operations before it are looked into as well, from the nearest tensors that have one.
 
         Parameters
         ----------
@@ -114,8 +115,8 @@ class TorchComparison(Comparison):
             message = "the module is not known, only a recording of it."
             raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
         part = self.isolate(path)
-        recording, _, _ = self._parts()
-        call = recording.calls[call_of(recording, path)]
+        recording, _, pairs = self._parts()
+        call = recording.calls[call_around(recording, pairs, path)]
         operations = record_operations(*self.run, call.path, call.index)
         return _drilled(operations, part, f"{self.reference} {path}")
 
@@ -245,7 +246,7 @@ def compare_recording(
     if found is not None:
         wanted = {value: tuple(found.numbers_of(value)) for value in found.possible}
     limit = MEMORY if memory_limit is None else memory_limit
-    seen = _Cumulative(recording, wanted, rtol, atol)
+    seen = _Cumulative(recording, wanted, rtol, atol, set(graph.outputs.tolist()))
     given = feeds_of(recording, graph.model, feeds)
     _check_shapes(recording, graph.model, given)
     if recording.nbytes > min(SMALL, limit) or not _at_once(graph, list(wanted), given, seen, providers):
@@ -328,7 +329,12 @@ class _Cumulative:
     """Compares the values that pass when the model runs by itself."""
 
     def __init__(
-        self, recording: Recording | Operations, wanted: Mapping[int, tuple[int, ...]], rtol: float, atol: float
+        self,
+        recording: Recording | Operations,
+        wanted: Mapping[int, tuple[int, ...]],
+        rtol: float,
+        atol: float,
+        outputs: Collection[int] = (),
     ) -> None:
         self.errors: dict[tuple[int, int], Errors] = {}
         self.distances: dict[tuple[int, int], float] = {}
@@ -336,6 +342,7 @@ class _Cumulative:
         self.recording = recording
         self._wanted = wanted
         self._rtol, self._atol = rtol, atol
+        self._outputs = outputs
 
     def before(self, nodes: Sequence[int], done: float) -> None:
         pass
@@ -350,7 +357,8 @@ class _Cumulative:
             reference = self.recording.value(number)
             if reference.shape != array.shape:
                 continue
-            errors = Errors.of(reference, array, rtol=self._rtol, atol=self._atol)
+            axis = classes_axis(reference) if value in self._outputs else None
+            errors = Errors.of(reference, array, rtol=self._rtol, atol=self._atol, argmax=axis)
             self.errors[value, number] = errors
             self.distances[value, number] = _distance(errors)
 

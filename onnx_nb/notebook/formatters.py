@@ -35,6 +35,17 @@ def show_models(shell: InteractiveShell) -> None:
         _replace(formatter, name, functools.partial(_panel_bundle, panel))
 
 
+def name_cells(shell: InteractiveShell) -> None:
+    """Let lines of a torch module that was typed into a cell be told as ``In[2]:19``, as tracebacks do."""
+    from onnx_nb.analysis import source_lines
+
+    def cell_of(file: str) -> str:
+        found = shell.compile.format_code_name(file)
+        return found[1] if found else ""
+
+    source_lines.name_cells(cell_of)
+
+
 def show_protos(shell: InteractiveShell) -> None:
     """Let a bare ``onnx.ModelProto`` show the same."""
     formatter = _formatter(shell)

@@ -1,0 +1,68 @@
+"""Which line of a person's Python made a node: read from what torch's exporters note, or from the call stack."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import onnx
+
+_NOT_THE_MODEL: Final = ("/torch/", "/onnx_nb/analysis/")
+_LONGEST: Final = 100_000
+"""No more of a trace is read: a stranger's model may hold megabytes there."""
+
+
+def source_of(node: onnx.NodeProto) -> str:
+    """Give the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
+
+    It is the innermost line of the stack trace that torch's exporters keep that is neither torch's nor ours.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> source_of(onnx.helper.make_node("Relu", ["x"], ["y"], doc_string="/home/me/net.py(12): forward"))
+    'net.py:12'
+    """
+    traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
+    trace = next(traces, "") or node.doc_string
+    places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[:_LONGEST], re.MULTILINE)
+    own = [place for place in places if not any(part in place[0] for part in _NOT_THE_MODEL)] or places
+    inner = -1 if 'File "' in trace else 0  # the TorchScript exporter begins with the innermost line
+    return _told(*own[inner]) if own else ""
+
+
+def running_line() -> str:
+    """Give the innermost line that runs now and is neither torch's nor ours."""
+    frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not any(part in file.replace("\\", "/") for part in _NOT_THE_MODEL):
+            return _told(file, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def name_cells(cell_of: Callable[[str], str]) -> None:
+    """Take over how lines that were typed into a notebook are told; said by the notebook, which is not known here.
+
+    Parameters
+    ----------
+    cell_of
+        Gives ``In[2]`` for a file that is a cell, and an empty text for any other.
+    """
+    global _cell_of  # noqa: PLW0603 (a process has one shell)
+    _cell_of = cell_of
+
+
+def _no_cell(_file: str) -> str:
+    return ""
+
+
+_cell_of: Callable[[str], str] = _no_cell
+
+
+def _told(file: str, line: int | str) -> str:
+    return f"{_cell_of(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
