@@ -333,6 +333,20 @@ export class Columns {
     return (this.#at(this.valueFlags, value) & VALUE_CONSTANT) !== 0;
   }
 
+  /** Tensors of the same type from the same node to the same readers, in order, this one among them. */
+  alike(value: number): number[] {
+    const maker = this.#at(this.producer, value);
+    if (maker < 0 || this.isConstant(value)) return [value];
+    const readers = this.consumersOf(value);
+    return Array.from(this.outputsOf(maker)).filter((other) => {
+      if (other < 0) return false;
+      const type =
+        this.valueShape[other] === this.valueShape[value] && this.valueDtype[other] === this.valueDtype[value];
+      const theirs = this.consumersOf(other);
+      return type && theirs.length === readers.length && theirs.every((reader, at) => reader === readers[at]);
+    });
+  }
+
   /** Whether a body gives this value to its owner. */
   isYielded(value: number): boolean {
     this.#yielded ??= new Set(this.yieldValue);

@@ -40,9 +40,12 @@ export function createInspector(
 
   const fill = (state: State): void => {
     const round = next();
+    const held = focusIn(root);
     root.replaceChildren();
     root.scrollTop = 0;
     marks = null;
+    // what had the focus is gone: a person who pressed it with a key goes on from here
+    if (held !== null) queueMicrotask(() => (labelled(root, held) ?? root).focus({ preventScroll: true }));
     const target = state.selection;
     if (target === null) {
       root.append(...overview(columns));
@@ -127,6 +130,20 @@ export function createInspector(
       numbers = state.overlay?.data;
     },
   };
+}
+
+/** The label of what has the focus in a panel, "" if that has none; null if the focus is elsewhere. */
+function focusIn(root: HTMLElement): string | null {
+  const { activeElement } = root.getRootNode() as Document | ShadowRoot;
+  return activeElement !== null && activeElement !== root && root.contains(activeElement)
+    ? (activeElement.getAttribute("aria-label") ?? "")
+    : null;
+}
+
+function labelled(root: HTMLElement, label: string): HTMLElement | undefined {
+  return [...root.querySelectorAll<HTMLElement>("[aria-label]")].find(
+    (each) => label !== "" && each.getAttribute("aria-label") === label,
+  );
 }
 
 /** Statistics that came with the page. */
@@ -222,10 +239,32 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   if (literal !== "") rows.push(["value", literal]);
   if (producer >= 0) rows.push(["made by", nodeLink(columns, producer)]);
   const readers = columns.consumersOf(value);
-  const parts: Node[] = [heading(what, name, signal), table(rows)];
+  const parts: Node[] = [heading(what, name, signal), table(rows), ...pager(columns, value)];
   if (readers.length > 0) parts.push(list("read by", readers, (reader) => nodeLink(columns, reader)));
   else if (!columns.isGraphOutput(value)) parts.push(el("p", { class: "onnx-nb-dim" }, "Read by no node."));
   return parts;
+}
+
+/** Leads through tensors that run side by side, which on the canvas may be one band. */
+function pager(columns: Columns, value: number): Node[] {
+  const alike = columns.alike(value);
+  if (alike.length < 2) return [];
+  const at = alike.indexOf(value);
+  const step = (by: number, sign: string, label: string): HTMLElement => {
+    const other = alike[(at + by + alike.length) % alike.length];
+    const element = link(sign, { kind: "value", id: other }, columns.valueNameOf(other));
+    element.setAttribute("aria-label", `${label} tensor alike`);
+    return element;
+  };
+  return [
+    el(
+      "p",
+      { class: "onnx-nb-dim onnx-nb-pager" },
+      step(-1, "‹", "Previous"),
+      ` ${plain(at + 1)} of ${plain(alike.length)} alike, side by side `,
+      step(1, "›", "Next"),
+    ),
+  ];
 }
 
 function node(columns: Columns, id: number, signal: AbortSignal): Node[] {

@@ -126,15 +126,16 @@ describe("the tree", () => {
 });
 
 describe("the inspector", () => {
+  let inspector: ReturnType<typeof createInspector>;
   const inspect = (target: Target | null): void => {
-    let update: (state: State) => void = () => undefined;
-    ({ update } = createInspector(
+    inspector = createInspector(
       root,
       MODEL,
       host,
-      connect(() => update),
+      connect(() => (next) => inspector.update(next)),
       signal,
-    ));
+    );
+    const { update } = inspector;
     state = { ...state, selection: target };
     update(state);
   };
@@ -148,6 +149,24 @@ describe("the inspector", () => {
     expect(state.cut.outputs).toEqual([at("value", "p").id]);
     expect(buttonIn(root, "Output").getAttribute("aria-pressed")).toBe("true");
     expect(buttonIn(root, "Input").getAttribute("aria-pressed")).toBe("false");
+  });
+
+  it("leads through tensors side by side, and keeps the focus where it was", async () => {
+    inspect(at("value", "left"));
+    document.body.append(root);
+    root.tabIndex = 0; // as in the view
+    expect(root.textContent).toContain("1 of 2 alike");
+    const onwards = [...root.querySelectorAll("button")].find((each) => each.textContent === "›");
+    expect(onwards?.dataset.go).toBe(`value ${at("value", "right").id}`);
+    onwards?.focus();
+    inspector.update({ ...state, selection: at("value", "right") });
+    await settled(1);
+    expect(root.textContent).toContain("2 of 2 alike");
+    expect(document.activeElement?.textContent).toBe("›");
+    inspector.update({ ...state, selection: at("value", "p") });
+    await settled(1);
+    expect(root.textContent).not.toContain("alike");
+    expect(document.activeElement).toBe(root);
   });
 
   it("shows a node with formal names of its inputs and what the kernel knows", async () => {

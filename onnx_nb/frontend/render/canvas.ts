@@ -4,7 +4,7 @@
  */
 
 import type { Columns } from "../model/columns.ts";
-import { type Label, type Measure, TEXT } from "../scene/labels.ts";
+import { type Label, type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { SIGNS, type Tone, type Tones } from "../scene/tones.ts";
@@ -73,6 +73,9 @@ export type Pen = Pick<
   roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void;
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
 };
+
+/** Lines of a bundle that are closer on screen than this are one band, px. */
+const DENSE = 4;
 
 /** A box this small on screen is a patch of colour. */
 const PATCH = 9;
@@ -157,6 +160,7 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   const plain: number[] = [];
   const dashed: number[] = [];
   const strong: [edge: number, how: number][] = [];
+  const bundles = new Map<number, number[]>();
   const many = list.length > 20_000;
   for (const edge of list) {
     const how = Math.max(
@@ -165,9 +169,17 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
     );
     if (how !== EDGE.PLAIN) strong.push([edge, how]);
     else if (extent(scene, edge) * k < (many ? 3 * SPECK : SPECK)) continue;
+    else if (edges.bundle[edge] >= 0) gather(bundles, edges.bundle[edge], edge);
     else if (edges.captured[edge] === 1) dashed.push(edge);
     else plain.push(edge);
   }
+  const bands: Band[] = [];
+  for (const same of bundles.values()) {
+    const band = bandOf(scene, same, k);
+    if (band !== null) bands.push(band);
+    else for (const edge of same) (edges.captured[edge] === 1 ? dashed : plain).push(edge);
+  }
+  drawBands(ctx, picture, bands, k);
   ctx.strokeStyle = theme.edge;
   ctx.lineWidth = stroke(1.3, k);
   if (k < 0.25) ctx.globalAlpha = 0.75;
@@ -187,6 +199,49 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   }
   ctx.setLineDash([]);
   ctx.globalAlpha = 1;
+}
+
+/** The outermost lines of many that lie too close to be told apart, and one in their middle. */
+interface Band {
+  readonly first: number;
+  readonly last: number;
+  readonly middle: number;
+}
+
+/** Null if the lines stand far enough apart to be drawn one by one. */
+function bandOf(scene: Scene, same: readonly number[], k: number): Band | null {
+  const { ptr, points } = scene.edges;
+  const across = scene.direction === "down" ? 0 : 1;
+  const begin = (edge: number): number => points[2 * ptr[edge] + across];
+  const end = (edge: number): number => points[2 * ptr[edge + 1] - 2 + across];
+  const sorted = [...same].sort((a, b) => begin(a) - begin(b));
+  const [first, last, middle] = [sorted[0], sorted[sorted.length - 1], sorted[sorted.length >> 1]];
+  const wide = Math.max(begin(last) - begin(first), Math.abs(end(last) - end(first)));
+  return sorted.length < 3 || (wide * k) / (sorted.length - 1) >= DENSE ? null : { first, last, middle };
+}
+
+/** Many tensors as one band, as a flat cable: a line in its middle with the arrow, and where the outermost run. */
+function drawBands(ctx: Pen, { scene, theme }: Picture, bands: readonly Band[], k: number): void {
+  if (bands.length === 0) return;
+  const { ptr, points } = scene.edges;
+  ctx.beginPath();
+  for (const { first, last } of bands) {
+    trace(ctx, points, ptr[first], ptr[first + 1], scene.direction);
+    trace(ctx, points, ptr[last], ptr[last + 1], scene.direction, true);
+    ctx.closePath();
+  }
+  ctx.fillStyle = theme.edge;
+  ctx.globalAlpha = 0.22;
+  ctx.fill();
+  ctx.globalAlpha = 1;
+  ctx.strokeStyle = theme.edge;
+  ctx.lineWidth = stroke(3, k);
+  strokeEdges(
+    ctx,
+    scene,
+    bands.map(({ middle }) => middle),
+    k,
+  );
 }
 
 /** Larger side of an edge, from its ends. */
@@ -308,12 +363,15 @@ function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined
   const groups = new Map<K, number[]>();
   for (const box of boxes) {
     const key = of(box);
-    if (key === undefined) continue;
-    const same = groups.get(key);
-    if (same === undefined) groups.set(key, [box]);
-    else same.push(box);
+    if (key !== undefined) gather(groups, key, box);
   }
   return groups;
+}
+
+function gather<K>(groups: Map<K, number[]>, key: K, item: number): void {
+  const same = groups.get(key);
+  if (same === undefined) groups.set(key, [item]);
+  else same.push(item);
 }
 
 /** Boxes too small for words: one path a colour. */
@@ -430,9 +488,15 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 
 function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, measure, overlay } = picture;
-  const { kind, id, x, y, w } = scene.boxes;
+  const { kind, id, x, y: tops, w, h } = scene.boxes;
   const labels = new Map<number, Label>();
-  for (const box of boxes) labels.set(box, scene.label(box));
+  /** box → where its text begins */
+  const y: number[] = [];
+  for (const box of boxes) {
+    const label = scene.label(box);
+    labels.set(box, label);
+    y[box] = tops[box] + textTop(kind[box], label.lines.length, h[box]);
+  }
   // a font is dear to set, so all titles go first, then all that is set smaller
   ctx.font = `600 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.text;

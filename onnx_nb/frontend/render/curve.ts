@@ -11,12 +11,22 @@ interface Pen {
   bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
 }
 
-/** Traces points `from` … `to − 1` (x, y pairs). */
-export function trace(pen: Pen, points: Float32Array, from: number, to: number, direction: Direction): void {
-  let x = points[2 * from];
-  let y = points[2 * from + 1];
-  pen.moveTo(x, y);
-  for (let at = from + 1; at < to; at++) {
+/** Traces points `from` … `to − 1` (x, y pairs); `back` from the last to the first, on from where the pen is. */
+export function trace(
+  pen: Pen,
+  points: Float32Array,
+  from: number,
+  to: number,
+  direction: Direction,
+  back = false,
+): void {
+  const first = back ? to - 1 : from;
+  let x = points[2 * first];
+  let y = points[2 * first + 1];
+  if (back) pen.lineTo(x, y);
+  else pen.moveTo(x, y);
+  for (let step = 1; step < to - from; step++) {
+    const at = back ? first - step : first + step;
     const nx = points[2 * at];
     const ny = points[2 * at + 1];
     if (Math.abs(nx - x) < 0.5 || Math.abs(ny - y) < 0.5) pen.lineTo(nx, ny);

@@ -5,7 +5,7 @@
 
 import Flatbush from "flatbush";
 import type { Target } from "../model/columns.ts";
-import { type Measure, TEXT } from "../scene/labels.ts";
+import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import { BOX, type Rect, type Scene } from "../scene/scene.ts";
 import { along, distance2 } from "./curve.ts";
 
@@ -180,7 +180,10 @@ export class HitIndex {
     const { boxes } = this.#scene;
     if (boxes.kind[box] !== BOX.GROUP && boxes.kind[box] !== BOX.OPEN) return null;
     if (TEXT.title * k < LEGIBLE) return null;
-    const inside = x <= boxes.x[box] + TOGGLE && y <= boxes.y[box] + TOGGLE;
+    // of a closed group the sign stands with the title
+    const closed = boxes.kind[box] === BOX.GROUP;
+    const top = boxes.y[box] + (closed ? textTop(BOX.GROUP, 1, boxes.h[box]) : 0);
+    const inside = x <= boxes.x[box] + TOGGLE && y >= top && y <= top + TOGGLE;
     return inside ? this.#onBox(box, "toggle") : null;
   }
 

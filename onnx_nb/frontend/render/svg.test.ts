@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { Columns } from "../model/columns.ts";
 import { columnsOf, measure } from "../model/testing.ts";
-import { BOX, buildScene, createCache } from "../scene/scene.ts";
+import { BOX, buildScene, createCache, type Direction } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
 import { HitIndex } from "./hit.ts";
@@ -31,9 +31,9 @@ const THEME: Theme = {
   ramp: createRamp(false),
 };
 
-function pictureOf(columns: Columns): Picture {
+function pictureOf(columns: Columns, direction: Direction = "down"): Picture {
   const state = initialState(Array.from({ length: columns.groupCount }, (_, group) => group));
-  const scene = buildScene(columns, state.open, measure, createCache());
+  const scene = buildScene(columns, state.open, measure, createCache(), { direction });
   const index = new HitIndex(scene, measure);
   return {
     scene,
@@ -62,6 +62,63 @@ const PLAIN = columnsOf(`
 `);
 
 describe("toSvg", () => {
+  test("draws a thousand tensors alike as one band, each of which can be hit", () => {
+    const names = Array.from({ length: 1000 }, (_, i) => `s${i}`);
+    const columns = columnsOf(`
+input x 1000 float32
+Split split : x -> ${names.join(" ")}
+${names.map((name) => `type ${name} 1 float32`).join("\n")}
+Concat concat : ${names.join(" ")} -> y
+output y
+`);
+    const picture = pictureOf(columns);
+    const svg = toSvg(picture);
+    const lines = Array.from(parsed(svg).querySelectorAll('path[fill="none"]'), (path) => path.getAttribute("d") ?? "");
+    expect(svg).toContain("1000 tensors 1 f32");
+    expect(lines.join("").match(/M/g)?.length).toBeLessThan(30);
+    const at = (name: string) => {
+      const target = columns.find(name, "value") ?? expect.fail(name);
+      return picture.index.pointOf(target, 6, 1, () => true);
+    };
+    expect(at("s3")?.x).toBeLessThan(at("s990")?.x ?? 0);
+    for (const name of ["s0", "s3", "s500", "s990", "s999"]) expect(at(name), name).not.toBeNull();
+
+    // lines of a few stand apart
+    const few = names.slice(0, 20);
+    const sparse = columnsOf(`
+input x 20 float32
+Split split : x -> ${few.join(" ")}
+${few.map((name) => `type ${name} 1 float32`).join("\n")}
+Concat concat : ${few.join(" ")} -> y
+output y
+`);
+    const each = Array.from(parsed(toSvg(pictureOf(sparse))).querySelectorAll('path[fill="none"]'), (path) =>
+      path.getAttribute("d"),
+    );
+    expect(each.join("").match(/M/g)?.length).toBeGreaterThan(40);
+  });
+
+  test("puts the text of a box that is higher than it in the middle", () => {
+    const columns = columnsOf(`
+input a 2 float32
+input b 2 float32
+input c 2 float32
+input d 2 float32
+Concat join : a b c d -> y
+output y
+`);
+    const picture = pictureOf(columns, "right");
+    const { boxes } = picture.scene;
+    const box = picture.scene.boxOf("node", 0);
+    const title = Array.from(parsed(toSvg(picture)).querySelectorAll("text")).find(
+      (each) => each.textContent === "Concat",
+    );
+    expect(boxes.h[box]).toBeGreaterThan(40);
+    // the baseline is a third of the letters' height below the middle
+    const middle = boxes.y[box] + boxes.h[box] / 2;
+    expect(Math.abs(Number(title?.getAttribute("y")) - 4 - middle)).toBeLessThan(2);
+  });
+
   test("draws every box and says what the boxes say", () => {
     const picture = pictureOf(PLAIN);
     const document = parsed(toSvg(picture));

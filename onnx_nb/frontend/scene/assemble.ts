@@ -35,6 +35,8 @@ export function* assemble(
   let nextEdge = 0;
   let nextPoint = 0;
   let nextScope = 1;
+  /** tensors in the scopes before: what numbers their bundles */
+  let tensors = 0;
   // of the scope at hand: the box around it and where the origin of its layout stands
   let outer = -1;
   let ox = 0;
@@ -112,6 +114,7 @@ export function* assemble(
         const sink = scope.sink[k];
         const stub = layout.stub[k] === 0 ? 0 : 1;
         begin(value, from, sink >= 0 ? first + sink : sink === BORDER ? outer : -1, stub, scope.captured[k]);
+        if (stub === 0 && scope.bundle[e] >= 0) edges.bundle[nextEdge] = tensors + scope.bundle[e];
         for (let p = p0; p < p1; p++) put(layout.line[2 * p], layout.line[2 * p + 1]);
         // where a line passes the border of its scope it begins (ends) on the border of the box
         if (sink === BORDER) points[nextPoint - 2 + alongAxis] = (down ? oy : ox) + end;
@@ -127,6 +130,7 @@ export function* assemble(
         edges.ptr[++nextEdge] = nextPoint / 2;
       }
     }
+    tensors += scope.value.length;
   }
   scopes.boxPtr[queue.length] = nextBox;
   scopes.edgePtr[queue.length] = nextEdge;
@@ -187,6 +191,7 @@ function newEdges(count: number, points: number): Edges {
     captured: new Uint8Array(count),
     labelX: new Float32Array(count).fill(Number.NaN),
     labelY: new Float32Array(count).fill(Number.NaN),
+    bundle: new Int32Array(count).fill(-1),
     stub: new Uint8Array(count),
   };
 }

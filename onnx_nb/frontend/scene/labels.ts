@@ -64,6 +64,13 @@ export function fitLabel(columns: Columns, kind: number, id: number, measure: Me
   }
 }
 
+/** How far down the text of a box begins in one that is higher than its text: it has many ports on its side. */
+export function textTop(kind: number, rows: number, h: number): number {
+  const own = kind === BOX.NODE ? NODE : kind === BOX.GROUP ? CLOSED : PILL;
+  const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.group.lineStep;
+  return Math.max(0, Math.round((h - own.height - step * rows) / 2));
+}
+
 /** "batch×seq×768 f32" of a value; "" if neither is known. */
 export function typeText(columns: Columns, value: number): string {
   const shape = columns.shapeOf(value);

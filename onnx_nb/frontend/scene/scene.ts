@@ -64,6 +64,8 @@ export interface Edges {
   /** left end and vertical middle of the text `edgeLabel`, NaN where there is none */
   readonly labelX: Float32Array;
   readonly labelY: Float32Array;
+  /** many tensors alike between the same two boxes have the same number here, −1 for all others */
+  readonly bundle: Int32Array;
   /** 1: only the two ends are drawn, as short tails with the tensor's name */
   readonly stub: Uint8Array;
 }

@@ -34,6 +34,8 @@ export interface Scope {
   readonly inSlot: Int32Array;
   /** how many tensors the label of a hyperedge stands for: of many alike between two items one speaks, the others have 0 */
   readonly speaksFor: Uint32Array;
+  /** hyperedge → the one that speaks for it and for the others alike, −1 for most, which are by themselves */
+  readonly bundle: Int32Array;
 }
 
 const known = new WeakMap<Columns, Scopes>();
@@ -346,17 +348,23 @@ function finish(columns: Columns, group: number, kind: number[], id: number[], e
     captured,
     outSlot,
     inSlot,
-    speaksFor: speakers(columns, edges, ptr, sink),
+    ...speakers(columns, edges, ptr, sink),
   };
 }
 
 /** More tensors of one type than this between two items have one label. */
 const MANY = 8;
 
-function speakers(columns: Columns, { value, source }: Hyperedges, ptr: Uint32Array, sink: Int32Array): Uint32Array {
-  const speaks = new Uint32Array(value.length).fill(1);
+function speakers(
+  columns: Columns,
+  { value, source }: Hyperedges,
+  ptr: Uint32Array,
+  sink: Int32Array,
+): Pick<Scope, "speaksFor" | "bundle"> {
+  const speaksFor = new Uint32Array(value.length).fill(1);
+  const bundle = new Int32Array(value.length).fill(-1);
   const alike = new Map<string, number[]>();
-  if (value.length <= MANY) return speaks;
+  if (value.length <= MANY) return { speaksFor, bundle };
   for (let e = 0; e < value.length; e++) {
     if (ptr[e + 1] - ptr[e] !== 1 || source[e] < 0 || sink[ptr[e]] < 0) continue;
     const key = [source[e], sink[ptr[e]], columns.valueShape[value[e]], columns.valueDtype[value[e]]].join();
@@ -366,8 +374,12 @@ function speakers(columns: Columns, { value, source }: Hyperedges, ptr: Uint32Ar
   }
   for (const same of alike.values()) {
     if (same.length <= MANY) continue;
-    for (const e of same) speaks[e] = 0;
-    speaks[same[same.length - 1]] = same.length;
+    const speaker = same[same.length - 1];
+    for (const e of same) {
+      speaksFor[e] = 0;
+      bundle[e] = speaker;
+    }
+    speaksFor[speaker] = same.length;
   }
-  return speaks;
+  return { speaksFor, bundle };
 }
