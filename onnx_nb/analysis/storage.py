@@ -57,6 +57,7 @@ class Storage:
         self.folder: Final = folder
         self._path = path
         self._sources: dict[str, Source] = dict(sources or {})
+        self._inside: dict[Path, bool] = {}
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Check where external data lies: nothing of it is trusted."""
@@ -126,7 +127,10 @@ class Storage:
         """Say whether onnxruntime finds what lies at a location by itself, given the folder."""
         if self.folder is None or source.path is None or source.path != self.folder / location:
             return False
-        return source.path.resolve().is_relative_to(self.folder.resolve())
+        # each session asks anew, and following links is most of what a small one costs
+        if source.path not in self._inside:
+            self._inside[source.path] = source.path.resolve().is_relative_to(self.folder.resolve())
+        return self._inside[source.path]
 
 
 @dataclass(frozen=True)
