@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import feeds as feeding
 from onnx_nb.analysis import session as sessions
+from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.graph import GRAPH_INPUT, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model import ModelLike, load
@@ -30,6 +31,8 @@ from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from onnx_nb.analysis.model import Model
     from onnx_nb.analysis.pytorch import Call, Recording
 
@@ -120,11 +123,9 @@ class Alignment:
         """Give a dict for each match."""
         return [{"name": match.name, **asdict(match)} for match in self.matches]
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pd.DataFrame:
         """Give `rows` as a ``pandas.DataFrame``."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
+        return data_frame(self.rows(), ["name", *Match.__dataclass_fields__])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as JSON, to lie beside the model: tools that change a model often drop what the exporter wrote."""

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import session as sessions
-from onnx_nb.analysis.errors import CaptureError, OnnxNbError, closest, readable, shown
+from onnx_nb.analysis.data_frames import data_frame
+from onnx_nb.analysis.errors import CaptureError, closest, readable, shown
 from onnx_nb.analysis.feeds import read_feeds
 from onnx_nb.analysis.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.lowering import lowered, original_nodes, originals
@@ -376,13 +377,8 @@ class Capture:
         OnnxNbError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            advice = "Install it (pip install pandas), or use rows()."
-            raise OnnxNbError("to_frame needs pandas, which is not installed.", advice=advice) from None
         columns = ["name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS]
-        return pd.DataFrame(self.rows(), columns=columns)
+        return data_frame(self.rows(), columns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_graph": None}  # it is made again from the model

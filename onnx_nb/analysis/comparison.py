@@ -22,8 +22,9 @@ import numpy as np
 
 from onnx_nb.analysis import archive, counterparts, lockstep
 from onnx_nb.analysis.capture import Capture, Done, Progress, available_memory, count_of, named, spread
+from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.differences import Differences, differences
-from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError, closest, shown
+from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.feeds import inputs, read_feeds
 from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHistogram, Worst, precision
 from onnx_nb.analysis.model import ModelLike, load
@@ -434,12 +435,7 @@ class Comparison:
         OnnxNbError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            advice = "Install it (pip install pandas), or use rows()."
-            raise OnnxNbError("to_frame needs pandas, which is not installed.", advice=advice) from None
-        return pd.DataFrame(self.rows(), columns=self._columns)
+        return data_frame(self.rows(), self._columns)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write `rows` as a file of comma separated values."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis import flops
+from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, readable, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
@@ -212,10 +213,8 @@ class Costs:
 
     def to_frame(self, by: By = "node") -> pd.DataFrame:
         """Give `rows` as a ``pandas.DataFrame`` (needs pandas)."""
-        import pandas as pd
-
         keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
-        frame = pd.DataFrame(self.rows(by), columns=[*keys, *_METRICS, "unknown"])
+        frame = data_frame(self.rows(by), [*keys, *_METRICS, "unknown"])
         return frame.astype(dict.fromkeys(_METRICS, "float64"))
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators, tensors
 from onnx_nb.analysis.columns import Columns
+from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import attribute_text
@@ -202,12 +203,7 @@ class Differences:
         OnnxNbError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            advice = "Install it (pip install pandas), or use rows()."
-            raise OnnxNbError("to_frame needs pandas, which is not installed.", advice=advice) from None
-        return pd.DataFrame(self.rows(), columns=[field.name for field in fields(Change)])
+        return data_frame(self.rows(), [field.name for field in fields(Change)])
 
     def side(self, which: Literal["reference", "candidate"]) -> Side:
         """Give the columns of one model: counterparts, and what is only there or changed."""

@@ -21,6 +21,7 @@ from google.protobuf.message import EncodeError
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis import wire
+from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, cut, readable, shown, text
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.storage import (
@@ -167,9 +168,7 @@ class Audit:
 
     def to_frame(self) -> pd.DataFrame:
         """Give one row for each tensor as a ``pandas.DataFrame`` (needs pandas)."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows(), columns=list(TensorEntry.__dataclass_fields__))
+        return data_frame(self.rows(), list(TensorEntry.__dataclass_fields__))
 
 
 def audit(model: ModelLike, checksums: bool = False, *, progress: Progress | None = None) -> Audit:  # noqa: FBT001, FBT002  # documented so

@@ -12,6 +12,7 @@ import numpy as np
 
 from onnx_nb.analysis import operators
 from onnx_nb.analysis.costs import Cost, Costs, costs
+from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import text
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import ModelLike, load
@@ -138,9 +139,7 @@ class Summary:
 
     def to_frame(self) -> pd.DataFrame:
         """Give the operator counts as a ``pandas.DataFrame`` (needs pandas)."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows(), columns=["op", "domain", "category", "count"])
+        return data_frame(self.rows(), ["op", "domain", "category", "count"])
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as plain JSON: each row of a table is a list of its cells."""
