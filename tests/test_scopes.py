@@ -410,6 +410,27 @@ def test_metadata_gives_scopes_and_classes() -> None:
     assert set(tree.group_class[1:]) == {"Layer"}
 
 
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_scopes_are_modules_and_only_operators_of_many_nodes(name: str) -> None:
+    graph = Graph.of(models.exported(name, dynamo=True))
+    tree = scopes(graph)
+    written = [{entry.key: entry.value for entry in node.metadata_props} for node in graph.model.proto.graph.node]
+    operators: Counter[str] = Counter()
+    for entries in written:
+        names, kinds = (
+            re.findall("'([^']*)'", entries.get(f"pkg.torch.onnx.{key}", ""))
+            for key in ("name_scopes", "class_hierarchy")
+        )
+        if kinds and kinds[-1].startswith("aten."):
+            operators[names[-1]] += 1
+    shown = {
+        path.rpartition("/")[2] for path, kind in zip(tree.group_path, tree.group_kind, strict=True) if kind == SCOPE
+    }
+    assert all(operators[name] > scope_paths.OPERATION for name in shown & set(operators))
+    assert not [name for name in shown if name.startswith(("sym_size", "rsqrt", "linear_", "expand_"))]
+    assert any(name.startswith("scaled_dot_product_attention") for name in shown)
+
+
 @pytest.mark.parametrize("text", ["", "[", "[1, 2]", "['a'", "{}", "['<b>', 'x']", "[" * 100_000, "'" * 1001])
 def test_metadata_of_other_tools_does_no_harm(text: str) -> None:
     nodes = [torch_node(f"t{i - 1}" if i else "x", f"t{i}", [], []) for i in range(6)]

@@ -20,6 +20,9 @@ from onnx_nb.analysis.structure import FLAT_LIMIT, Part
 DEPTH_LIMIT = 24
 """Deeper names stay in the group at this depth."""
 
+OPERATION = 6
+"""A call of a torch operator that became no more nodes than this is no scope of its own: the exporter names each."""
+
 Source = tuple[list[str], Mapping[str, str]]
 """The path of each item, and the class of each path."""
 
@@ -30,20 +33,25 @@ def metadata(part: Part) -> Source | None:
     if not nodes:
         return None
     classes: dict[str, str] = {}
-    seen: dict[tuple[str, str], str | None] = {}
-    paths: list[str | None] = []
+    seen: dict[tuple[str, str], tuple[str, str] | None] = {}
+    places: list[tuple[str, str] | None] = []
     for item in part.items.tolist():
         entries = {entry.key: entry.value for entry in nodes[item].metadata_props}
         key = entries.get("pkg.torch.onnx.name_scopes", ""), entries.get("pkg.torch.onnx.class_hierarchy", "")
         if key not in seen:
             seen[key] = _torch_path(*key, classes)
-        paths.append(seen[key])
+        places.append(seen[key])
+    size = Counter(places)
+    paths = [
+        None if place is None else "/".join(filter(None, place)) if size[place] > OPERATION else place[0]
+        for place in places
+    ]
     found = _spread(part, paths, 0.5)
     return None if found is None else (found, classes)
 
 
-def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> str | None:
-    """Turn "['', 'encoder', 'encoder.layer.0', 'linear']" into "encoder/layer.0/linear"."""
+def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[str, str] | None:
+    """Turn "['', 'encoder', 'encoder.layer.0', 'linear']" into "encoder/layer.0" and the operator's "linear"."""
     names = [a or b for a, b in _QUOTED.findall(scopes)]
     kinds = [a or b for a, b in _QUOTED.findall(hierarchy)]
     if not names:
@@ -54,13 +62,17 @@ def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> str | N
             continue
         short = name[len(above) + 1 :] if above and name.startswith(f"{above}.") else name
         short = short.replace("/", ".")
+        if kind.startswith(_OPERATORS):
+            return path, short
         path = f"{path}/{short}" if path else short
-        if path not in classes and not kind.startswith("aten."):
+        if path not in classes:
             classes[path] = kind.rpartition(".")[2]
         above = name
-    return path
+    return path, ""
 
 
+_OPERATORS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
+"""Where what the exporter calls the class of a scope is a torch operator."""
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 """The exporter writes lists of names as Python does."""
 

@@ -75,7 +75,7 @@ export type Pen = Pick<
 };
 
 /** Lines of a bundle that are closer on screen than this are one band, px. */
-const DENSE = 4;
+const DENSE = 7.5;
 
 /** A box this small on screen is a patch of colour. */
 const PATCH = 9;
