@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -360,3 +361,15 @@ def test_a_quantised_descendant_is_compared_by_the_alignment_of_the_export(
     # eight bits, and none is the value of another place
     assert all(point.isolated is not None and point.isolated.rel_l2 < 0.05 for point in found.points)
     assert any(point.cumulative is not None and point.cumulative.rel_l2 > 1e-3 for point in found.points)
+
+
+def test_values_that_float16_cannot_hold_are_told_once_and_not_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    torch.manual_seed(0)
+    module, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()).eval(), 1e5 * torch.randn(3, 4)
+    model = onnx_nb.export(module, x, exporter="torchscript")
+    float16 = importlib.import_module("onnxruntime.transformers.float16")
+    half = float16.convert_float_to_float16(model.to_proto(), keep_io_types=True)
+    recwarn.clear()
+    found = onnx_nb.compare_torch(module, x, model=half, alignment=onnx_nb.align(onnx_nb.record(module, x), model))
+    assert "NaN or infinite on one side only" in found.message
+    assert not [each for each in recwarn if each.category is RuntimeWarning]

@@ -480,7 +480,8 @@ class _Regions:
                 found[value] = np.asarray(self._feeds[name])
             else:
                 wanted = _dtype(self._data_types[value])
-                found[value] = self._recording.value(number).astype(wanted, copy=False)
+                with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+                    found[value] = self._recording.value(number).astype(wanted, copy=False)
         return found
 
     def _given(self, inputs: Iterable[int]) -> dict[str, NDArray[Any]]:

@@ -35,6 +35,8 @@ BAD: Final = "#d8443c"
 _FONT: Final = 9.0
 _GROUPS: Final = 16
 """At most so many places are named below the axis."""
+_FEW: Final = 8
+"""So few points are all named."""
 _DOTS: Final = 300
 """Up to so many points each has a dot on its line."""
 _TITLES: Final = {"absolute": "absolute error", "signed": "signed error", "relative": "relative error", "ulp": "ULP"}
@@ -214,6 +216,8 @@ def _name_places(axes: Axes, names: Sequence[str]) -> None:
     """Name the parts of a model below the axis, where the points' names tell of them."""
     axes.set_xlim(-0.6 - 0.005 * len(names), len(names) - 0.4 + 0.005 * len(names))
     starts = _parts(names)
+    if not starts and len(names) <= _FEW:
+        starts = [(place, cut(name, 22)) for place, name in enumerate(names)]
     if not starts:
         axes.set_xlabel("point, in order of execution")
         return
@@ -228,6 +232,8 @@ def _parts(names: Sequence[str]) -> list[tuple[int, str]]:
     --------
     >>> _parts(["embeddings", "encoder.layer.0.a", "encoder.layer.0.b", "encoder.layer.1.a", "pooler"])
     [(0, 'embeddings'), (1, 'layer.0'), (3, 'layer.1'), (4, 'pooler')]
+    >>> _parts(["stem", "blocks.0.a", "blocks.0", "blocks.1.a", "blocks.1"])
+    [(0, 'stem'), (1, 'blocks.0'), (3, 'blocks.1')]
     >>> _parts(["add", "mul_1", "add_3"])
     []
     """
@@ -238,9 +244,9 @@ def _parts(names: Sequence[str]) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
         last: list[str] = []
         for place, path in enumerate(paths):
-            # the last piece names the point itself
+            # the last piece names the point itself; what a part as a whole gives belongs to it
             part = path[: min(depth, max(len(path) - 1, 1))]
-            if part != last:
+            if last not in (part, path):
                 found.append((place, ".".join(part[-2:]) if part[-1].isdigit() else part[-1]))
                 last = part
         ends = [place for place, _ in found[1:]] + [len(names)]
