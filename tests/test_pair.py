@@ -54,7 +54,7 @@ def test_what_a_side_is_asked_is_answered_of_that_side() -> None:
     try:
         for part, axis in (("reference", "1"), ("candidate", "0")):
             reply, _ = ask(pair, "inspect", part=part, kind="node", id=0)
-            assert ["axis", axis, False] in [list(row) for row in reply["value"]["attributes"]]
+            assert ["axis", axis, "given"] in [list(row) for row in reply["value"]["attributes"]]
             rows, _ = ask(pair, "figures", part=part, kind="node", id=0)
             assert rows["value"]
         reply, _ = ask(pair, "inspect", part="both", kind="node", id=0)

@@ -1,4 +1,4 @@
-"""The graph as one HTML file: live, offline, nothing fetched, and nothing in it but our bundle may run.
+"""A graph, or two side by side, as one HTML file: live, offline, nothing fetched, and nothing but our bundle may run.
 
 The page's content security policy forbids everything except the very bytes of the bundle (by hash) and inline styles;
 what comes from the model is data in elements that the browser does not interpret.
@@ -11,7 +11,7 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -44,9 +44,7 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <noscript>This page draws the graph of {title} with JavaScript, all of which is in the page itself.</noscript>
-<script type="application/json" id="onnx-nb-summary">{summary}</script>
-<script type="text/plain" id="onnx-nb-columns">{columns}</script>
-<script type="text/plain" id="onnx-nb-baked">{baked}</script>
+{data}
 <script type="module">{bundle}</script>
 </body>
 </html>
@@ -152,33 +150,50 @@ def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
     >>> "default-src 'none'" in page(summary=summarize(model), columns=columns(model).to_bytes())
     True
     """
+    return _document(summary.name, summary.to_json(), "summary", {"columns": columns, "baked": baked})
+
+
+def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
+    """Give a page with two graphs in step as text.
+
+    Parameters
+    ----------
+    names
+        Of the reference and the candidate.
+    parts
+        ``"reference"``, ``"candidate"`` and ``"differences"``, as ``Columns.to_bytes`` packs them, and what `bake`
+        gives of each model, as ``"baked-reference"`` and ``"baked-candidate"``.
+    """
+    return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
+
+
+def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
+    """Give a page on which the bundle mounts what ``kind`` says: with plain JSON, and packed columns by their names."""
     # in a script element only "</script" and "<!--" could end or change it; the bundle is ours and built without them
     bundle = resources.files("onnx_nb").joinpath("static/widget.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(bundle.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
-    data = json.dumps(summary.to_json(), ensure_ascii=True)
+    data = json.dumps(about, ensure_ascii=True)
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
+    elements = [f'<script type="application/json" id="onnx-nb-{kind}">{data}</script>']
+    for name, packed in parts.items():
+        encoded = base64.b64encode(packed).decode()
+        elements.append(f'<script type="text/plain" id="onnx-nb-{name}">{encoded}</script>')
     return _PAGE.format(
-        policy=policy,
-        title=html.escape(summary.name[:200]),
-        style=_STYLE,
-        summary=data,
-        columns=base64.b64encode(columns).decode(),
-        baked=base64.b64encode(baked).decode(),
-        bundle=bundle,
+        policy=policy, title=html.escape(title[:200]), style=_STYLE, data="\n".join(elements), bundle=bundle
     )
 
 
-def write_page(path: str | os.PathLike[str], *, summary: Summary, columns: bytes, baked: bytes = b"") -> Path:
+def write_page(path: str | os.PathLike[str], text: str) -> Path:
     """Write the page; the file appears whole or not at all.
 
     Parameters
     ----------
     path
         Where; folders on the way are made.
-    summary, columns, baked
-        As for `page`.
+    text
+        What `page` or `pair_page` gives.
 
     Raises
     ------
@@ -186,7 +201,6 @@ def write_page(path: str | os.PathLike[str], *, summary: Summary, columns: bytes
         If the file cannot be written.
     """
     target = Path(path)
-    text = page(summary=summary, columns=columns, baked=baked)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

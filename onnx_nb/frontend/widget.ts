@@ -528,6 +528,37 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
   }
 }
 
+/** A page with two graphs: what differs, and of each side its columns and what is said of them. */
+async function mountPairPage(about: HTMLElement): Promise<void> {
+  style(document.body, css);
+  const root = rootIn(document.body, "pair");
+  try {
+    const { names } = JSON.parse(about.textContent ?? "") as { names: [string, string] };
+    const part = (name: string): Promise<Packed> => {
+      const element = document.getElementById(`onnx-nb-${name}`);
+      if (element === null) throw new Error(`this page lacks its part '${name}'`);
+      return unpack(bytesIn(element));
+    };
+    const graphs = await Promise.all(
+      (["reference", "candidate"] as const).map(async (side) => ({
+        columns: new Columns(await part(side)),
+        host: { ...pageHost, baked: { ...bakedOf(await part(`baked-${side}`)), lacking: "" } },
+      })),
+    );
+    const [left, right] = graphs as [(typeof graphs)[0], (typeof graphs)[0]];
+    createPair(
+      root,
+      [left.columns, right.columns],
+      new PairData(await part("differences")),
+      { graphs: [left.host, right.host], selected: () => undefined, synced: () => undefined },
+      { height: Math.max(320, window.innerHeight - 480), synced: true, names },
+      new AbortController().signal,
+    );
+  } catch (error) {
+    fail(root, error);
+  }
+}
+
 const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
 const pageHost: GraphHost = {
@@ -542,4 +573,6 @@ const pageHost: GraphHost = {
 const summary = document.getElementById("onnx-nb-summary");
 const columns = document.getElementById("onnx-nb-columns");
 const baked = document.getElementById("onnx-nb-baked");
+const pair = document.getElementById("onnx-nb-pair");
 if (summary !== null && columns !== null) void mountPage(summary, columns, baked);
+else if (pair !== null) void mountPairPage(pair);

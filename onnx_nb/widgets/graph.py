@@ -252,7 +252,7 @@ class ModelGraph(OnnxWidget):
             If the file cannot be written.
         """
         baked = bake(self.model, statistics=statistics, captured=self.captured, limit=limit, progress=progress)
-        return write_page(path, summary=summarize(self.model), columns=self._packed, baked=baked)
+        return write_page(path, page(summary=summarize(self.model), columns=self._packed, baked=baked))
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.

@@ -5,7 +5,7 @@ What corresponds to what, and what is different, is told by `onnx_nb.differences
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import traitlets
 
@@ -14,10 +14,16 @@ from onnx_nb.analysis.differences import Differences, differences
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.drawing.html import bake, pair_page, write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 class GraphPair(OnnxWidget):
@@ -108,6 +114,25 @@ class GraphPair(OnnxWidget):
 
     def __repr__(self) -> str:
         return f"GraphPair({self.reference!r}, {self.candidate!r})"
+
+    def to_html(self, path: str | os.PathLike[str], *, progress: Callable[[float, str], None] | None = None) -> Path:
+        """Write both live graphs and the list of what differs as one file that needs neither kernel nor network.
+
+        Parameters
+        ----------
+        path
+            Where to write; the folder is made if it is not there.
+        progress
+            Called with the part done and what is read; what it raises ends the work, and nothing is written.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file cannot be written.
+        """
+        models = {"reference": self.reference, "candidate": self.candidate}
+        baked = {f"baked-{side}": bake(model, progress=progress) for side, model in models.items()}
+        return write_page(path, pair_page(names=self._names, parts={**self._packed, **baked}))
 
     def close(self) -> None:
         """Remove the view and end its worker."""

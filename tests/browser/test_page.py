@@ -10,10 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import expect
 
-from onnx_nb import ModelGraph, capture
+from onnx_nb import GraphPair, ModelGraph, capture
 from tests import models
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import ROOT
+from tests.browser.test_accessibility import AXE, violations
+from tests.browser.test_pair import PairWidget, edited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +100,30 @@ def test_texts_of_a_model_are_dead_in_its_page(offline: Page, tmp_path: Path) ->
     expect(inspector).to_contain_text("19.5 ± 11.54")
     assert offline.evaluate("window.broken") is None
     assert offline.locator("img, .onnx-nb script").count() == 0
+
+
+def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
+    path = models.light("resnet50")
+    pair = GraphPair(path, edited(path, tmp_path))
+    offline.goto(pair.to_html(tmp_path / "pair.html").as_uri())
+    view = PairWidget(offline.locator('.onnx-nb[data-widget="pair"]'))
+    expect(view.root.locator(".onnx-nb-change")).to_have_count(len(pair.differences.changes))
+    attribute = view.root.locator(".onnx-nb-change").filter(has_text="auto_pad")
+    attribute.click()
+    assert view.reference.selection is not None
+    assert view.candidate.selection is not None
+    for side in (view.reference, view.candidate):
+        expect(side.root.locator(".onnx-nb-compared")).to_contain_text("NOTSET (default) → SAME_UPPER")
+    expect(view.candidate.root.get_by_label("Inspector")).to_contain_text("MACs")
+    before = view.camera(1)
+    view.reference.root.locator(".onnx-nb-canvas").focus()
+    offline.keyboard.press("+")
+    offline.wait_for_timeout(400)
+    assert view.camera(1)["k"] > before["k"], "in step"
+    offline.evaluate(AXE.read_text(encoding="utf-8"))
+    assert violations(view.root) == []
+    theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
+    offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-{theme}.png")
 
 
 def test_a_page_is_saved_from_the_menu_with_what_the_kernel_knows(lab: JupyterPage, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from onnx_nb import ModelGraph
 from tests import models
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import SCREENSHOTS
+from tests.browser.test_accessibility import AXE, violations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,8 +126,11 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
 
 
 def picture(root: Any, name: str, which: str, state: str) -> None:
-    """Wait until the view is at rest, and keep its picture."""
+    """Wait until the view is at rest, keep its picture, and hear what axe has to say of it."""
     root.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 350))")
     folder = SCREENSHOTS / "states"
     folder.mkdir(parents=True, exist_ok=True)
     root.screenshot(path=folder / f"{name}-{which}-{state}.png")
+    if root.page.evaluate("() => window.axe === undefined"):
+        root.page.evaluate(AXE.read_text(encoding="utf-8"))  # the page's policy lets no element bring it
+    assert violations(root) == [], f"{name}, {which}, {state}"

@@ -195,7 +195,7 @@ export function createStage(
     marks = null;
     drawn = null;
     if (untouched && (before === null || anchor === null)) {
-      if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built));
+      if (view.w > 0) camera = cameras.opening(built.bounds, view, built.direction, startOf(built, view));
       return;
     }
     if (before === null) return;
@@ -422,7 +422,8 @@ export function createStage(
     canvas.height = Math.round(h * dpr);
     if (wanted !== null) camera = told = cameras.standing(wanted, view);
     wanted = null;
-    if (untouched && scene !== null) camera = cameras.opening(scene.bounds, view, scene.direction, startOf(scene));
+    if (untouched && scene !== null)
+      camera = cameras.opening(scene.bounds, view, scene.direction, startOf(scene, view));
     drawn = null;
     window.cancelAnimationFrame(due);
     due = 0;
@@ -644,18 +645,25 @@ export function createStage(
   };
 }
 
-/** Where the flow begins: the middle of the boxes in the first row. */
-function startOf({ boxes, direction }: Scene): cameras.Point {
+/** Where the flow begins: the middle of the boxes in the first row, or of the first one if the view is too narrow for all. */
+function startOf({ boxes, direction }: Scene, view: cameras.Size): cameras.Point {
   const { count, kind, x, y, w, h } = boxes;
   const along = direction === "down" ? y : x;
   let first = Number.POSITIVE_INFINITY;
   for (let box = 0; box < count; box++) if (kind[box] !== BOX.OPEN) first = Math.min(first, along[box]);
+  // an input, if there is one: the first that the model names
+  let top = -1;
   let low = { x: Number.POSITIVE_INFINITY, y: Number.POSITIVE_INFINITY };
   let high = { x: Number.NEGATIVE_INFINITY, y: Number.NEGATIVE_INFINITY };
   for (let box = 0; box < count; box++) {
     if (kind[box] === BOX.OPEN || along[box] > first + 1) continue;
+    if (top < 0 || kind[box] === BOX.INPUT) top = kind[top] === BOX.INPUT ? top : box;
     low = { x: Math.min(low.x, x[box]), y: Math.min(low.y, y[box]) };
     high = { x: Math.max(high.x, x[box] + w[box]), y: Math.max(high.y, y[box] + h[box]) };
+  }
+  const room = (direction === "down" ? view.w : view.h) / cameras.K_LEGIBLE;
+  if (top >= 0 && (direction === "down" ? high.x - low.x : high.y - low.y) > room) {
+    return { x: x[top] + w[top] / 2, y: y[top] + h[top] / 2 };
   }
   return count === 0 ? { x: 0, y: 0 } : { x: (low.x + high.x) / 2, y: (low.y + high.y) / 2 };
 }

@@ -26,7 +26,7 @@ export interface Size {
 const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Below this a 12 px label cannot be read. */
-const K_LEGIBLE = 0.55;
+export const K_LEGIBLE = 0.55;
 /** What a search or a step leads to is shown this large when the view was too far out to read. */
 const K_COMFORTABLE = 0.85;
 
