@@ -1,0 +1,884 @@
+"""The rewrites of `simplify`: each looks at one node and those around it, and says why it may change them.
+
+All make standard operators of standard operators. A rule changes nothing before it is sure, and answers with the reason,
+or with None. `RULES` has them in the order in which they are tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnx_nb.analysis.rewriting import LEFT_OUT, Rule, kind
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.rewriting import Array, Op, Rewriting
+    from onnx_nb.analysis.shapes import Dims
+
+RULES: list[Rule] = []
+"""Every rewrite, in the order in which it is tried on a node."""
+
+_Apply = Callable[["Rewriting", "Op"], "str | None"]
+
+RANDOM: Final = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""Operators that compute something else each time."""
+
+
+def _rule(name: str, *ops: str) -> Callable[[_Apply], _Apply]:
+    """Name a rule; the first line of its docstring says what it does."""
+
+    def register(apply: _Apply) -> _Apply:
+        does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        RULES.append(Rule(name, does, apply, ops))
+        return apply
+
+    return register
+
+
+# --- nodes that do nothing -------------------------------------------------------------------------------------------
+
+
+@_rule("extract_constants", "Constant")
+def _extract_constant(net: Rewriting, op: Op) -> str | None:
+    """Turn a Constant node into an initializer."""
+    if net.is_output(op.outputs[0]):
+        return None
+    tensor = op.attribute("value")
+    if isinstance(tensor, TensorProto):
+        net.make_constant(op.outputs[0], tensor)
+        return "an initializer says the same"
+    if op.attribute("sparse_value") is not None or op.attribute("value_string") or op.attribute("value_strings"):
+        return None
+    for name, dtype in (
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
+        given = op.attribute(name)
+        if given is not None:
+            net.make_constant(op.outputs[0], np.asarray(given, dtype))
+            return "an initializer says the same"
+    return None
+
+
+@_rule("eliminate_identity", "Identity")
+def _identity(net: Rewriting, op: Op) -> str | None:
+    """Leave out Identity nodes."""
+    return _pass(net, op, "it copies")
+
+
+@_rule("eliminate_nop_dropout", "Dropout")
+def _nop_dropout(net: Rewriting, op: Op) -> str | None:
+    """Leave out Dropout nodes, which do nothing but in training."""
+    training = op.inputs[2] if len(op.inputs) > 2 else LEFT_OUT
+    if training >= 0:
+        value = net.constant(training)
+        if value is None or bool(value):
+            return None
+    if net.opset() < 7 and not op.attribute("is_test", 0):
+        return None
+    if len(op.outputs) > 1 and op.outputs[1] >= 0 and (net.readers[op.outputs[1]] or net.is_output(op.outputs[1])):
+        return None
+    return _pass(net, op, "it does nothing but in training")
+
+
+@_rule("eliminate_nop_cast", "Cast", "CastLike")
+def _nop_cast(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Cast to the type that a tensor already has."""
+    to = op.attribute("to") if op.op_type == "Cast" else net.dtype(op.inputs[1])
+    if not to or net.dtype(op.inputs[0]) != to:
+        return None
+    return _pass(net, op, "the tensor already has that type")
+
+
+@_rule("eliminate_nop_pad", "Pad")
+def _nop_pad(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Pad by nothing."""
+    pads = _pads(net, op)
+    return _pass(net, op, "it pads by nothing") if pads is not None and not any(pads) else None
+
+
+@_rule("eliminate_nop_transpose", "Transpose")
+def _nop_transpose(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Transpose that keeps the order of the axes."""
+    perm = _perm(net, op)
+    return _pass(net, op, "it keeps the order of the axes") if perm == sorted(perm or [-1]) else None
+
+
+@_rule("eliminate_nop_reshape", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def _nop_reshape(net: Rewriting, op: Op) -> str | None:
+    """Leave out what gives a tensor the shape that it has."""
+    before, after = _sizes(net, op.inputs[0]), _sizes(net, op.outputs[0])
+    if before is None or after is None or len(before) != len(after):
+        return None
+    # if all others are the same, so is one that is not known
+    differ = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    same_count = op.op_type in ("Reshape", "Flatten") and len(differ) == 1 and 0 not in before
+    if differ and not (same_count and any(isinstance(each, str) and "." in each for each in differ[0])):
+        return None
+    return _pass(net, op, "the tensor already has that shape")
+
+
+@_rule("eliminate_nop_slice", "Slice")
+def _nop_slice(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Slice that takes everything."""
+    shape = net.shape(op.inputs[0])
+    found = _slices(net, op)
+    if shape is None or found is None:
+        return None
+    for start, end, axis, step in found:
+        axis += len(shape) if axis < 0 else 0
+        if not 0 <= axis < len(shape) or step != 1 or start != 0:
+            return None
+        size = shape[axis]
+        if end < (size if isinstance(size, int) else 2**31 - 1):
+            return None
+    return _pass(net, op, "it takes everything")
+
+
+@_rule("eliminate_nop_concat", "Concat", "Sum", "Max", "Min", "Mean")
+def _nop_concat(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Concat, Sum, Max, Min or Mean of one tensor."""
+    return _pass(net, op, "it has one input") if len(op.inputs) == 1 else None
+
+
+@_rule("eliminate_nop_split", "Split")
+def _nop_split(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Split into one part."""
+    return _pass(net, op, "it makes one part") if len(op.outputs) == 1 else None
+
+
+@_rule("eliminate_nop_arithmetic", "Add", "Sub", "Mul", "Div", "Pow", "And", "Or")
+def _nop_arithmetic(net: Rewriting, op: Op) -> str | None:
+    """Leave out adding 0, multiplying by 1 and the like."""
+    neutral = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1, "And": 1, "Or": 0}[op.op_type]
+    for slot in (1, 0) if op.op_type in ("Add", "Mul", "And", "Or") else (1,):
+        array = net.constant(op.inputs[slot])
+        kept = op.inputs[1 - slot]
+        if array is None or array.size > 1 << 16 or not _all_equal(array, neutral):
+            continue
+        shape = net.shape(kept)
+        if shape is None or not _broadcasts_into(array.shape, shape):
+            continue
+        if op.op_type == "Pow" and net.dtype(kept) != net.dtype(op.outputs[0]):
+            continue
+        if net.redirect(op.outputs[0], kept):
+            word = {"Add": "adds 0", "Sub": "takes away 0", "Mul": "multiplies by 1", "Div": "divides by 1"}
+            return f"it {word.get(op.op_type, 'changes nothing')}"
+    return None
+
+
+@_rule("eliminate_nop_monotone_argmax", "ArgMax")
+def _nop_monotone_argmax(net: Rewriting, op: Op) -> str | None:
+    """Leave out a monotone function before ArgMax."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.domain or net.only_use(op.inputs[0]) is not op:
+        return None
+    axis = op.attribute("axis", 0)
+    if before.op_type in ("Softmax", "LogSoftmax"):
+        shape = net.shape(op.inputs[0])
+        if shape is None or net.opset() < 13:
+            return None
+        if before.attribute("axis", -1) % len(shape) != axis % len(shape):
+            return None
+    else:
+        return None
+    net.set_input(op, 0, before.inputs[0])
+    return f"{before.op_type} keeps the order"
+
+
+@_rule("eliminate_idempotent", "Relu", "Ceil", "Floor", "Round", "Abs", "Sign", "Hardmax")
+def _idempotent(net: Rewriting, op: Op) -> str | None:
+    """Leave out what was just done: Relu after Relu, Floor after Floor."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type != op.op_type or before.domain or op.op_type == "Hardmax":
+        return None
+    return _pass(net, op, f"{op.op_type} of {op.op_type} is the same")
+
+
+# --- two nodes in a row that are one ---------------------------------------------------------------------------------
+
+
+@_rule("fuse_consecutive_transposes", "Transpose")
+def _transposes(net: Rewriting, op: Op) -> str | None:
+    """Make one Transpose of two."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type != "Transpose" or before.domain:
+        return None
+    first, second = _perm(net, before), _perm(net, op)
+    if first is None or second is None or len(first) != len(second):
+        return None
+    net.replace([before, op], "Transpose", before.inputs[:1], op.outputs, {"perm": [first[i] for i in second]})
+    return "two Transposes in a row"
+
+
+@_rule("fuse_consecutive_squeezes", "Squeeze", "Unsqueeze")
+def _squeezes(net: Rewriting, op: Op) -> str | None:
+    """Make one Squeeze of two, and one Unsqueeze of two."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type != op.op_type or before.domain or net.only_use(op.inputs[0]) is not op:
+        return None
+    inner = net.shape(before.inputs[0])
+    first, second = _axes(net, before), _axes(net, op)
+    if inner is None or first is None or second is None:
+        return None
+    if op.op_type == "Unsqueeze":
+        middle = len(inner) + len(first)
+        first, second = [a % middle for a in first], [a % (middle + len(second)) for a in second]
+        kept = [place for place in range(middle + len(second)) if place not in second]
+        axes = sorted([*second, *(kept[a] for a in first)])
+    else:
+        first = [a % len(inner) for a in first]
+        kept = [place for place in range(len(inner)) if place not in first]
+        axes = sorted([*first, *(kept[a % len(kept)] for a in second)])
+    _with_axes(net, [before, op], op.op_type, before.inputs[0], op.outputs, axes)
+    return f"two {op.op_type}s in a row"
+
+
+@_rule("fuse_consecutive_reshapes", "Reshape", "Flatten")
+def _reshapes(net: Rewriting, op: Op) -> str | None:
+    """Let a Reshape of a Reshape, Flatten, Squeeze or Unsqueeze read the tensor itself."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type not in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") or before.domain:
+        return None
+    if op.op_type == "Flatten":
+        return None
+    target = net.constant(op.inputs[1])
+    # 0 stands for the size that the tensor between has
+    if target is None or (0 in target.tolist() and not op.attribute("allowzero", 0)):
+        return None
+    net.set_input(op, 0, before.inputs[0])
+    return "only the last shape counts"
+
+
+@_rule("fuse_consecutive_concats", "Concat")
+def _concats(net: Rewriting, op: Op) -> str | None:
+    """Take the inputs of a Concat along the same axis into the Concat that reads it."""
+    shape = net.shape(op.outputs[0])
+    axis = op.attribute("axis", 0)
+    for value in op.inputs:
+        before = net.maker(value)
+        if before is None or before.op_type != "Concat" or before.domain or net.only_use(value) is not op:
+            continue
+        other = before.attribute("axis", 0)
+        if other != axis and (shape is None or other % len(shape) != axis % len(shape)):
+            continue
+        if before.frame != op.frame:
+            continue
+        inputs = [each for v in op.inputs for each in (before.inputs if v == value else [v])]
+        net.replace([before, op], "Concat", inputs, op.outputs, {"axis": axis})
+        return "two Concats along one axis"
+    return None
+
+
+@_rule("fuse_consecutive_slices", "Slice")
+def _slices_in_row(net: Rewriting, op: Op) -> str | None:
+    """Make one Slice of two along different axes."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type != "Slice" or before.domain or net.only_use(op.inputs[0]) is not op:
+        return None
+    if net.opset() < 10 or before.frame != op.frame:
+        return None
+    shape, first, second = net.shape(before.inputs[0]), _slices(net, before), _slices(net, op)
+    if shape is None or first is None or second is None:
+        return None
+    both = [(start, end, axis % len(shape), step) for start, end, axis, step in (*first, *second)]
+    if len({axis for _, _, axis, _ in both}) < len(both):
+        return None
+    columns = [
+        net.new_constant(np.asarray(column, np.int64), f"{net.names[op.outputs[0]]}_slice")
+        for column in zip(*both, strict=True)
+    ]
+    starts, ends, axes, steps = columns
+    net.replace([before, op], "Slice", [before.inputs[0], starts, ends, axes, steps], op.outputs)
+    return "two Slices along different axes"
+
+
+@_rule("fuse_consecutive_reduce_unsqueeze", "Unsqueeze")
+def _reduce_unsqueeze(net: Rewriting, op: Op) -> str | None:
+    """Let a reduction keep the axes that an Unsqueeze puts back."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.domain or not before.op_type.startswith(("Reduce", "ArgM")):
+        return None
+    if net.only_use(op.inputs[0]) is not op or before.attribute("keepdims", 1) != 0 or before.frame != op.frame:
+        return None
+    inner, back = net.shape(before.inputs[0]), _axes(net, op)
+    away = [before.attribute("axis", 0)] if before.op_type.startswith("ArgM") else _axes(net, before)
+    if inner is None or not away or back is None:
+        return None
+    rank = len(inner)
+    if sorted(a % rank for a in away) != sorted(a % rank for a in back):
+        return None
+    given = {name: onnx.helper.get_attribute_value(a) for name, a in before.all_attributes().items()}
+    net.replace([before, op], before.op_type, before.inputs, op.outputs, given | {"keepdims": 1})
+    return f"{before.op_type} can keep these axes"
+
+
+@_rule("fuse_consecutive_log_softmax", "Log")
+def _log_softmax(net: Rewriting, op: Op) -> str | None:
+    """Make LogSoftmax of the Log of a Softmax."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type != "Softmax" or before.domain or net.only_use(op.inputs[0]) is not op:
+        return None
+    if before.frame != op.frame:
+        return None
+    axis = before.attribute("axis", -1 if net.opset() >= 13 else 1)
+    net.replace([before, op], "LogSoftmax", before.inputs, op.outputs, {"axis": axis})
+    return "the logarithm of a Softmax"
+
+
+# --- arithmetic taken into weights -----------------------------------------------------------------------------------
+
+
+@_rule("fuse_bn_into_conv", "BatchNormalization")
+def _bn_into_conv(net: Rewriting, op: Op) -> str | None:
+    """Take a BatchNormalization into the weights of the Conv before it."""
+    conv = net.maker(op.inputs[0])
+    if (
+        conv is None
+        or conv.op_type not in ("Conv", "ConvTranspose")
+        or conv.domain
+        or net.only_use(op.inputs[0]) is not op
+    ):
+        return None
+    if conv.frame != op.frame or op.attribute("training_mode", 0) or any(v >= 0 for v in op.outputs[1:]):
+        return None
+    if conv.op_type == "ConvTranspose" and conv.attribute("group", 1) != 1:
+        return None
+    read = [conv.inputs[1], *conv.inputs[2:3], *op.inputs[1:5]]
+    if any(v >= 0 and not net.is_constant(v) for v in read) or net.dtype(conv.inputs[1]) not in _FLOATS:
+        return None
+    weight = net.read(conv.inputs[1])
+    scale, shift, mean, variance = (net.read(v).astype(np.float64) for v in op.inputs[1:5])
+    bias = net.read(conv.inputs[2]).astype(np.float64) if len(conv.inputs) > 2 and conv.inputs[2] >= 0 else 0.0
+    factor = scale / np.sqrt(variance + op.attribute("epsilon", 1e-5))
+    axis = 0 if conv.op_type == "Conv" else 1
+    if weight.shape[axis] != len(factor):
+        return None
+    spread = factor.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
+    new_weight = (weight * spread).astype(weight.dtype)
+    new_bias = ((bias - mean) * factor + shift).astype(weight.dtype)
+    if not (np.isfinite(new_weight.astype(np.float64)).all() and np.isfinite(new_bias.astype(np.float64)).all()):
+        return None
+    inputs = [
+        conv.inputs[0],
+        net.new_constant(new_weight, f"{net.names[conv.inputs[1]]}_bn"),
+        net.new_constant(new_bias, f"{net.names[op.inputs[2]]}_bn"),
+    ]
+    _replace_keeping(net, [conv, op], conv, inputs, op.outputs)
+    return "scale and shift can be part of the weights"
+
+
+@_rule("fuse_add_bias_into_conv", "Add")
+def _bias_into_conv(net: Rewriting, op: Op) -> str | None:
+    """Take what is added to each channel into the bias of the Conv before it."""
+    for slot in (0, 1):
+        conv, added = net.maker(op.inputs[slot]), op.inputs[1 - slot]
+        if conv is None or conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
+            continue
+        if net.only_use(op.inputs[slot]) is not op or conv.frame != op.frame or not net.is_constant(added):
+            continue
+        shape, weight = net.shape(op.inputs[slot]), net.shape(conv.inputs[1])
+        if shape is None or weight is None or net.dtype(added) != net.dtype(conv.inputs[1]):
+            continue
+        channels = weight[0] if conv.op_type == "Conv" else shape[1]
+        new = _per_channel(net, added, shape, channels) if isinstance(channels, int) else None
+        if new is None:
+            continue
+        if len(conv.inputs) > 2 and conv.inputs[2] >= 0:
+            old = net.constant(conv.inputs[2])
+            if old is None:
+                continue
+            new = old + new
+        inputs = [*conv.inputs[:2], net.new_constant(new, f"{net.names[added]}_bias")]
+        _replace_keeping(net, [conv, op], conv, inputs, op.outputs)
+        return "what is added to a channel is a bias"
+    return None
+
+
+@_rule("fuse_mul_into_conv", "Mul")
+def _mul_into_conv(net: Rewriting, op: Op) -> str | None:
+    """Take what multiplies each channel into the weights of the Conv before it."""
+    for slot in (0, 1):
+        conv, factor = net.maker(op.inputs[slot]), op.inputs[1 - slot]
+        if conv is None or conv.op_type != "Conv" or conv.domain or net.only_use(op.inputs[slot]) is not op:
+            continue
+        if conv.frame != op.frame or any(v >= 0 and not net.is_constant(v) for v in (*conv.inputs[1:], factor)):
+            continue
+        weight = net.read(conv.inputs[1])
+        scale = _per_channel(net, factor, net.shape(op.inputs[slot]), weight.shape[0])
+        if scale is None or weight.dtype != scale.dtype or net.dtype(factor) not in _FLOATS:
+            continue
+        spread = scale.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
+        inputs = [
+            conv.inputs[0],
+            net.new_constant((weight * spread).astype(weight.dtype), f"{net.names[conv.inputs[1]]}_scaled"),
+        ]
+        if len(conv.inputs) > 2 and conv.inputs[2] >= 0:
+            bias = net.read(conv.inputs[2])
+            scaled = (bias * scale.astype(np.float64)).astype(bias.dtype)
+            inputs.append(net.new_constant(scaled, f"{net.names[conv.inputs[2]]}_scaled"))
+        _replace_keeping(net, [conv, op], conv, inputs, op.outputs)
+        return "a factor of a channel can be part of the weights"
+    return None
+
+
+@_rule("fuse_scale_into_bn", "Mul", "Add")
+def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
+    """Take what multiplies or is added to each channel into the BatchNormalization before it."""
+    for slot in (0, 1):
+        norm, other = net.maker(op.inputs[slot]), op.inputs[1 - slot]
+        if norm is None or norm.op_type != "BatchNormalization" or norm.domain or norm.attribute("training_mode", 0):
+            continue
+        if net.only_use(op.inputs[slot]) is not op or norm.frame != op.frame or any(v >= 0 for v in norm.outputs[1:]):
+            continue
+        if not all(net.is_constant(v) for v in (*norm.inputs[1:3], other)):
+            continue
+        scale, shift = net.read(norm.inputs[1]), net.read(norm.inputs[2])
+        own = _per_channel(net, other, net.shape(op.inputs[slot]), len(scale))
+        if own is None or own.dtype != scale.dtype:
+            continue
+        if op.op_type == "Mul":
+            scale = scale * own
+            shift = shift * own
+        else:
+            shift = shift + own
+        inputs = [
+            norm.inputs[0],
+            net.new_constant(scale, f"{net.names[norm.inputs[1]]}_scaled"),
+            net.new_constant(shift, f"{net.names[norm.inputs[2]]}_scaled"),
+            *norm.inputs[3:],
+        ]
+        _replace_keeping(net, [norm, op], norm, inputs, op.outputs)
+        return "a factor or summand of a channel can be part of the normalization"
+    return None
+
+
+def _per_channel(net: Rewriting, value: int, shape: Dims | None, channels: int) -> Array | None:
+    """Give a constant that is one number for each channel of a tensor of some shape, shape (channels,)."""
+    array = net.constant(value)
+    if array is None or shape is None or array.ndim > len(shape):
+        return None
+    wide = (1,) * (len(shape) - array.ndim) + array.shape
+    if len(wide) < 2 or any(size != 1 for axis, size in enumerate(wide) if axis != 1) or wide[1] not in (1, channels):
+        return None
+    return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (channels,)))
+
+
+@_rule("fuse_matmul_add_bias_into_gemm", "Add")
+def _matmul_add(net: Rewriting, op: Op) -> str | None:
+    """Make a Gemm of a MatMul of two matrices and the bias that is added."""
+    for slot in (0, 1):
+        product, bias = net.maker(op.inputs[slot]), op.inputs[1 - slot]
+        if product is None or product.op_type != "MatMul" or product.domain or net.only_use(op.inputs[slot]) is not op:
+            continue
+        a, b, c = (net.shape(v) for v in (*product.inputs, bias))
+        if a is None or b is None or c is None or (len(a), len(b)) != (2, 2) or product.frame != op.frame:
+            continue
+        if net.dtype(bias) not in _FLOATS or net.dtype(bias) != net.dtype(product.inputs[0]):
+            continue
+        # only what spreads over the rows: the product is not to be spread over the bias
+        if not (len(c) <= 1 or (len(c) == 2 and c[0] == 1)) or not _broadcasts_into(c[-1:], (b[1],)):
+            continue
+        net.replace([product, op], "Gemm", [*product.inputs, bias], op.outputs)
+        return "a product of matrices and a bias"
+    return None
+
+
+@_rule("fuse_transpose_into_gemm", "Gemm")
+def _transpose_into_gemm(net: Rewriting, op: Op) -> str | None:
+    """Let a Gemm transpose what it reads."""
+    for slot, name in ((0, "transA"), (1, "transB")):
+        before = net.maker(op.inputs[slot])
+        if before is None or before.op_type != "Transpose" or before.domain or _perm(net, before) != [1, 0]:
+            continue
+        if net.only_use(op.inputs[slot]) is not op or before.frame != op.frame:
+            continue
+        given = {key: onnx.helper.get_attribute_value(a) for key, a in op.all_attributes().items()}
+        inputs = [before.inputs[0] if place == slot else v for place, v in enumerate(op.inputs)]
+        net.replace([before, op], "Gemm", inputs, op.outputs, given | {name: 1 - op.attribute(name, 0)})
+        return "Gemm transposes on its own"
+    return None
+
+
+@_rule("fuse_pad_into_conv", "Conv", "AveragePool", "MaxPool")
+def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
+    """Take zeros that are put around a tensor into the padding of the Conv that reads it."""
+    pad = net.maker(op.inputs[0])
+    if (
+        pad is None
+        or pad.op_type != "Pad"
+        or pad.domain
+        or net.only_use(op.inputs[0]) is not op
+        or pad.frame != op.frame
+    ):
+        return None
+    pads, shape = _pads(net, pad), net.shape(op.inputs[0])
+    if op.op_type != "Conv" or pads is None or shape is None or pad.attribute("mode", "constant") != "constant":
+        return None
+    if len(pads) != 2 * len(shape) or any(p < 0 for p in pads) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    filler = pad.attribute("value", 0.0) if net.opset() < 11 else _optional(net, pad, 2)
+    if filler is None or (np.asarray(filler) != 0).any():
+        return None
+    rank = len(shape)
+    if any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
+        return None
+    own = op.attribute("pads", [0] * 2 * (rank - 2))
+    added = [*pads[2:rank], *pads[rank + 2 :]]
+    given = {key: onnx.helper.get_attribute_value(a) for key, a in op.all_attributes().items()}
+    both = [one + other for one, other in zip(own, added, strict=True)]
+    net.replace([pad, op], op.op_type, [pad.inputs[0], *op.inputs[1:]], op.outputs, given | {"pads": both})
+    return "a Conv pads with zeros on its own"
+
+
+# --- the same thing twice --------------------------------------------------------------------------------------------
+
+
+@_rule("eliminate_common_subexpression")
+def _common(net: Rewriting, op: Op) -> str | None:
+    """Compute once what several nodes compute alike."""
+    if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
+        return None
+    if not op.inputs or (op.op_type == "Dropout" and len(op.inputs) > 2):
+        return None
+    twin = net.twin(op)
+    if twin is None or len(twin.outputs) < len(op.outputs):
+        return None
+    pairs = [(made, twin.outputs[slot]) for slot, made in enumerate(op.outputs) if made >= 0]
+    if any(other < 0 for _, other in pairs) or any(net.is_output(made) for made, _ in pairs):
+        return None
+    for made, other in pairs:
+        net.redirect(made, other)
+    return f"{twin.name or twin.op_type} computes the same"
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+@_rule("fold_shapes", "Slice", "Gather", "Concat", "Squeeze", "Unsqueeze", "Cast", "Shape")
+def _known_sizes(net: Rewriting, op: Op) -> str | None:
+    """Fold what is taken out of a shape where these sizes are known, though others are not."""
+    made = op.outputs[0]
+    shape = net.shape(made)
+    if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.is_output(made):
+        return None
+    sizes = _elements(net, made, 0)
+    if sizes is None or not all(isinstance(size, int) for size in sizes):
+        return None
+    array = np.asarray(sizes, np.int64)
+    net.make_constant(made, array if shape else array.reshape(()))
+    return f"it is always {sizes if shape else sizes[0]}"
+
+
+@_rule("fold_reshape", "Reshape")
+def _partly_known(net: Rewriting, op: Op) -> str | None:
+    """Make the shape of a Reshape constant where it only keeps a dimension, or leaves one to be worked out."""
+    if net.is_constant(op.inputs[1]) or op.attribute("allowzero", 0):
+        return None
+    asked = _elements(net, op.inputs[1], 0)
+    data = _sizes(net, op.inputs[0])
+    if asked is None:
+        return None
+    target: list[int] = []
+    for place, size in enumerate(asked):
+        if isinstance(size, int):
+            target.append(size)
+        else:
+            target.append(0 if data is not None and place < len(data) and data[place] == size else -1)
+    if target.count(-1) > 1:
+        return None
+    net.set_input(op, 1, net.new_constant(np.asarray(target, np.int64), f"{net.names[op.outputs[0]]}_shape"))
+    return f"its shape is always {target}"
+
+
+@_rule("eliminate_nop_expand", "Expand")
+def _nop_expand(net: Rewriting, op: Op) -> str | None:
+    """Leave out an Expand to the sizes that a tensor already has."""
+    data, asked = _sizes(net, op.inputs[0]), _elements(net, op.inputs[1], 0)
+    if data is None or asked is None or len(asked) > len(data):
+        return None
+    if any(one not in (1, other) for one, other in zip(reversed(asked), reversed(data), strict=False)):
+        return None
+    return _pass(net, op, "the tensor already has that shape")
+
+
+# Operators of which the result has the shape of the first input.
+_SHAPED_ALIKE: Final = frozenset(
+    """Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
+    Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization
+    LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu Round Selu Sigmoid
+    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu""".split()
+)
+# Operators that spread their inputs over each other.
+_SPREADING: Final = frozenset(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split()
+)
+
+
+def _sizes(net: Rewriting, value: int) -> tuple[int | str, ...] | None:
+    """Give the shape of a value; a size that is not known is a symbol, the same wherever it is the same size."""
+    shape = net.shape(value)
+    if shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else _size(net, value, axis, 0) for axis, dim in enumerate(shape))
+
+
+def _size(net: Rewriting, value: int, axis: int, depth: int) -> int | str:
+    """Trace one dimension back to where it comes from."""
+    key = ("size", value, axis)
+    if key not in net.memo:
+        net.memo[key] = f"{value}.{axis}"  # if it is asked for on the way
+        net.memo[key] = _traced(net, value, axis, depth)
+    found: int | str = net.memo[key]
+    return found
+
+
+def _traced(net: Rewriting, value: int, axis: int, depth: int) -> int | str:
+    shape = net.shape(value)
+    assert shape is not None  # noqa: S101 (whoever asks knows the rank)
+    known = shape[axis]
+    if known is not None:
+        return known
+    own = f"{value}.{axis}"
+    maker = net.maker(value)
+    if maker is None or maker.domain or depth > 64:
+        return own
+    if maker.op_type in _SHAPED_ALIKE and value == maker.outputs[0]:
+        before = net.shape(maker.inputs[0])
+        return _size(net, maker.inputs[0], axis, depth + 1) if before and len(before) == len(shape) else own
+    if maker.op_type in _SPREADING:
+        found: set[int | str] = set()
+        for read in maker.inputs:
+            other = net.shape(read)
+            if other is None:
+                return own
+            place = axis - len(shape) + len(other)
+            if place >= 0 and other[place] != 1:
+                found.add(_size(net, read, place, depth + 1))
+        return found.pop() if len(found) == 1 else own
+    if maker.op_type == "MatMul":
+        first, second = (net.shape(read) for read in maker.inputs)
+        if first and second and len(second) == 2 and len(first) == len(shape) and axis < len(shape) - 1:
+            return _size(net, maker.inputs[0], axis, depth + 1)
+        return own
+    if maker.op_type == "Transpose":
+        perm = _perm(net, maker)
+        return own if perm is None else _size(net, maker.inputs[0], perm[axis], depth + 1)
+    if maker.op_type == "Reshape":
+        target = net.constant(maker.inputs[1])
+        before = net.shape(maker.inputs[0])
+        if (
+            target is not None
+            and before
+            and target[axis] == 0
+            and axis < len(before)
+            and not maker.attribute("allowzero")
+        ):
+            return _size(net, maker.inputs[0], axis, depth + 1)
+    return own
+
+
+def _elements(net: Rewriting, value: int, depth: int) -> list[int | str] | None:
+    """Give the elements of a vector of sizes, or of one size: numbers, and symbols as in `_sizes`."""
+    key = ("elements", value)
+    if key not in net.memo:
+        net.memo[key] = _found_elements(net, value, depth)
+    found: list[int | str] | None = net.memo[key]
+    return found
+
+
+def _found_elements(net: Rewriting, value: int, depth: int) -> list[int | str] | None:
+    array = net.constant(value)
+    if array is not None:
+        return [int(x) for x in array.reshape(-1)] if array.ndim <= 1 and array.dtype.kind in "iu" else None
+    shape = net.shape(value)
+    maker = net.maker(value)
+    if shape is None or len(shape) > 1 or net.dtype(value) != TensorProto.INT64:
+        return None
+    found: list[int | str] | None = None
+    if maker is not None and not maker.domain and depth <= 32:
+        found = _computed_elements(net, maker, depth)
+    if found is None and (not shape or (isinstance(shape[0], int) and shape[0] <= 64)):
+        return [f"{value}:{place}" for place in range(shape[0] if shape and isinstance(shape[0], int) else 1)]
+    return found
+
+
+def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[int | str] | None:
+    if op.op_type == "Shape":
+        sizes = _sizes(net, op.inputs[0])
+        return None if sizes is None else list(sizes)[slice(op.attribute("start", 0), op.attribute("end"))]
+    if op.op_type in ("Unsqueeze", "Squeeze", "Identity", "Cast", "Reshape"):
+        return _elements(net, op.inputs[0], depth + 1)
+    if op.op_type == "Concat":
+        parts = [_elements(net, read, depth + 1) for read in op.inputs]
+        return None if None in parts else [size for part in parts for size in part or ()]
+    if op.op_type == "Slice":
+        inner, cuts = _elements(net, op.inputs[0], depth + 1), _slices(net, op)
+        if inner is None or cuts is None or len(cuts) != 1 or cuts[0][3] <= 0:
+            return None
+        start, end, _, step = cuts[0]
+        return inner[slice(start, end, step)]
+    if op.op_type == "Gather":
+        inner, index = _elements(net, op.inputs[0], depth + 1), net.constant(op.inputs[1])
+        if inner is None or index is None or index.ndim > 1 or len(net.shape(op.inputs[0]) or ()) != 1:
+            return None
+        places = [int(place) for place in index.reshape(-1)]
+        return [inner[place] for place in places] if all(-len(inner) <= p < len(inner) for p in places) else None
+    if op.op_type in ("Where", "Mul"):
+        return _combined(net, op, depth)
+    return None
+
+
+def _combined(net: Rewriting, op: Op, depth: int) -> list[int | str] | None:
+    """Give the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
+    if op.op_type == "Mul":
+        one, other = (_elements(net, read, depth + 1) for read in op.inputs)
+        if one is None or other is None or len(one) != len(other):
+            return None
+        pairs = [(a, b) if a == 1 else (b, a) for a, b in zip(one, other, strict=True)]
+        if not all(a == 1 or (isinstance(a, int) and isinstance(b, int)) for a, b in pairs):
+            return None
+        return [b if a == 1 else int(a) * int(b) for a, b in pairs]
+    test = net.maker(op.inputs[0])
+    if test is None or test.op_type != "Equal" or test.domain:
+        return None
+    sides = [_elements(net, read, depth + 1) for read in (*test.inputs, *op.inputs[1:])]
+    if any(side is None for side in sides):
+        return None
+    left, right, then, other_ = (side or [] for side in sides)
+    count = max(map(len, (left, right, then, other_)))
+    columns = [side * count if len(side) == 1 else side for side in (left, right, then, other_)]
+    if any(len(column) != count for column in columns):
+        return None
+    found: list[int | str] = []
+    for one, two, yes, no in zip(*columns, strict=True):
+        # a size is never negative, so it is never the -1 that stands for "as it is"
+        differs = (isinstance(one, int) and isinstance(two, int) and one != two) or (
+            isinstance(one, str) != isinstance(two, str) and "." in f"{one}{two}" and -1 in (one, two)
+        )
+        if not differs and one != two:
+            return None
+        found.append(no if differs else yes)
+    return found
+
+
+# --- control flow ----------------------------------------------------------------------------------------------------
+
+
+@_rule("eliminate_if_with_const_cond", "If")
+def _constant_if(net: Rewriting, op: Op) -> str | None:
+    """Put the branch of an If whose condition is constant in its place."""
+    condition = net.constant(op.inputs[0])
+    if condition is None or condition.size != 1:
+        return None
+    chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    body = next((frame for frame in op.bodies if net.graph.frames[frame].attribute == chosen), None)
+    if body is None:
+        return None
+    net.inline(op, body)
+    return f"its condition is always {bool(condition.reshape(-1)[0])}"
+
+
+# --- what several rules ask ------------------------------------------------------------------------------------------
+
+_FLOATS: Final = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
+
+
+def _pass(net: Rewriting, op: Op, why: str) -> str | None:
+    """Let all read what a node reads, in place of what it makes."""
+    return why if net.redirect(op.outputs[0], op.inputs[0]) else None
+
+
+def _replace_keeping(net: Rewriting, olds: Sequence[Op], like: Op, inputs: Sequence[int], outputs: Sequence[int]) -> Op:
+    """Replace nodes by one with the attributes of one of them."""
+    given = {name: onnx.helper.get_attribute_value(a) for name, a in like.all_attributes().items()}
+    return net.replace(olds, like.op_type, inputs, outputs[:1], given)
+
+
+def _all_equal(array: Array, number: int) -> bool:
+    return bool(array.size and array.dtype.kind in "fiub" and (array == array.dtype.type(number)).all())
+
+
+def _broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
+    """Say whether a tensor of some shape, spread over one of another shape, leaves that shape as it is."""
+    if len(shape) > len(target):
+        return False
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return all(one == 1 or (one is not None and one == other) for one, other in pairs)
+
+
+def _optional(net: Rewriting, op: Op, slot: int, default: float = 0.0) -> Array | None:
+    """Give the constant that an optional input is, or what stands for it if it is left out."""
+    if slot >= len(op.inputs) or op.inputs[slot] < 0:
+        return np.asarray(default)
+    return net.constant(op.inputs[slot])
+
+
+def _pads(net: Rewriting, op: Op) -> list[int] | None:
+    if net.opset() < 11:
+        found = op.attribute("pads") or op.attribute("paddings")
+        return list(found) if found is not None else None
+    if len(op.inputs) > 3 and op.inputs[3] >= 0:
+        return None
+    array = net.constant(op.inputs[1])
+    return None if array is None else [int(x) for x in array]
+
+
+def _perm(net: Rewriting, op: Op) -> list[int] | None:
+    found = op.attribute("perm")
+    if found is not None:
+        return list(found)
+    shape = net.shape(op.inputs[0])
+    return None if shape is None else list(range(len(shape)))[::-1]
+
+
+def _axes(net: Rewriting, op: Op) -> list[int] | None:
+    """Give the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
+    found = op.attribute("axes")
+    if found is not None:
+        return list(found)
+    if len(op.inputs) < 2 or op.inputs[1] < 0:
+        return None
+    array = net.constant(op.inputs[1])
+    return None if array is None else [int(x) for x in array.reshape(-1)]
+
+
+def _with_axes(
+    net: Rewriting, olds: Sequence[Op], op_type: str, data: int, outputs: Sequence[int], axes: Sequence[int]
+) -> None:
+    if net.opset() < 13:
+        net.replace(olds, op_type, [data], outputs, {"axes": list(axes)})
+        return
+    given = net.new_constant(np.asarray(axes, np.int64), f"{net.names[outputs[0]]}_axes")
+    net.replace(olds, op_type, [data, given], outputs)
+
+
+def _slices(net: Rewriting, op: Op) -> list[tuple[int, int, int, int]] | None:
+    """Give (start, end, axis, step) for each axis that a Slice cuts."""
+    if net.opset() < 10:
+        starts, ends = op.attribute("starts"), op.attribute("ends")
+        if starts is None or ends is None:
+            return None
+        axes = op.attribute("axes", list(range(len(starts))))
+        return [(int(s), int(e), int(a), 1) for s, e, a in zip(starts, ends, axes, strict=True)]
+    columns: list[list[int]] = []
+    for slot in range(1, 5):
+        if slot >= len(op.inputs) or op.inputs[slot] < 0:
+            columns.append(list(range(len(columns[0]))) if slot == 3 else [1] * len(columns[0]))
+            continue
+        array = net.constant(op.inputs[slot])
+        if array is None:
+            return None
+        columns.append([int(x) for x in array.reshape(-1)])
+    if len({len(column) for column in columns}) > 1:
+        return None
+    return [(s, e, a, step) for s, e, a, step in zip(*columns, strict=True)]
