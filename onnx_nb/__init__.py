@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.partition import partition
     from onnx_nb.analysis.pytorch import Recording, export, mark, record
     from onnx_nb.analysis.session import run
+    from onnx_nb.analysis.simplification import Simplification, rewrites, simplify
     from onnx_nb.analysis.summary import Summary, summarize
     from onnx_nb.analysis.torch_comparison import TorchComparison, compare_torch
     from onnx_nb.drawing.graphviz import to_graphviz
@@ -75,6 +76,7 @@ _HOME = {
     "ModelSummary": "widgets.summary",
     "ModelView": "widgets.view",
     "Recording": "analysis.pytorch",
+    "Simplification": "analysis.simplification",
     "Summary": "analysis.summary",
     "TorchComparison": "analysis.torch_comparison",
     "align": "analysis.alignment",
@@ -93,7 +95,9 @@ _HOME = {
     "random_feeds": "analysis.feeds",
     "read_feeds": "analysis.feeds",
     "record": "analysis.pytorch",
+    "rewrites": "analysis.simplification",
     "run": "analysis.session",
+    "simplify": "analysis.simplification",
     "summarize": "analysis.summary",
     "to_graphviz": "drawing.graphviz",
 }
@@ -126,6 +130,7 @@ __all__ = [
     "ModelView",
     "OnnxNbError",
     "Recording",
+    "Simplification",
     "SimplificationError",
     "Summary",
     "TorchComparison",
@@ -146,7 +151,9 @@ __all__ = [
     "random_feeds",
     "read_feeds",
     "record",
+    "rewrites",
     "run",
+    "simplify",
     "summarize",
     "to_graphviz",
 ]

@@ -7,9 +7,9 @@ keep a dimension or work it out (0 and −1). What would make the model larger t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import session, tensors
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
-from onnx_nb.analysis.rewriting import Op, Rewriting
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.rewriting import Op, Rewriting
 
 FREE: Final = 1024
 """Results of at most so many bytes are always folded: the node that goes takes as much."""
@@ -62,21 +64,18 @@ class Folding:
         The graph.
     budget
         By how many bytes all folds together may make the model larger.
+    spent
+        How many of them are taken already.
     quantizing
         Whether QuantizeLinear and DequantizeLinear are folded too.
-    skipped
-        Keys of changes that are not to be made.
     """
 
-    def __init__(
-        self, rewriting: Rewriting, *, budget: int, quantizing: bool = False, skipped: Collection[str] = ()
-    ) -> None:
+    def __init__(self, rewriting: Rewriting, *, budget: int, spent: int = 0, quantizing: bool = False) -> None:
         self.net = rewriting
         self.budget = budget
         self.left: dict[int, Left] = {}
-        self._spent = 0
+        self.spent = spent
         self._ops = DETERMINISTIC | QUANTIZING if quantizing else DETERMINISTIC
-        self._skipped = frozenset(skipped)
         self._refused: set[int] = set()
 
     def known_integers(self) -> int:
@@ -85,14 +84,13 @@ class Folding:
         known: dict[int, NDArray[Any]] = {}
         for op, case in zip(net.ops[: net.graph.node_count], net.types.case_of.tolist(), strict=True):
             if case >= 0 and not self._repeats(op.frame):
-                for value, array in zip(op.inputs, net.types.cases[case].values, strict=False):
-                    if value >= 0 and array is not None and array.dtype.kind in "iub":
-                        known[value] = array
+                read = zip(op.inputs, net.types.cases[case].values, strict=False)
+                known |= {v: array for v, array in read if v >= 0 and array is not None and array.dtype.kind in "iub"}
         for value, array in known.items():
             maker = net.maker(value)
             if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
                 continue
-            if f"fold_shapes: {net.names[value]}" in self._skipped:
+            if not net.may("fold_shapes", value):
                 continue
             declared = net.kind(value)
             if declared is None or declared.elem_type != onnx.helper.np_dtype_to_tensor_dtype(array.dtype):
@@ -140,7 +138,7 @@ class Folding:
                 continue
             if not all(v < 0 or v in made or net.is_constant(v) for v in op.inputs):
                 continue
-            if any(f"fold_constants: {net.names[v]}" in self._skipped for v in op.outputs if v >= 0):
+            if not all(net.may("fold_constants", v) for v in op.outputs if v >= 0):
                 continue
             nbytes = self._bytes(op)
             if nbytes is None:
@@ -200,14 +198,14 @@ class Folding:
             nbytes = self._bytes(op) or 0
             if nbytes <= FREE or nbytes <= self._paid(op):
                 continue
-            if self._spent + spent + nbytes > self.budget:
+            if self.spent + spent + nbytes > self.budget:
                 over.add(op.number)
                 why = f"{readable(nbytes)} do not fit what is left of the budget of {readable(self.budget)}"
                 self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
             else:
                 spent += nbytes
         if not over:
-            self._spent += spent
+            self.spent += spent
         return over
 
     def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:

@@ -1,14 +1,13 @@
 """The rewrites of `simplify`: each looks at one node and those around it, and says why it may change them.
 
-All make standard operators of standard operators. A rule changes nothing before it is sure, and answers with the reason,
-or with None. `RULES` has them in the order in which they are tried.
+All make standard operators of standard operators. A rule changes nothing before it is sure, and answers with the
+reason, or with None. `RULES` has them in the order in which they are tried.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import onnx
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
 RULES: list[Rule] = []
 """Every rewrite, in the order in which it is tried on a node."""
+
+JOINED_AT_MOST: Final = 1 << 20
+"""Weights of more bytes are not copied to be side by side with others."""
 
 _Apply = Callable[["Rewriting", "Op"], "str | None"]
 
@@ -122,7 +124,7 @@ def _nop_reshape(net: Rewriting, op: Op) -> str | None:
     # if all others are the same, so is one that is not known
     differ = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
     same_count = op.op_type in ("Reshape", "Flatten") and len(differ) == 1 and 0 not in before
-    if differ and not (same_count and any(isinstance(each, str) and "." in each for each in differ[0])):
+    if differ and not (same_count and any(isinstance(each, Unknown) for each in differ[0])):
         return None
     return _pass(net, op, "the tensor already has that shape")
 
@@ -135,8 +137,7 @@ def _nop_slice(net: Rewriting, op: Op) -> str | None:
     if shape is None or found is None:
         return None
     for start, end, axis, step in found:
-        axis += len(shape) if axis < 0 else 0
-        if not 0 <= axis < len(shape) or step != 1 or start != 0:
+        if not -len(shape) <= axis < len(shape) or step != 1 or start != 0:
             return None
         size = shape[axis]
         if end < (size if isinstance(size, int) else 2**31 - 1):
@@ -159,6 +160,8 @@ def _nop_split(net: Rewriting, op: Op) -> str | None:
 @_rule("eliminate_nop_arithmetic", "Add", "Sub", "Mul", "Div", "Pow", "And", "Or")
 def _nop_arithmetic(net: Rewriting, op: Op) -> str | None:
     """Leave out adding 0, multiplying by 1 and the like."""
+    if net.opset() < 7:  # what is read was not spread by itself
+        return None
     neutral = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1, "And": 1, "Or": 0}[op.op_type]
     for slot in (1, 0) if op.op_type in ("Add", "Mul", "And", "Or") else (1,):
         array = net.constant(op.inputs[slot])
@@ -239,7 +242,7 @@ def _squeezes(net: Rewriting, op: Op) -> str | None:
         first = [a % len(inner) for a in first]
         kept = [place for place in range(len(inner)) if place not in first]
         axes = sorted([*first, *(kept[a % len(kept)] for a in second)])
-    _with_axes(net, [before, op], op.op_type, before.inputs[0], op.outputs, axes)
+    _with_axes(net, [before, op], before.inputs[0], op.outputs, axes)
     return f"two {op.op_type}s in a row"
 
 
@@ -353,6 +356,8 @@ def _bn_into_conv(net: Rewriting, op: Op) -> str | None:
         return None
     if conv.op_type == "ConvTranspose" and conv.attribute("group", 1) != 1:
         return None
+    if not _normalizes_channels(net, op):
+        return None
     read = [conv.inputs[1], *conv.inputs[2:3], *op.inputs[1:5]]
     if any(v >= 0 and not net.is_constant(v) for v in read) or net.dtype(conv.inputs[1]) not in _FLOATS:
         return None
@@ -380,6 +385,8 @@ def _bn_into_conv(net: Rewriting, op: Op) -> str | None:
 @_rule("fuse_add_bias_into_conv", "Add")
 def _bias_into_conv(net: Rewriting, op: Op) -> str | None:
     """Take what is added to each channel into the bias of the Conv before it."""
+    if net.opset() < 7:
+        return None
     for slot in (0, 1):
         conv, added = net.maker(op.inputs[slot]), op.inputs[1 - slot]
         if conv is None or conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
@@ -407,6 +414,8 @@ def _bias_into_conv(net: Rewriting, op: Op) -> str | None:
 @_rule("fuse_mul_into_conv", "Mul")
 def _mul_into_conv(net: Rewriting, op: Op) -> str | None:
     """Take what multiplies each channel into the weights of the Conv before it."""
+    if net.opset() < 7:
+        return None
     for slot in (0, 1):
         conv, factor = net.maker(op.inputs[slot]), op.inputs[1 - slot]
         if conv is None or conv.op_type != "Conv" or conv.domain or net.only_use(op.inputs[slot]) is not op:
@@ -438,6 +447,8 @@ def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
         norm, other = net.maker(op.inputs[slot]), op.inputs[1 - slot]
         if norm is None or norm.op_type != "BatchNormalization" or norm.domain or norm.attribute("training_mode", 0):
             continue
+        if not _normalizes_channels(net, norm):
+            continue
         if net.only_use(op.inputs[slot]) is not op or norm.frame != op.frame or any(v >= 0 for v in norm.outputs[1:]):
             continue
         if not all(net.is_constant(v) for v in (*norm.inputs[1:3], other)):
@@ -462,6 +473,11 @@ def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
     return None
 
 
+def _normalizes_channels(net: Rewriting, norm: Op) -> bool:
+    """Say whether a BatchNormalization has one number for each channel, and uses the given mean and variance."""
+    return net.opset() >= 7 and norm.attribute("spatial", 1) == 1
+
+
 def _per_channel(net: Rewriting, value: int, shape: Dims | None, channels: int) -> Array | None:
     """Give a constant that is one number for each channel of a tensor of some shape, shape (channels,)."""
     array = net.constant(value)
@@ -476,6 +492,8 @@ def _per_channel(net: Rewriting, value: int, shape: Dims | None, channels: int) 
 @_rule("fuse_matmul_add_bias_into_gemm", "Add")
 def _matmul_add(net: Rewriting, op: Op) -> str | None:
     """Make a Gemm of a MatMul of two matrices and the bias that is added."""
+    if net.opset() < 7:
+        return None
     for slot in (0, 1):
         product, bias = net.maker(op.inputs[slot]), op.inputs[1 - slot]
         if product is None or product.op_type != "MatMul" or product.domain or net.only_use(op.inputs[slot]) is not op:
@@ -548,7 +566,7 @@ def _common(net: Rewriting, op: Op) -> str | None:
     """Compute once what several nodes compute alike."""
     if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
         return None
-    if not op.inputs or (op.op_type == "Dropout" and len(op.inputs) > 2):
+    if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset() < 7)):
         return None
     twin = net.twin(op)
     if twin is None or len(twin.outputs) < len(op.outputs):
@@ -556,9 +574,46 @@ def _common(net: Rewriting, op: Op) -> str | None:
     pairs = [(made, twin.outputs[slot]) for slot, made in enumerate(op.outputs) if made >= 0]
     if any(other < 0 for _, other in pairs) or any(net.is_output(made) for made, _ in pairs):
         return None
+    net.credit(twin, op)
     for made, other in pairs:
         net.redirect(made, other)
     return f"{twin.name or twin.op_type} computes the same"
+
+
+@_rule("fuse_parallel_matmuls", "MatMul")
+def _parallel_matmuls(net: Rewriting, op: Op) -> str | None:
+    """Make one MatMul and a Split of three or more that multiply one tensor by constant matrices."""
+    if net.opset() < 13:
+        return None
+    beside = [other for other in net.uses(op.inputs[0]) if _is_linear(net, other, op)] if len(op.inputs) == 2 else []
+    if len(beside) < 3 or op is not min(beside, key=lambda each: each.place):
+        return None
+    weights = [net.read(each.inputs[1]) for each in beside]
+    if len({(weight.dtype, weight.shape[0]) for weight in weights}) > 1:
+        return None
+    kind_of_product, sizes = net.kind(op.outputs[0]), [weight.shape[1] for weight in weights]
+    if kind_of_product is None or not kind_of_product.shape:
+        return None
+    name = net.names[op.inputs[1]]
+    joined = net.new_constant(np.concatenate(weights, axis=1), f"{name}_joined")
+    shape = (*kind_of_product.shape[:-1], sum(sizes))
+    wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.frame, kind(kind_of_product.elem_type, shape))
+    made = [each.outputs[0] for each in beside]
+    beside.sort(key=lambda each: each.place, reverse=True)  # the new nodes stand where the first stood
+    net.add(beside, "MatMul", [op.inputs[0], joined], [wide])
+    parts = net.new_constant(np.asarray(sizes, np.int64), f"{name}_sizes")
+    net.replace(beside, "Split", [wide, parts], made, {"axis": -1}, name=f"{op.name}_split" if op.name else "")
+    return f"{len(beside)} products of one tensor"
+
+
+def _is_linear(net: Rewriting, op: Op, like: Op) -> bool:
+    """Say whether a node multiplies what another one does by a constant matrix of moderate size."""
+    if op.op_type != "MatMul" or op.domain or op.frame != like.frame or op.inputs[0] != like.inputs[0]:
+        return False
+    weight = op.inputs[1]
+    if not net.is_constant(weight) or len(net.readers[weight]) != 1 or net.is_output(weight):
+        return False
+    return len(net.shape(weight) or ()) == 2 and net.constant_bytes(weight) <= JOINED_AT_MOST
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------
@@ -612,43 +667,58 @@ def _nop_expand(net: Rewriting, op: Op) -> str | None:
 
 
 # Operators of which the result has the shape of the first input.
-_SHAPED_ALIKE: Final = frozenset(
-    """Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
+_ALIKE: Final = """
+    Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
     Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization
     LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu Round Selu Sigmoid
-    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu""".split()
-)
+    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"""
+_SHAPED_ALIKE: Final = frozenset(_ALIKE.split())
 # Operators that spread their inputs over each other.
-_SPREADING: Final = frozenset(
-    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split()
+_SPREAD: Final = (
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"
 )
+_SPREADING: Final = frozenset(_SPREAD.split())
 
 
-def _sizes(net: Rewriting, value: int) -> tuple[int | str, ...] | None:
-    """Give the shape of a value; a size that is not known is a symbol, the same wherever it is the same size."""
+class Unknown(NamedTuple):
+    """A number that is not known before the model runs, but known to be the same as another of that name."""
+
+    value: int
+    place: int
+    """An axis of the value, or the index of an element."""
+    is_size: bool
+    """Whether it is the size of an axis, so never negative."""
+
+
+Size = int | str | Unknown
+"""A number, a symbol of the model, or unknown."""
+
+
+def _sizes(net: Rewriting, value: int) -> tuple[Size, ...] | None:
+    """Give the shape of a value; one that is not known is `Unknown`, the same wherever it is the same size."""
     shape = net.shape(value)
     if shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else _size(net, value, axis, 0) for axis, dim in enumerate(shape))
 
 
-def _size(net: Rewriting, value: int, axis: int, depth: int) -> int | str:
+def _size(net: Rewriting, value: int, axis: int, depth: int) -> Size:
     """Trace one dimension back to where it comes from."""
     key = ("size", value, axis)
     if key not in net.memo:
-        net.memo[key] = f"{value}.{axis}"  # if it is asked for on the way
+        net.memo[key] = Unknown(value, axis, is_size=True)  # if it is asked for on the way
         net.memo[key] = _traced(net, value, axis, depth)
-    found: int | str = net.memo[key]
+    found: Size = net.memo[key]
     return found
 
 
-def _traced(net: Rewriting, value: int, axis: int, depth: int) -> int | str:
+def _traced(net: Rewriting, value: int, axis: int, depth: int) -> Size:
     shape = net.shape(value)
     assert shape is not None  # noqa: S101 (whoever asks knows the rank)
     known = shape[axis]
     if known is not None:
         return known
-    own = f"{value}.{axis}"
+    own = Unknown(value, axis, is_size=True)
     maker = net.maker(value)
     if maker is None or maker.domain or depth > 64:
         return own
@@ -656,7 +726,7 @@ def _traced(net: Rewriting, value: int, axis: int, depth: int) -> int | str:
         before = net.shape(maker.inputs[0])
         return _size(net, maker.inputs[0], axis, depth + 1) if before and len(before) == len(shape) else own
     if maker.op_type in _SPREADING:
-        found: set[int | str] = set()
+        found: set[Size] = set()
         for read in maker.inputs:
             other = net.shape(read)
             if other is None:
@@ -687,16 +757,16 @@ def _traced(net: Rewriting, value: int, axis: int, depth: int) -> int | str:
     return own
 
 
-def _elements(net: Rewriting, value: int, depth: int) -> list[int | str] | None:
+def _elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
     """Give the elements of a vector of sizes, or of one size: numbers, and symbols as in `_sizes`."""
     key = ("elements", value)
     if key not in net.memo:
         net.memo[key] = _found_elements(net, value, depth)
-    found: list[int | str] | None = net.memo[key]
+    found: list[Size] | None = net.memo[key]
     return found
 
 
-def _found_elements(net: Rewriting, value: int, depth: int) -> list[int | str] | None:
+def _found_elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
     array = net.constant(value)
     if array is not None:
         return [int(x) for x in array.reshape(-1)] if array.ndim <= 1 and array.dtype.kind in "iu" else None
@@ -704,15 +774,16 @@ def _found_elements(net: Rewriting, value: int, depth: int) -> list[int | str] |
     maker = net.maker(value)
     if shape is None or len(shape) > 1 or net.dtype(value) != TensorProto.INT64:
         return None
-    found: list[int | str] | None = None
+    found: list[Size] | None = None
     if maker is not None and not maker.domain and depth <= 32:
         found = _computed_elements(net, maker, depth)
     if found is None and (not shape or (isinstance(shape[0], int) and shape[0] <= 64)):
-        return [f"{value}:{place}" for place in range(shape[0] if shape and isinstance(shape[0], int) else 1)]
+        count = shape[0] if shape and isinstance(shape[0], int) else 1
+        return [Unknown(value, place, is_size=False) for place in range(count)]
     return found
 
 
-def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[int | str] | None:
+def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
     if op.op_type == "Shape":
         sizes = _sizes(net, op.inputs[0])
         return None if sizes is None else list(sizes)[slice(op.attribute("start", 0), op.attribute("end"))]
@@ -738,16 +809,20 @@ def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[int | str] | 
     return None
 
 
-def _combined(net: Rewriting, op: Op, depth: int) -> list[int | str] | None:
+def _product(one: Size, other: Size) -> Size | None:
+    if one == 1 or other == 1:
+        return other if one == 1 else one
+    return one * other if isinstance(one, int) and isinstance(other, int) else None
+
+
+def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
     """Give the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
     if op.op_type == "Mul":
         one, other = (_elements(net, read, depth + 1) for read in op.inputs)
         if one is None or other is None or len(one) != len(other):
             return None
-        pairs = [(a, b) if a == 1 else (b, a) for a, b in zip(one, other, strict=True)]
-        if not all(a == 1 or (isinstance(a, int) and isinstance(b, int)) for a, b in pairs):
-            return None
-        return [b if a == 1 else int(a) * int(b) for a, b in pairs]
+        products = list(map(_product, one, other))
+        return None if None in products else [size for size in products if size is not None]
     test = net.maker(op.inputs[0])
     if test is None or test.op_type != "Equal" or test.domain:
         return None
@@ -759,11 +834,12 @@ def _combined(net: Rewriting, op: Op, depth: int) -> list[int | str] | None:
     columns = [side * count if len(side) == 1 else side for side in (left, right, then, other_)]
     if any(len(column) != count for column in columns):
         return None
-    found: list[int | str] = []
+    found: list[Size] = []
     for one, two, yes, no in zip(*columns, strict=True):
         # a size is never negative, so it is never the -1 that stands for "as it is"
         differs = (isinstance(one, int) and isinstance(two, int) and one != two) or (
-            isinstance(one, str) != isinstance(two, str) and "." in f"{one}{two}" and -1 in (one, two)
+            -1 in (one, two)
+            and any(isinstance(each, str) or (isinstance(each, Unknown) and each.is_size) for each in (one, two))
         )
         if not differs and one != two:
             return None
@@ -852,9 +928,9 @@ def _axes(net: Rewriting, op: Op) -> list[int] | None:
     return None if array is None else [int(x) for x in array.reshape(-1)]
 
 
-def _with_axes(
-    net: Rewriting, olds: Sequence[Op], op_type: str, data: int, outputs: Sequence[int], axes: Sequence[int]
-) -> None:
+def _with_axes(net: Rewriting, olds: Sequence[Op], data: int, outputs: Sequence[int], axes: Sequence[int]) -> None:
+    """Put one Squeeze or Unsqueeze in the place of some."""
+    op_type = olds[-1].op_type
     if net.opset() < 13:
         net.replace(olds, op_type, [data], outputs, {"axes": list(axes)})
         return

@@ -20,8 +20,8 @@ import onnx.numpy_helper
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from onnx_nb.analysis import shapes, tensors, wire
-from onnx_nb.analysis.errors import OnnxNbError, shown, text
+from onnx_nb.analysis import feeds, shapes, tensors, wire
+from onnx_nb.analysis.errors import shown, text
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
@@ -127,12 +127,19 @@ class Rewriting:
     ----------
     model
         It is not changed.
+        Its initializers are taken for constants: one that a caller may replace is to be an input only.
     types
         The types of its values, as `shapes.infer` finds them.
+    skipped
+        Names of rules, and keys of single changes, that are not to be made.
+    prefix
+        What keys of changes say of where the graph is, as "a function/".
     """
 
-    def __init__(self, model: Model, types: shapes.Types) -> None:
+    def __init__(self, model: Model, types: shapes.Types, *, skipped: Iterable[str] = (), prefix: str = "") -> None:
         graph = self.graph = types.graph
+        self.skipped = frozenset(skipped)
+        self.prefix = prefix
         self.source = model
         self.types = types
         self.opsets = dict(graph.opsets)
@@ -141,23 +148,20 @@ class Rewriting:
         self.ops: list[Op] = []
         self.producer: list[int] = graph.producer.tolist()
         self.frame_of: list[int] = graph.value_frame.tolist()
-        self.inputs = frozenset(graph.inputs.tolist())
-        # before version 4 every weight had to be an input; none is meant to be given by a caller
-        old = 0 < model.proto.ir_version < 4
-        self.overridable = frozenset() if old else frozenset(graph.overridable.tolist())
         self.constants: dict[int, Constant] = {}
         self.changes: list[Change] = []
         self._kinds: dict[int, shapes.Kind | None] = {}
+        self._infos: dict[int, dict[str, onnx.ValueInfoProto]] = {}
         self._open: _Open | None = None
         self._waiting: deque[int] = deque()
         self._queued: set[int] = set()
         self._by_frame: dict[int, list[Op]] = {}
         self._counted = -1
         self._computed: dict[tuple[Any, ...], int] = {}
+        self.same: dict[str, str] = {}
+        """What stands for a tensor that is gone: one that is always equal."""
         self.memo: dict[Any, Any] = {}
         """What rules found out since the last change."""
-        self.functions: list[onnx.FunctionProto] | None = None
-        """Those of the result, if they are not those of the model."""
         self._dirty: set[int] = set()
         """Nodes that are no longer what they were."""
         self._marked: set[int] = set()
@@ -172,8 +176,7 @@ class Rewriting:
         for number, frame in enumerate(graph.frames):
             stored = [*frame.graph.initializer, *frame.graph.sparse_initializer]
             for value, tensor in zip(frame.weights.tolist(), stored, strict=False):
-                if value not in self.overridable:
-                    self.constants[value] = Constant(tensor, frame=number, home=number)
+                self.constants[value] = Constant(tensor, frame=number, home=number)
         self._read_ops()
 
     def _read_ops(self) -> None:
@@ -240,7 +243,30 @@ class Rewriting:
 
     def kind(self, value: int) -> shapes.Kind | None:
         """Give the type of a value as far as it is known."""
-        return self._kinds.get(value) if value >= 0 else None
+        if value < 0:
+            return None
+        if value not in self._kinds:
+            self._kinds[value] = self._declared(value)
+        return self._kinds[value]
+
+    def _declared(self, value: int) -> shapes.Kind | None:
+        known = self.constants.get(value)
+        if known is not None and isinstance(known.tensor, TensorProto):
+            return kind(known.tensor.data_type, known.tensor.dims)
+        info = self._info(value)
+        if info is None or not info.type.HasField("tensor_type"):
+            return None
+        return shapes.Kind(info.type, info.type.tensor_type.elem_type, feeds.dims(info.type))
+
+    def _info(self, value: int) -> onnx.ValueInfoProto | None:
+        """Give what the model declares of a value."""
+        if value >= self.graph.value_count:
+            return None
+        frame = int(self.graph.value_frame[value])
+        if frame not in self._infos:
+            graph = self.graph.frames[frame].graph
+            self._infos[frame] = {text(i.name): i for i in (*graph.value_info, *graph.output, *graph.input)}
+        return self._infos[frame].get(self.graph.value_names[value])
 
     def shape(self, value: int) -> shapes.Dims | None:
         """Give the shape of a value, with symbols where a dimension has no known size."""
@@ -280,13 +306,11 @@ class Rewriting:
         known = self.constants[value]
         if known.array is not None:
             return known.array
-        assert known.tensor is not None  # noqa: S101 (one of the two)
         what = f"tensor {shown(self.names[value])}"
         if isinstance(known.tensor, TensorProto) and known.tensor.data_location != TensorProto.EXTERNAL:
             return tensors.values(known.tensor, what)
-        if known.home == 0:
-            return self.source.tensor(self.names[value])
-        raise OnnxNbError(f"{what} lies outside of the file in a body, where it is not read.")
+        assert known.tensor is not None  # noqa: S101 (one of the two)
+        return self.source.read(known.tensor, self.names[value])
 
     def twin(self, op: Op) -> Op | None:
         """Give another node of the same frame that stands earlier and computes the same."""
@@ -382,10 +406,12 @@ class Rewriting:
             self.producer[old], self.producer[new] = maker.number, -1
             self._kinds[old] = self._kinds.get(old) or self._kinds.get(new)
             self._changed(maker)
+            self.same[self.names[new]] = self.names[old]
             self._move_readers(new, old)
             if former is not None:
                 self._drop_if_useless(former)
             return True
+        self.same[self.names[old]] = self.names[new]
         self._move_readers(old, new)
         maker = self.maker(old)
         if maker is not None:
@@ -427,75 +453,88 @@ class Rewriting:
             if op.alive:
                 self.remove(op)
 
-    def replace(
+    def add(
         self,
-        olds: Iterable[Op],
+        olds: Sequence[Op],
         op_type: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
         attributes: Mapping[str, Any] | None = None,
         *,
-        domain: str = "",
+        name: str | None = None,
     ) -> Op:
-        """Put one node in the place of some: it stands where the last of them stood and makes what they made."""
-        olds, inputs, outputs = sorted(olds, key=lambda op: op.place), list(inputs), list(outputs)
+        """Add a node that does what some did, where the last of them stands; it makes what they made so far.
+
+        Name, documentation and metadata are those of the node of the same operator, or of the last.
+        """
         last = olds[-1]
-        origins = [name for op in olds for name in (op.origins or (op.name,)) if name]
+        like = next((op for op in reversed(olds) if (op.op_type, op.domain) == (op_type, "")), last)
+        origins = [each for op in olds for each in _origins(op)]
         made = Op(
             number=len(self.ops),
             op_type=op_type,
-            domain=domain,
-            name=last.name,
-            inputs=[],
-            outputs=[],
+            domain="",
+            name=like.name if name is None else name,
+            inputs=list(inputs),
+            outputs=list(outputs),
             frame=last.frame,
             place=last.place,
-            proto=last.proto,
+            proto=like.proto,
             attributes={k: onnx.helper.make_attribute(k, v) for k, v in (attributes or {}).items() if v is not None},
             origins=tuple(dict.fromkeys(origins)),
         )
         self.ops.append(made)
         assert self._open is not None  # noqa: S101 (rules only)
         self._open.after.append(made)
-        made.inputs = inputs
-        for value in inputs:
+        for value in made.inputs:
             if value >= 0:
                 self.readers[value][made.number] = self.readers[value].get(made.number, 0) + 1
-        for value in outputs:
-            former = self.maker(value) if value >= 0 else None
+        for value in made.outputs:
+            former = self.maker(value)
             if former is not None:
                 former.outputs[former.outputs.index(value)] = LEFT_OUT
             if value >= 0:
                 self.producer[value] = made.number
                 self._open.tensors[value] = None
-        made.outputs = outputs
         self._changed(made)
+        return made
+
+    def replace(
+        self,
+        olds: Sequence[Op],
+        op_type: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Op:
+        """Put one node in the place of some, as `add`; they go if nothing else of them is read."""
+        made = self.add(olds, op_type, inputs, outputs, attributes, name=name)
         for op in olds:
             self._drop_if_useless(op)
-        for value in outputs:
+        for value in made.outputs:
             if value >= 0:
                 self._touch(value)
         return made
 
-    def set_attributes(self, op: Op, **attributes: Any) -> None:
-        """Change attributes of a node; None takes one away."""
-        found = op.all_attributes()
-        for name, value in attributes.items():
-            found.pop(name, None)
-            if value is not None:
-                found[name] = onnx.helper.make_attribute(name, value)
-        op.attributes = found
-        self._changed(op)
+    def credit(self, op: Op, other: Op) -> None:
+        """Write down that a node does what another one did."""
+        op.origins = tuple(dict.fromkeys((*_origins(op), *_origins(other))))
+        self._dirty.add(op.number)
+        self._mark(op.frame)
 
     def inline(self, op: Op, body: int) -> None:
         """Put the nodes of a body that runs once, and without inputs of its own, in the place of its node."""
         moved = self.ops_of(body)
         given = self.frame_outputs[body]
-        used = Counter(self.names)
+        # bodies may use the same names as others do, but not as the branch that goes
+        gone = set(op.bodies) - {body}
+        used = Counter(name for name, frame in zip(self.names, self.frame_of, strict=True) if frame not in gone)
         for value, frame in enumerate(self.frame_of):
             if frame == body:
                 self.frame_of[value] = op.frame
-                if used[self.names[value]] > 1:  # bodies may use the same names as others do
+                if used[self.names[value]] > 1:
                     self.names[value] = self._free_name(f"{op.name or op.op_type}_{self.names[value]}")
         for known in self.constants.values():
             if known.frame == body:
@@ -579,10 +618,18 @@ class Rewriting:
 
     # --- driving ----------------------------------------------------------------------------------------------------
 
+    def key(self, rule: str, value: int) -> str:
+        """Name a change among all: by its rule and a tensor that it is about."""
+        return f"{rule}: {self.prefix}{self.names[value]}"
+
+    def may(self, rule: str, value: int) -> bool:
+        """Say whether a change was not asked to be left out."""
+        return not self.skipped or (rule not in self.skipped and self.key(rule, value) not in self.skipped)
+
     @contextlib.contextmanager
     def change(self, rule: str, value: int, why: str) -> Iterator[None]:
         """Write down what is done inside as one change, named by the rule and a value."""
-        self._open = _Open(rule, f"{rule}: {self.names[value]}", why)
+        self._open = _Open(rule, self.key(rule, value), why)
         try:
             yield
         finally:
@@ -596,17 +643,13 @@ class Rewriting:
         made = tuple(self.names[value] for value in done.tensors)
         self.changes.append(Change(done.rule, done.key, tuple(done.before), after, made, done.why))
 
-    def run(
-        self, rules: Iterable[Rule], skipped: Iterable[str] = (), told: Callable[[int], None] | None = None
-    ) -> None:
+    def run(self, rules: Iterable[Rule], told: Callable[[int], None] | None = None) -> None:
         """Apply rules until none applies any more.
 
         Parameters
         ----------
         rules
             Each is tried on the nodes it names, in the order given; nodes near a change are looked at again.
-        skipped
-            Keys of changes that are not to be made.
         told
             Is given how many nodes wait, now and then; what it raises ends the run.
         """
@@ -617,10 +660,10 @@ class Rewriting:
                 by_type.setdefault(op_type, []).append(rule)
             if not rule.ops:
                 for_all.append(rule)
-        forbidden = frozenset(skipped)
         for op in sorted((op for op in self.ops if op.alive), key=lambda op: op.place):
             self.queue(op)
         looked = 0
+        none: list[Rule] = []
         while self._waiting:
             number = self._waiting.popleft()
             self._queued.discard(number)
@@ -628,21 +671,17 @@ class Rewriting:
             looked += 1
             if told is not None and looked % 4096 == 0:
                 told(len(self._waiting))
-            while op.alive and self._apply(op, by_type, for_all, forbidden):
+            while op.alive and self._apply(op, by_type.get(op.op_type, none) if op.domain == "" else none, for_all):
                 pass
 
-    def _apply(
-        self, op: Op, by_type: Mapping[str, list[Rule]], for_all: Sequence[Rule], forbidden: frozenset[str]
-    ) -> bool:
-        rules = (*by_type.get(op.op_type, ()), *for_all) if op.domain == "" else for_all
-        for rule in rules:
-            made = next((value for value in op.outputs if value >= 0), -1)
-            if made < 0:
+    def _apply(self, op: Op, own: Sequence[Rule], for_all: Sequence[Rule]) -> bool:
+        made = next((value for value in op.outputs if value >= 0), -1)
+        if made < 0:
+            return False
+        for rule in (*own, *for_all):
+            if not self.may(rule.name, made):
                 continue
-            key = f"{rule.name}: {self.names[made]}"
-            if forbidden and key in forbidden:
-                continue
-            self._open = opened = _Open(rule.name, key)
+            self._open = opened = _Open(rule.name, self.key(rule.name, made))
             why = rule.apply(self, op)
             if why is None:
                 self._open = None
@@ -660,10 +699,28 @@ class Rewriting:
                 continue
             key = self._content(value, constant)
             first = known.setdefault(key, value) if key is not None else value
-            if first == value or value in self._is_output:
+            rule = "eliminate_duplicate_initializer"
+            if first == value or value in self._is_output or not self.may(rule, value):
                 continue
-            with self.change("eliminate_duplicate_initializer", value, f"{self.names[first]} is the same"):
+            with self.change(rule, value, f"{self.names[first]} is the same"):
+                self.same[self.names[value]] = self.names[first]
+                self._tell(value)
                 self._move_readers(value, first)
+
+    def drop_unused(self) -> None:
+        """Take away initializers that nobody reads."""
+        rule = "eliminate_unused_initializer"
+        for value, constant in list(self.constants.items()):
+            unused = not self.readers[value] and value not in self._is_output
+            if unused and constant.home >= 0 and self.may(rule, value):
+                with self.change(rule, value, "nobody reads it"):
+                    self._tell(value)
+                    self._mark(constant.frame)
+                    del self.constants[value]
+
+    def _tell(self, value: int) -> None:
+        assert self._open is not None  # noqa: S101 (rules only)
+        self._open.tensors[value] = None
 
     def _content(self, value: int, known: Constant) -> tuple[Any, ...] | None:
         """Give what is the same for equal constants; None for what is too large to look at, or lies in a body."""
@@ -682,9 +739,10 @@ class Rewriting:
         """Take away nodes of which nobody reads anything, in one change each; those in bodies too."""
         for op in sorted(self.ops, key=lambda op: op.place, reverse=True):
             if op.alive and not self._is_useful(op):
-                made = next((value for value in op.outputs if value >= 0), op.number)
-                with self.change("eliminate_deadend", made, "nobody reads what it makes"):
-                    self.remove(op)
+                made = next((value for value in op.outputs if value >= 0), LEFT_OUT)
+                if made >= 0 and self.may("eliminate_deadend", made):
+                    with self.change("eliminate_deadend", made, "nobody reads what it makes"):
+                        self.remove(op)
 
     # --- writing down -----------------------------------------------------------------------------------------------
 
@@ -702,11 +760,10 @@ class Rewriting:
         """Write the graph down as a model whose weights are where they were."""
         origin = self.source.proto
         proto = onnx.ModelProto()
-        wire.copy_fields(origin, proto, without=("graph", "functions"))
+        wire.copy_fields(origin, proto, without=("graph",))
         if 0 < proto.ir_version < 4:
             proto.ir_version = 4
         self._write_graph(proto.graph, 0)
-        proto.functions.extend(self.functions if self.functions is not None else origin.functions)
         return self.source.with_proto(proto, self.source.name)
 
     def _write_graph(self, target: onnx.GraphProto, frame: int) -> None:
@@ -728,31 +785,26 @@ class Rewriting:
         live = {value for op in self.ops_of(frame) for value in op.outputs if value >= 0}
         ends = set(self.frame_outputs[frame]) | set(self.graph.frames[frame].inputs.tolist())
         for value in sorted(live - ends):
-            kind = self._kinds.get(value)
+            kind, info = self._kinds.get(value), self._info(value)
             if kind is not None and kind.elem_type and kind.shape is not None:
                 target.value_info.add(name=self.names[value], type=kind.proto)
-            else:
-                self._keep_info(value, target)
+            elif info is not None:
+                target.value_info.append(info)
         if frame == 0:
             self._write_ends(target)
 
     def _write_ends(self, target: onnx.GraphProto) -> None:
-        """Say which types inputs and outputs have now; weights are no inputs."""
-        values = {self.names[value]: value for value in (*self.inputs, *self.frame_outputs[0])}
-        weights = {self.names[value] for value, known in self.constants.items() if known.home == 0}
+        """Say which types outputs have, as far as is known; weights are no inputs."""
+        values = {self.names[value]: value for value in self.frame_outputs[0]}
+        weights = {self.names[value] for value in self.graph.frames[0].weights.tolist()}
         given = [info for info in target.input if text(info.name) not in weights]
         if len(given) < len(target.input):
             del target.input[:]
             target.input.extend(given)
-        for info in (*target.input, *target.output):
-            kind = self._kinds.get(values.get(text(info.name), LEFT_OUT))
-            if kind is not None and kind.elem_type and kind.shape is not None:
-                info.type.CopyFrom(kind.proto)
-
-    def _keep_info(self, value: int, target: onnx.GraphProto) -> None:
-        info = self.graph.value_info(value) if value < self.graph.value_count else None
-        if info is not None:
-            target.value_info.append(info)
+        for info in target.output:
+            kind = self.kind(values.get(text(info.name), LEFT_OUT))
+            if kind is not None and kind.elem_type:
+                _refine(info.type, kind)
 
     def in_order(self) -> list[Op]:
         """Give all nodes so that those of a body follow what the body captures, and a node what it reads."""
@@ -837,12 +889,40 @@ def kind(elem_type: int, shape: Sequence[int | str | None] | None) -> shapes.Kin
     )
 
 
+def _refine(declared: onnx.TypeProto, found: shapes.Kind) -> None:
+    """Write sizes that were found into a declared type where it has none."""
+    if not declared.HasField("tensor_type"):
+        if not declared.WhichOneof("value"):
+            declared.CopyFrom(found.proto)
+        return
+    if not declared.tensor_type.elem_type:
+        declared.tensor_type.elem_type = found.elem_type
+    before = feeds.dims(declared)
+    if before is None or found.shape is None or len(before) != len(found.shape):
+        if before is None and found.shape is not None and found.proto.HasField("tensor_type"):
+            declared.tensor_type.shape.CopyFrom(found.proto.tensor_type.shape)
+        return
+    for dim, old, new in zip(declared.tensor_type.shape.dim, before, found.shape, strict=True):
+        if isinstance(new, int) and not isinstance(old, int):
+            dim.dim_value = new
+        elif isinstance(new, str) and old is None:
+            dim.dim_param = new
+
+
 def _without_tail(values: list[int]) -> list[int]:
     """Leave out optional ones at the end that are not there."""
     count = len(values)
     while count and values[count - 1] < 0:
         count -= 1
     return values[:count]
+
+
+def _origins(op: Op) -> tuple[str, ...]:
+    """Give the names of the nodes that a node was made of, in this graph or before."""
+    if op.origins:
+        return op.origins
+    said = next((text(entry.value) for entry in op.proto.metadata_props if entry.key == PROVENANCE), op.name)
+    return tuple(each for each in said.split(", ") if each)
 
 
 def _say_origin(target: NodeProto, origins: Sequence[str]) -> None:

@@ -1,0 +1,772 @@
+"""Make a model simpler without changing what it computes, say everything that was done and why, and check it.
+
+Each round types are inferred anew, constants are folded (`folding`), and rules rewrite the graph (`rewrites`) until
+nothing changes; bodies are part of the graph, and each local function is one of its own. The result is run against the
+original, both as written, on fresh random inputs. What each peer gets wrong here is named in the tests.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
+
+from onnx_nb.analysis import external_data, feeds, metrics, session, shapes, wire
+from onnx_nb.analysis.errors import OnnxNbError, SimplificationError, closest, shown, text
+from onnx_nb.analysis.folding import Folding, Left
+from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.rewrites import RANDOM, RULES
+from onnx_nb.analysis.rewriting import Change, Rewriting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[float, str], None]
+Axes = Mapping[int, str] | Sequence[int]
+
+BUDGET: Final = 1 << 20
+"""By how many bytes folding may make a model larger if nothing else is asked for."""
+ROUNDS: Final = 8
+"""Types are inferred at most so often; what is left then is left."""
+RTOL, ATOL = 1e-4, 1e-5
+
+_OPAQUE: Final = "onnx_nb.opaque "
+"""Before the domain of a node whose attributes only a call of its function knows."""
+_FOLDS: Final = {
+    "fold_constants": "Run what does not depend on the inputs, and put the result in its place",
+    "fold_shapes": "Fold what is taken out of a shape where these sizes are known, though others are not",
+    "fold_reshape": "Make the shape of a Reshape constant where it keeps a dimension, or leaves one to be worked out",
+}
+_OTHERS: Final = {
+    "eliminate_deadend": "Take away nodes of which nobody reads anything",
+    "eliminate_duplicate_initializer": "Keep one of constants that are equal",
+    "eliminate_unused_initializer": "Take away initializers that nobody reads",
+}
+_LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls")
+"""Rules for when all others are done: a Conv that two read takes no BatchNormalization in."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model on the way from the original to the simplified one."""
+
+    name: str
+    """What was just done."""
+    model: Model
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simplification:
+    """A simplified model, and all that was done to the original. Made by `simplify`."""
+
+    model: Model
+    verified: bool
+    """Whether it was run against the original, and every output agreed."""
+    changes: tuple[Change, ...]
+    """In the order in which they were made."""
+    left: tuple[Left, ...]
+    """What has constant inputs and was not folded, and why."""
+    mapping: Mapping[str, str | None]
+    """For each tensor of the original's main graph the one that is equal now; None if there is none any more."""
+    verification: str
+    """What was verified, or which output differs and by how much."""
+    differences: Mapping[str, metrics.Errors] = field(default_factory=dict)
+    """For each output that differs at all how far it is off, on all feeds."""
+    steps: tuple[Step, ...] = ()
+    """With ``trace=True`` the model after each step, the original first."""
+    before: Mapping[str, int] = field(default_factory=dict)
+    """How many nodes of each operator there were, those of bodies and functions among them."""
+    after: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        sure = "verified" if self.verified else "NOT verified"
+        done = f"{len(self.changes)} change{'' if len(self.changes) == 1 else 's'}"
+        nodes = f"{sum(self.before.values())} → {sum(self.after.values())} nodes"
+        return f"Simplification({nodes}, {done}, {len(self.left)} left, {sure})"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give a row for each change: rule, key, names of nodes before and after, tensors, and why."""
+        return [asdict(change) for change in self.changes]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Give `rows` as a pandas data frame.
+
+        Raises
+        ------
+        OnnxNbError
+            If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise OnnxNbError("pandas is not installed.", advice="pip install pandas, or use rows().") from None
+        return pd.DataFrame(self.rows(), columns=list(Change.__dataclass_fields__))
+
+    def report(self) -> str:
+        """Give a text: what was verified, how often each rule applied, what was left, operators before and after."""
+        lines = [repr(self), self.verification, ""]
+        rules = Counter(change.rule for change in self.changes)
+        known = rewrites()
+        lines += [f"{count:>7}  {rule}: {known[rule]}." for rule, count in rules.most_common()]
+        if self.left:
+            lines += ["", "Left as it is:"]
+            lines += [f"  {left.op_type} {left.node!r:.80}: {left.why}" for left in self.left[:20]]
+            lines += [f"  and {len(self.left) - 20} more"] if len(self.left) > 20 else []
+        names = sorted({*self.before, *self.after})
+        width = max([len("operator"), *map(len, names)])
+        lines += ["", f"{'operator':<{width}}  {'before':>7}  {'after':>7}"]
+        lines += [f"{name:<{width}}  {self.before.get(name, 0):>7}  {self.after.get(name, 0):>7}" for name in names]
+        lines += [f"{'all':<{width}}  {sum(self.before.values()):>7}  {sum(self.after.values()):>7}"]
+        return "\n".join(lines)
+
+
+def simplify(
+    model: ModelLike,
+    *,
+    input_shapes: Mapping[str | None, int | Sequence[int | None]] | None = None,
+    check_n: int = 3,
+    check_feeds: Any = None,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    perform_optimization: bool = True,
+    skip_fuse_bn: bool = False,
+    skipped_optimizers: Iterable[str] = (),
+    skip_shape_inference: bool = False,
+    skip_constant_folding: bool = False,
+    fold_quantization: bool = False,
+    size_budget: int = BUDGET,
+    keep_inputs: bool = True,
+    dynamic: Mapping[str, Axes] | None = None,
+    strict: bool = False,
+    trace: bool = False,
+    progress: Progress | None = None,
+) -> Simplification:
+    """Fold what is constant, rewrite what is roundabout, and check that the result computes the same.
+
+    Names of inputs, outputs, tensors and nodes stay, and so do metadata and documentation of the nodes that stay; a
+    node made of several says so in its metadata, under ``onnx_nb.merged``. Initializers that a caller may replace are
+    no constants. Random operators are never folded or merged.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    input_shapes
+        Shapes by the name of their input, ``{None: …}`` if there is only one, and sizes by the symbol of their
+        dimension. None in a shape leaves a dimension as it is.
+    check_n
+        On how many random feeds to run both models; 0 leaves out the verification.
+    check_feeds
+        What to run them on instead, in any form that `read_feeds` takes.
+    rtol, atol
+        By how much outputs may differ, as `numpy.isclose` has it.
+    perform_optimization
+        ``False`` only folds constants and shapes.
+    skip_fuse_bn
+        Leave BatchNormalization after Conv as it is.
+    skipped_optimizers
+        Names of `rewrites`, and keys of single `Change` that are to be undone.
+    skip_shape_inference
+        Believe only the types that the model declares.
+    skip_constant_folding
+        Leave constants unfolded.
+    fold_quantization
+        Also fold QuantizeLinear and DequantizeLinear, which say how weights are stored.
+    size_budget
+        By how many bytes all folds together may make the model larger.
+    keep_inputs
+        ``False`` takes away inputs that nobody reads any more.
+    dynamic
+        Axes of inputs that have a size in the model and are to be of any size: names by axis for each input, as
+        ``{"x": {0: "batch"}}``, or only the axes.
+    strict
+        Raise if the result is not verified to be the same.
+    trace
+        Keep the model after each step in `Simplification.steps`.
+    progress
+        Is given the done part, from 0 to 1, and what is being done; what it raises ends the work.
+
+    Raises
+    ------
+    SimplificationError
+        If an argument does not fit the model, or with ``strict`` if the result was not verified; it says why.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n, 2, 3] x) => (float[n, 6] y) {
+    ...   size = Shape(x)  zero = Constant <value_int = 0> ()  n = Gather(size, zero)
+    ...   axes = Constant <value_ints = [0]> ()  first = Unsqueeze(n, axes)
+    ...   six = Constant <value_ints = [6]> ()  shape = Concat <axis = 0> (first, six)
+    ...   y = Reshape(x, shape) }''')
+    >>> s = simplify(model)
+    >>> s
+    Simplification(8 → 1 nodes, 4 changes, 0 left, verified)
+    >>> s.changes[-1].rule, s.changes[-1].why
+    ('fold_reshape', 'its shape is always [0, 6]')
+    """
+    loaded = load(model)
+    tell = progress or (lambda _done, _what: None)
+    asked = _checked_names(skipped_optimizers)
+    if skip_fuse_bn:
+        asked |= {"fuse_bn_into_conv"}
+    if skip_constant_folding:
+        asked |= set(_FOLDS)
+    work = _Work(
+        skipped=frozenset(asked),
+        optimize=perform_optimization,
+        fold=not skip_constant_folding,
+        infer=not skip_shape_inference,
+        quantizing=fold_quantization,
+        budget=size_budget,
+        tell=tell,
+        steps=[Step("original", loaded)] if trace else None,
+    )
+    shaped = _shaped(loaded, input_shapes or {}, dynamic or {})
+    constants, replaceable = _without_replaceable(shaped)
+    rewritten = work.functions(work.rewritten(constants))
+    result = _finished(rewritten, replaceable, keep_inputs=keep_inputs) if rewritten is not shaped else shaped
+    tell(0.5, "checking")
+    check = _Check(shaped, result, loaded if dynamic and not input_shapes else shaped, rtol, atol)
+    check.run(check_n, check_feeds, tell)
+    if strict and not check.verified:
+        raise SimplificationError(f"{loaded.called} simplified is not the same: {check.said}", advice=_UNDO)
+    if check.wrong:
+        warnings.warn(f"{loaded.called} simplified is not the same: {check.said}", stacklevel=2)
+    tell(1.0, "done")
+    return Simplification(
+        result,
+        check.verified,
+        tuple(work.changes),
+        tuple(work.left),
+        _mapping(loaded, result, work.same),
+        check.said,
+        MappingProxyType(check.differences),
+        tuple(work.steps or ()),
+        _operators(loaded),
+        _operators(result),
+    )
+
+
+def rewrites() -> dict[str, str]:
+    """Give what `simplify` may do: by the name of each rewrite one line of what it does.
+
+    Examples
+    --------
+    >>> rewrites()["eliminate_identity"]
+    'Leave out Identity nodes'
+    """
+    return {**_FOLDS, **{rule.name: rule.does for rule in RULES if rule.name not in _FOLDS}, **_OTHERS}
+
+
+_UNDO: Final = (
+    "Find the change with skipped_optimizers=[…], which takes names of onnx_nb.rewrites() and keys of single changes."
+)
+
+
+def _checked_names(asked: Iterable[str]) -> set[str]:
+    names = {asked} if isinstance(asked, str) else set(asked)
+    known = rewrites()
+    for name in names:
+        if name.partition(": ")[0] not in known:
+            near = ", ".join(map(shown, closest(name, known) or known))
+            raise SimplificationError(
+                f"there is no rewrite {shown(name)}.",
+                advice=f"Closest names: {near}. onnx_nb.rewrites() lists all; keys of changes are in s.changes.",
+            )
+    return names
+
+
+# --- the model as it is asked for -------------------------------------------------------------------------------------
+
+
+def _shaped(model: Model, asked: Mapping[str | None, Any], dynamic: Mapping[str, Axes]) -> Model:
+    """Write the shapes that are asked for into the inputs of a model."""
+    if not asked and not dynamic:
+        return model
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    weights = {text(t.name) for t in proto.graph.initializer} if proto.ir_version >= 4 or not proto.ir_version else ()
+    inputs = {text(info.name): info for info in proto.graph.input if text(info.name) not in weights}
+    for name, axes in dynamic.items():
+        _free(model, inputs, name, axes)
+    if dynamic:
+        # what was declared or inferred for a fixed size no longer holds
+        del proto.graph.value_info[:]
+        for info in proto.graph.output:
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+    sizes: dict[str, int] = {}
+    for key, shape in asked.items():
+        _bind(model, inputs, key, shape, sizes)
+    for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+    return model.with_proto(proto)
+
+
+def _input(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: object) -> onnx.ValueInfoProto:
+    if isinstance(name, str) and name in inputs:
+        return inputs[name]
+    listed = ", ".join(f"{shown(known)} ({feeds.type_text(info.type)})" for known, info in list(inputs.items())[:20])
+    message = f"{model.called} has no input {shown(str(name))}."
+    if name is None:
+        message = f"{model.called} has {len(inputs)} inputs, and {{None: shape}} is for one that has a single one."
+    raise SimplificationError(message, advice=f"Its inputs: {listed or 'none'}.")
+
+
+def _free(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: str, axes: Axes) -> None:
+    """Let axes of an input be of any size."""
+    info = _input(model, inputs, name)
+    shape = info.type.tensor_type.shape.dim
+    for axis in axes:
+        if not -len(shape) <= axis < len(shape):
+            message = f"dynamic[{name!r}] names axis {axis}, and the input is {feeds.type_text(info.type)}."
+            raise SimplificationError(message, advice="Axes count from 0.")
+        shape[axis].dim_param = str(axes[axis]) if isinstance(axes, Mapping) else f"{name}_{axis % len(shape)}"
+
+
+def _bind(
+    model: Model, inputs: Mapping[str, onnx.ValueInfoProto], key: str | None, shape: Any, sizes: dict[str, int]
+) -> None:
+    """Write one entry of ``input_shapes`` down; sizes of symbols are collected."""
+    if isinstance(shape, int | np.integer):
+        symbols = {
+            d.dim_param: None for info in inputs.values() for d in info.type.tensor_type.shape.dim if d.dim_param
+        }
+        if key not in symbols:
+            message = f"{model.called} has no dimension {shown(str(key))}."
+            listed = ", ".join(map(shown, symbols)) or "none"
+            raise SimplificationError(message, advice=f"Its dimensions of any size: {listed}. A shape is a list.")
+        _agree(sizes, str(key), int(shape))
+        return
+    (key,) = inputs if key is None and len(inputs) == 1 else (key,)
+    info = _input(model, inputs, key)
+    asked = list(shape)
+    if not all(size is None or (isinstance(size, int | np.integer) and size >= 0) for size in asked):
+        raise SimplificationError(
+            f"input_shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
+        )
+    declared = feeds.dims(info.type)
+    if declared is None:
+        info.type.tensor_type.shape.Clear()
+        for size in asked:
+            info.type.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": int(size)}))
+        return
+    fits = len(declared) == len(asked) and all(
+        new is None or not isinstance(old, int) or old == new for old, new in zip(declared, asked, strict=True)
+    )
+    if not fits:
+        message = f"input_shapes[{key!r}] is {shape!r:.80}, and the input is {feeds.type_text(info.type)}."
+        fixed = "Give a size for each axis; one that has a size in the model stays, or is freed by dynamic=…."
+        raise SimplificationError(message, advice=fixed)
+    for dim, size in zip(info.type.tensor_type.shape.dim, asked, strict=True):
+        if size is not None and dim.dim_param:
+            _agree(sizes, dim.dim_param, int(size))
+        elif size is not None:
+            dim.dim_value = int(size)
+
+
+def _agree(sizes: dict[str, int], symbol: str, size: int) -> None:
+    if sizes.setdefault(symbol, size) != size:
+        message = f"dimension {shown(symbol)} is given sizes {sizes[symbol]} and {size}."
+        raise SimplificationError(message, advice="Give shapes that agree.")
+
+
+def _without_replaceable(model: Model) -> tuple[Model, list[TensorProto]]:
+    """Take away the initializers that a caller may replace, so that they are plain inputs; give them apart."""
+    proto = model.proto
+    if 0 < proto.ir_version < 4:
+        return model, []  # there every weight had to be an input; none is meant to be given by a caller
+    inputs = {text(info.name) for info in proto.graph.input}
+    apart = [tensor for tensor in proto.graph.initializer if text(tensor.name) in inputs]
+    if not apart:
+        return model, []
+    without = ModelProto()
+    wire.copy_fields(proto, without, without=("graph",))
+    wire.copy_fields(proto.graph, without.graph, without=("initializer",))
+    without.graph.initializer.extend(t for t in proto.graph.initializer if text(t.name) not in inputs)
+    return model.with_proto(without), apart
+
+
+def _finished(model: Model, replaceable: Sequence[TensorProto], *, keep_inputs: bool) -> Model:
+    """Put back what was taken away."""
+    if not replaceable and keep_inputs:
+        return model
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    proto.graph.initializer.extend(replaceable)
+    if not keep_inputs:
+        graph = Graph.of(model)
+        names = [graph.value_names[value] for value in graph.inputs.tolist() if not len(graph.consumers(value))]
+        unread = set(names) - {text(info.name) for info in proto.graph.output}
+        for kept, field_ in (
+            ([info for info in proto.graph.input if text(info.name) not in unread], proto.graph.input),
+            ([each for each in proto.graph.initializer if text(each.name) not in unread], proto.graph.initializer),
+        ):
+            if len(kept) < len(field_):
+                copies = list(map(_copied, kept))
+                del field_[:]
+                field_.extend(copies)
+    return model.with_proto(proto)
+
+
+def _copied(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+# --- the work ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Work:
+    """What is done to the graphs of a model, one after another."""
+
+    skipped: frozenset[str]
+    optimize: bool
+    fold: bool
+    infer: bool
+    quantizing: bool
+    budget: int
+    tell: Progress
+    steps: list[Step] | None
+    changes: list[Change] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    same: dict[str, str] = field(default_factory=dict)
+    spent: int = 0
+
+    def rewritten(self, model: Model, prefix: str = "") -> Model:
+        """Rewrite a graph until nothing changes; give the same model if nothing did."""
+        left: list[Left] = []
+        for number in range(ROUNDS):
+            self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
+            net = Rewriting(model, self._types(model), skipped=self.skipped, prefix=prefix)
+            left = self._round(net, first=number == 0)
+            if not net.changes:
+                break
+            self.changes += net.changes
+            if not prefix:
+                self.same |= net.same
+            model = net.model()
+        self.left += left
+        return model
+
+    def _types(self, model: Model) -> shapes.Types:
+        if self.infer:
+            return shapes.infer(model)
+        graph = Graph.of(model)
+        return shapes.Types(graph, [], np.full(graph.node_count, -1, np.int32), {}, ())
+
+    def _round(self, net: Rewriting, *, first: bool) -> list[Left]:
+        net.run([rule for rule in RULES if rule.name == "extract_constants"])
+        if first:
+            net.sweep()
+            net.drop_unused()
+        folding = Folding(net, budget=self.budget, spent=self.spent, quantizing=self.quantizing)
+        early = [rule for rule in RULES if rule.name not in _LATE and (self.optimize or rule.name in _FOLDS)]
+        late = [rule for rule in RULES if self.optimize and rule.name in _LATE]
+        if self.fold:
+            folding.known_integers()
+        while True:
+            count = len(net.changes)
+            if self.fold:
+                folding.constants()
+                self._keep(net, count, "fold constants")
+            done = len(net.changes)
+            net.merge_constants()
+            net.run(early, self._waiting)
+            net.run(late, self._waiting)
+            net.sweep()
+            self._keep(net, done, "rewrite")
+            if len(net.changes) == count:
+                break
+        self.spent = folding.spent
+        return list(folding.left.values())
+
+    def _waiting(self, count: int) -> None:
+        self.tell(0.3, f"{count} nodes to look at")
+
+    def _keep(self, net: Rewriting, since: int, what: str) -> None:
+        if self.steps is not None and not net.prefix and len(net.changes) > since:
+            again = any(step.name == what for step in self.steps)
+            self.steps.append(Step(f"{what}, again" if again else what, net.model()))
+
+    def functions(self, model: Model) -> Model:
+        """Rewrite the body of each local function as a graph of its own, of whose inputs nothing is known."""
+        functions = model.proto.functions
+        found = [self._function(model, function) for function in functions]
+        if all(new is None for new in found):
+            return model
+        proto = ModelProto()
+        wire.copy_fields(model.proto, proto, without=("functions",))
+        proto.functions.extend(new or old for new, old in zip(found, functions, strict=True))
+        return model.with_proto(proto)
+
+    def _function(self, model: Model, function: FunctionProto) -> FunctionProto | None:
+        proto = ModelProto(ir_version=max(model.proto.ir_version, 8), opset_import=function.opset_import)
+        proto.graph.name = function.name
+        proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
+        proto.graph.node.extend(function.node)
+        proto.graph.value_info.extend(function.value_info)
+        for node in _all_nodes(proto.graph.node):
+            if any(attribute.ref_attr_name for attribute in node.attribute):
+                node.domain = _OPAQUE + node.domain
+        prefix = f"{text(function.domain)}.{text(function.name)}/"
+        body = self.rewritten(model.with_proto(proto, prefix[:-1]), prefix).proto.graph
+        if body is proto.graph:
+            return None
+        found = FunctionProto()
+        wire.copy_fields(function, found, without=("node", "value_info"))
+        written = {text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
+        for tensor in body.initializer:
+            if text(tensor.name) in written:
+                found.node.append(written[text(tensor.name)])
+                continue
+            node = onnx.helper.make_node("Constant", [], [tensor.name])
+            node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)
+            found.node.append(node)
+        found.node.extend(body.node)
+        for node in _all_nodes(found.node):
+            node.domain = node.domain.removeprefix(_OPAQUE)
+        found.value_info.extend(body.value_info)
+        return found
+
+
+def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for attribute in node.attribute:
+            waiting.extend(inner for graph in (attribute.g, *attribute.graphs) for inner in graph.node)
+
+
+def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[str, str | None]:
+    graph = Graph.of(after)
+    there = {graph.value_names[value] for value in np.flatnonzero(graph.value_frame == 0).tolist()}
+    original = Graph.of(before)
+    found: dict[str, str | None] = {}
+    for value in np.flatnonzero(original.value_frame == 0).tolist():
+        name: str | None = original.value_names[value]
+        assert name is not None  # noqa: S101 (every value has one)
+        now: str | None = name
+        while now is not None and now not in there:
+            now = same.get(now)
+        found[name] = now
+    return MappingProxyType(found)
+
+
+def _operators(model: Model) -> Mapping[str, int]:
+    graph = Graph.of(model)
+    counts: Counter[str] = Counter()
+    for (op_type, domain), count in zip(
+        graph.operators, np.bincount(graph.op_index, minlength=len(graph.operators)).tolist(), strict=True
+    ):
+        counts[f"{domain}.{op_type}" if domain not in ("", "ai.onnx") else op_type] += count
+    for function in model.proto.functions:
+        for node in _all_nodes(function.node):
+            counts[f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type] += 1
+    return MappingProxyType(dict(counts))
+
+
+# --- the verification -------------------------------------------------------------------------------------------------
+
+
+class _Check:
+    """Runs a model and the simplified one, both as written, on the same feeds.
+
+    Parameters
+    ----------
+    reference
+        The model before, with the shapes that were asked for.
+    result
+        The model after.
+    fed
+        Whose inputs decide on random feeds.
+    rtol, atol
+        What may differ in 32-bit floats; of smaller ones a few units in the last place, of integers nothing.
+    """
+
+    def __init__(self, reference: Model, result: Model, fed: Model, rtol: float, atol: float) -> None:
+        self.reference, self.result, self.fed = reference, result, fed
+        self.rtol, self.atol = rtol, atol
+        self.verified = False
+        self.said = ""
+        self.differences: dict[str, metrics.Errors] = {}
+        self.wrong: dict[str, str] = {}
+        self._random: set[str] = set()
+        self._on = ""
+
+    def run(self, count: int, given: Any, tell: Progress) -> None:
+        """Check, run both, and compare; what was found stands in the attributes."""
+        if count <= 0 and given is None:
+            self.said = "It was not verified, as check_n is 0."
+            return
+        refused = self._refused()
+        if refused:
+            self.said = refused
+            return
+        tell(0.55, "running the original")
+        try:
+            fed, expected = self._expected(count, given)
+        except OnnxNbError as error:
+            self.said = f"It was not verified, as the original does not run: {error}"
+            return
+        tell(0.8, "running the simplified model")
+        try:
+            made = session.create(self.result, optimize=False)
+            wanted = {entry.name for entry in made.get_inputs()}
+            for number, (feed, outputs) in enumerate(zip(fed, expected, strict=True)):
+                taken = {name: array for name, array in feed.items() if name in wanted}
+                found = session.run_session(made, taken, name=self.result.name)
+                for name, value in outputs.items():
+                    if name not in self._random:
+                        self._compare(name, value, found[name], number)
+        except OnnxNbError as error:
+            self.said = f"The simplified model does not run: {error}"
+            return
+        self._conclude(list(expected[0]))
+
+    def _refused(self) -> str:
+        """Say what the checker has against the result, if it is not against the original too."""
+        try:
+            external_data.check(self.result)
+        except OnnxNbError as error:
+            try:
+                external_data.check(self.reference)
+            except OnnxNbError:
+                return ""
+            return str(error)
+        return ""
+
+    def _expected(self, count: int, given: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Give feeds and what the original makes of them."""
+        made = session.create(self.reference, optimize=False)
+
+        def run(feed: dict[str, Any]) -> dict[str, Any]:
+            return session.run_session(made, feed, name=self.reference.name)
+
+        if given is not None:
+            fed = list(feeds.read_feeds(self.fed, given))
+            self._on = f"the {len(fed)} feed{'' if len(fed) == 1 else 's'} given"
+            expected = [run(feed) for feed in fed]
+        else:
+            first = int(np.random.SeedSequence().generate_state(1)[0])
+            self._on = f"{count} random feed{'' if count == 1 else 's'} (seeds from {first})"
+            fed = [feeds.random_feeds(self.fed, first)]
+            expected = [run(fed[0])]
+            for number in range(1, count):
+                feed, outputs = self._other(first + number, number, fed[0], run)
+                fed.append(feed)
+                expected.append(outputs)
+        if not fed:
+            raise SimplificationError("check_feeds holds no feed.")
+        if _draws(self.reference):
+            again = run(fed[0])
+            self._random = {name for name, value in expected[0].items() if not _equal(value, again[name])}
+        return fed, expected
+
+    def _other(
+        self, seed: int, number: int, first: Mapping[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Give another feed and its outputs: of other sizes where any are allowed, if the original takes them."""
+        sizes = {
+            dim: size + number
+            for name, kind in feeds.inputs(self.fed).items()
+            if name in first and isinstance(first[name], np.ndarray)
+            for dim, size in zip(feeds.dims(kind) or (), first[name].shape, strict=False)
+            if isinstance(dim, str)
+        }
+        if sizes:
+            try:
+                feed = feeds.random_feeds(self.fed, seed, sizes)
+                return feed, run(feed)
+            except OnnxNbError:
+                pass  # the model has limits that its types do not tell
+        feed = feeds.random_feeds(self.fed, seed)
+        return feed, run(feed)
+
+    def _compare(self, name: str, expected: Any, found: Any, number: int) -> None:
+        if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+            for one, other in zip(expected, found, strict=True):
+                self._compare(name, one, other, number)
+            return
+        if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
+            if not _equal(expected, found):
+                self.wrong.setdefault(name, f"is {found!r:.60}, not {expected!r:.60}")
+            return
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            what = f"is {found.dtype.name} {list(found.shape)}, not {expected.dtype.name} {list(expected.shape)}"
+            self.wrong.setdefault(name, what)
+            return
+        if _equal(expected, found):
+            return
+        rtol, atol = self._tolerance(expected.dtype)
+        errors = metrics.Errors.of(expected, found, rtol=rtol, atol=atol, feed=number)
+        if errors.is_equal:
+            return
+        before = self.differences.get(name)
+        self.differences[name] = errors if before is None else before.merge(errors)
+        if errors.outside:
+            worst = f"by up to {errors.max_abs:.3g}" if errors.max_abs > 0 else "in NaN or infinity"
+            self.wrong.setdefault(
+                name, f"differs {worst} in {errors.outside} of {errors.count} values on feed {number}"
+            )
+
+    def _tolerance(self, dtype: np.dtype[Any]) -> tuple[float, float]:
+        if dtype.kind in "biuOSU":
+            return 0.0, 0.0
+        own = 8 * float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+        return max(self.rtol, own), max(self.atol, own)
+
+    def _conclude(self, names: list[str]) -> None:
+        if self.wrong:
+            listed = "; ".join(f"output {shown(name)} {what}" for name, what in list(self.wrong.items())[:5])
+            self.said = f"On {self._on} {listed}."
+            return
+        largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
+        compared = len(names) - len(self._random)
+        drawn = (
+            f" {', '.join(map(shown, sorted(self._random)))} is random, and was not compared." if self._random else ""
+        )
+        if names and not compared:
+            self.said = f"It was not verified.{drawn}"
+            return
+        self.verified = True
+        agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
+        self.said = f"{agree} on {self._on}, to {largest:.2g} at most; onnx's checker accepts it.{drawn}"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Say whether two values are the same; NaN is NaN."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return bool(
+            np.array_equal(one, other) or (one.dtype.kind == "f" and np.array_equal(one, other, equal_nan=True))
+        )
+    return bool(one == other)
+
+
+def _draws(model: Model) -> bool:
+    """Say whether a model draws random numbers."""
+    graph = Graph.of(model)
+    names = {op_type for op_type, _ in graph.operators}
+    names |= {node.op_type for function in model.proto.functions for node in _all_nodes(function.node)}
+    return bool(names & (RANDOM | {"Dropout"}))
