@@ -7,6 +7,7 @@ keep a dimension or work it out (0 and −1). What would make the model larger t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -142,6 +143,8 @@ class Folding:
                 continue
             nbytes = self._bytes(op)
             if nbytes is None:
+                if not all(v < 0 or net.is_constant(v) for v in op.inputs):
+                    continue  # once what it reads is folded more is known
                 self._leave(op, 0, "the size of what it makes is not known before it runs")
                 continue
             if nbytes > max(self._paid(op), self.budget, FREE):
@@ -164,9 +167,18 @@ class Folding:
                 continue
             kind = self.net.kind(value)
             if kind is None or kind.size is None or not kind.elem_type:
-                return None
+                return self._range_bytes(op) if op.op_type == "Range" else None
             total += -(-kind.size * _bits(kind.elem_type) // 8)
         return total
+
+    def _range_bytes(self, op: Op) -> int | None:
+        """Give the size of a range, which exporters let begin and end at vectors of one element too."""
+        found = [self.net.constant(value) for value in op.inputs]
+        ends = [array for array in found if array is not None and array.size == 1]
+        if len(ends) < 3:
+            return None
+        start, limit, delta = (float(array.reshape(())) for array in ends)
+        return max(0, math.ceil((limit - start) / delta)) * ends[0].itemsize if delta else None
 
     def _paid(self, op: Op) -> int:
         """Give the bytes of constants that nobody needs any more once a node is folded."""

@@ -7,12 +7,13 @@ reason, or with None. `RULES` has them in the order in which they are tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnx_nb.analysis import dimensions
 from onnx_nb.analysis.rewriting import LEFT_OUT, Rule, kind
 
 if TYPE_CHECKING:
@@ -104,27 +105,27 @@ def _nop_cast(net: Rewriting, op: Op) -> str | None:
 @_rule("eliminate_nop_pad", "Pad")
 def _nop_pad(net: Rewriting, op: Op) -> str | None:
     """Leave out a Pad by nothing."""
-    pads = _pads(net, op)
+    pads = dimensions.pads(net, op)
     return _pass(net, op, "it pads by nothing") if pads is not None and not any(pads) else None
 
 
 @_rule("eliminate_nop_transpose", "Transpose")
 def _nop_transpose(net: Rewriting, op: Op) -> str | None:
     """Leave out a Transpose that keeps the order of the axes."""
-    perm = _perm(net, op)
+    perm = dimensions.perm(net, op)
     return _pass(net, op, "it keeps the order of the axes") if perm == sorted(perm or [-1]) else None
 
 
 @_rule("eliminate_nop_reshape", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def _nop_reshape(net: Rewriting, op: Op) -> str | None:
     """Leave out what gives a tensor the shape that it has."""
-    before, after = _sizes(net, op.inputs[0]), _sizes(net, op.outputs[0])
+    before, after = dimensions.sizes(net, op.inputs[0]), dimensions.sizes(net, op.outputs[0])
     if before is None or after is None or len(before) != len(after):
         return None
     # if all others are the same, so is one that is not known
     differ = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
     same_count = op.op_type in ("Reshape", "Flatten") and len(differ) == 1 and 0 not in before
-    if differ and not (same_count and any(isinstance(each, Unknown) for each in differ[0])):
+    if differ and not (same_count and any(isinstance(each, dimensions.Unknown) for each in differ[0])):
         return None
     return _pass(net, op, "the tensor already has that shape")
 
@@ -133,7 +134,7 @@ def _nop_reshape(net: Rewriting, op: Op) -> str | None:
 def _nop_slice(net: Rewriting, op: Op) -> str | None:
     """Leave out a Slice that takes everything."""
     shape = net.shape(op.inputs[0])
-    found = _slices(net, op)
+    found = dimensions.slices(net, op)
     if shape is None or found is None:
         return None
     for start, end, axis, step in found:
@@ -216,7 +217,7 @@ def _transposes(net: Rewriting, op: Op) -> str | None:
     before = net.maker(op.inputs[0])
     if before is None or before.op_type != "Transpose" or before.domain:
         return None
-    first, second = _perm(net, before), _perm(net, op)
+    first, second = dimensions.perm(net, before), dimensions.perm(net, op)
     if first is None or second is None or len(first) != len(second):
         return None
     net.replace([before, op], "Transpose", before.inputs[:1], op.outputs, {"perm": [first[i] for i in second]})
@@ -230,7 +231,7 @@ def _squeezes(net: Rewriting, op: Op) -> str | None:
     if before is None or before.op_type != op.op_type or before.domain or net.only_use(op.inputs[0]) is not op:
         return None
     inner = net.shape(before.inputs[0])
-    first, second = _axes(net, before), _axes(net, op)
+    first, second = dimensions.axes(net, before), dimensions.axes(net, op)
     if inner is None or first is None or second is None:
         return None
     if op.op_type == "Unsqueeze":
@@ -290,7 +291,7 @@ def _slices_in_row(net: Rewriting, op: Op) -> str | None:
         return None
     if net.opset() < 10 or before.frame != op.frame:
         return None
-    shape, first, second = net.shape(before.inputs[0]), _slices(net, before), _slices(net, op)
+    shape, first, second = net.shape(before.inputs[0]), dimensions.slices(net, before), dimensions.slices(net, op)
     if shape is None or first is None or second is None:
         return None
     both = [(start, end, axis % len(shape), step) for start, end, axis, step in (*first, *second)]
@@ -313,8 +314,8 @@ def _reduce_unsqueeze(net: Rewriting, op: Op) -> str | None:
         return None
     if net.only_use(op.inputs[0]) is not op or before.attribute("keepdims", 1) != 0 or before.frame != op.frame:
         return None
-    inner, back = net.shape(before.inputs[0]), _axes(net, op)
-    away = [before.attribute("axis", 0)] if before.op_type.startswith("ArgM") else _axes(net, before)
+    inner, back = net.shape(before.inputs[0]), dimensions.axes(net, op)
+    away = [before.attribute("axis", 0)] if before.op_type.startswith("ArgM") else dimensions.axes(net, before)
     if inner is None or not away or back is None:
         return None
     rank = len(inner)
@@ -516,7 +517,7 @@ def _transpose_into_gemm(net: Rewriting, op: Op) -> str | None:
     """Let a Gemm transpose what it reads."""
     for slot, name in ((0, "transA"), (1, "transB")):
         before = net.maker(op.inputs[slot])
-        if before is None or before.op_type != "Transpose" or before.domain or _perm(net, before) != [1, 0]:
+        if before is None or before.op_type != "Transpose" or before.domain or dimensions.perm(net, before) != [1, 0]:
             continue
         if net.only_use(op.inputs[slot]) is not op or before.frame != op.frame:
             continue
@@ -539,7 +540,7 @@ def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
         or pad.frame != op.frame
     ):
         return None
-    pads, shape = _pads(net, pad), net.shape(op.inputs[0])
+    pads, shape = dimensions.pads(net, pad), net.shape(op.inputs[0])
     if op.op_type != "Conv" or pads is None or shape is None or pad.attribute("mode", "constant") != "constant":
         return None
     if len(pads) != 2 * len(shape) or any(p < 0 for p in pads) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
@@ -626,7 +627,7 @@ def _known_sizes(net: Rewriting, op: Op) -> str | None:
     shape = net.shape(made)
     if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.is_output(made):
         return None
-    sizes = _elements(net, made, 0)
+    sizes = dimensions.elements(net, made)
     if sizes is None or not all(isinstance(size, int) for size in sizes):
         return None
     array = np.asarray(sizes, np.int64)
@@ -639,8 +640,8 @@ def _partly_known(net: Rewriting, op: Op) -> str | None:
     """Make the shape of a Reshape constant where it only keeps a dimension, or leaves one to be worked out."""
     if net.is_constant(op.inputs[1]) or op.attribute("allowzero", 0):
         return None
-    asked = _elements(net, op.inputs[1], 0)
-    data = _sizes(net, op.inputs[0])
+    asked = dimensions.elements(net, op.inputs[1])
+    data = dimensions.sizes(net, op.inputs[0])
     if asked is None:
         return None
     target: list[int] = []
@@ -655,10 +656,22 @@ def _partly_known(net: Rewriting, op: Op) -> str | None:
     return f"its shape is always {target}"
 
 
+@_rule("eliminate_nop_where", "Where")
+def _nop_where(net: Rewriting, op: Op) -> str | None:
+    """Leave out a Where that takes one side of sizes whatever they are, as exporters write for "or else -1"."""
+    made = dimensions.elements(net, op.outputs[0])
+    if made is None or net.shape(op.outputs[0]) is None:
+        return None
+    for value in op.inputs[1:]:
+        if net.shape(value) == net.shape(op.outputs[0]) and dimensions.elements(net, value) == made:
+            return "its condition is never true here" if net.redirect(op.outputs[0], value) else None
+    return None
+
+
 @_rule("eliminate_nop_expand", "Expand")
 def _nop_expand(net: Rewriting, op: Op) -> str | None:
     """Leave out an Expand to the sizes that a tensor already has."""
-    data, asked = _sizes(net, op.inputs[0]), _elements(net, op.inputs[1], 0)
+    data, asked = dimensions.sizes(net, op.inputs[0]), dimensions.elements(net, op.inputs[1])
     if data is None or asked is None or len(asked) > len(data):
         return None
     if any(one not in (1, other) for one, other in zip(reversed(asked), reversed(data), strict=False)):
@@ -666,185 +679,23 @@ def _nop_expand(net: Rewriting, op: Op) -> str | None:
     return _pass(net, op, "the tensor already has that shape")
 
 
-# Operators of which the result has the shape of the first input.
-_ALIKE: Final = """
-    Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
-    Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization
-    LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu Round Selu Sigmoid
-    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"""
-_SHAPED_ALIKE: Final = frozenset(_ALIKE.split())
-# Operators that spread their inputs over each other.
-_SPREAD: Final = (
-    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"
-)
-_SPREADING: Final = frozenset(_SPREAD.split())
-
-
-class Unknown(NamedTuple):
-    """A number that is not known before the model runs, but known to be the same as another of that name."""
-
-    value: int
-    place: int
-    """An axis of the value, or the index of an element."""
-    is_size: bool
-    """Whether it is the size of an axis, so never negative."""
-
-
-Size = int | str | Unknown
-"""A number, a symbol of the model, or unknown."""
-
-
-def _sizes(net: Rewriting, value: int) -> tuple[Size, ...] | None:
-    """Give the shape of a value; one that is not known is `Unknown`, the same wherever it is the same size."""
-    shape = net.shape(value)
-    if shape is None:
+@_rule("scalars_for_range", "Range")
+def _scalars(net: Rewriting, op: Op) -> str | None:
+    """Give a Range scalars where it reads vectors of one element, which is refused once their shapes are known."""
+    slots = [slot for slot, value in enumerate(op.inputs) if net.shape(value) == (1,)]
+    if not slots or net.opset() < 13:
         return None
-    return tuple(dim if isinstance(dim, int) else _size(net, value, axis, 0) for axis, dim in enumerate(shape))
-
-
-def _size(net: Rewriting, value: int, axis: int, depth: int) -> Size:
-    """Trace one dimension back to where it comes from."""
-    key = ("size", value, axis)
-    if key not in net.memo:
-        net.memo[key] = Unknown(value, axis, is_size=True)  # if it is asked for on the way
-        net.memo[key] = _traced(net, value, axis, depth)
-    found: Size = net.memo[key]
-    return found
-
-
-def _traced(net: Rewriting, value: int, axis: int, depth: int) -> Size:
-    shape = net.shape(value)
-    assert shape is not None  # noqa: S101 (whoever asks knows the rank)
-    known = shape[axis]
-    if known is not None:
-        return known
-    own = Unknown(value, axis, is_size=True)
-    maker = net.maker(value)
-    if maker is None or maker.domain or depth > 64:
-        return own
-    if maker.op_type in _SHAPED_ALIKE and value == maker.outputs[0]:
-        before = net.shape(maker.inputs[0])
-        return _size(net, maker.inputs[0], axis, depth + 1) if before and len(before) == len(shape) else own
-    if maker.op_type in _SPREADING:
-        found: set[Size] = set()
-        for read in maker.inputs:
-            other = net.shape(read)
-            if other is None:
-                return own
-            place = axis - len(shape) + len(other)
-            if place >= 0 and other[place] != 1:
-                found.add(_size(net, read, place, depth + 1))
-        return found.pop() if len(found) == 1 else own
-    if maker.op_type == "MatMul":
-        first, second = (net.shape(read) for read in maker.inputs)
-        if first and second and len(second) == 2 and len(first) == len(shape) and axis < len(shape) - 1:
-            return _size(net, maker.inputs[0], axis, depth + 1)
-        return own
-    if maker.op_type == "Transpose":
-        perm = _perm(net, maker)
-        return own if perm is None else _size(net, maker.inputs[0], perm[axis], depth + 1)
-    if maker.op_type == "Reshape":
-        target = net.constant(maker.inputs[1])
-        before = net.shape(maker.inputs[0])
-        if (
-            target is not None
-            and before
-            and target[axis] == 0
-            and axis < len(before)
-            and not maker.attribute("allowzero")
-        ):
-            return _size(net, maker.inputs[0], axis, depth + 1)
-    return own
-
-
-def _elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
-    """Give the elements of a vector of sizes, or of one size: numbers, and symbols as in `_sizes`."""
-    key = ("elements", value)
-    if key not in net.memo:
-        net.memo[key] = _found_elements(net, value, depth)
-    found: list[Size] | None = net.memo[key]
-    return found
-
-
-def _found_elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
-    array = net.constant(value)
-    if array is not None:
-        return [int(x) for x in array.reshape(-1)] if array.ndim <= 1 and array.dtype.kind in "iu" else None
-    shape = net.shape(value)
-    maker = net.maker(value)
-    if shape is None or len(shape) > 1 or net.dtype(value) != TensorProto.INT64:
-        return None
-    found: list[Size] | None = None
-    if maker is not None and not maker.domain and depth <= 32:
-        found = _computed_elements(net, maker, depth)
-    if found is None and (not shape or (isinstance(shape[0], int) and shape[0] <= 64)):
-        count = shape[0] if shape and isinstance(shape[0], int) else 1
-        return [Unknown(value, place, is_size=False) for place in range(count)]
-    return found
-
-
-def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
-    if op.op_type == "Shape":
-        sizes = _sizes(net, op.inputs[0])
-        return None if sizes is None else list(sizes)[slice(op.attribute("start", 0), op.attribute("end"))]
-    if op.op_type in ("Unsqueeze", "Squeeze", "Identity", "Cast", "Reshape"):
-        return _elements(net, op.inputs[0], depth + 1)
-    if op.op_type == "Concat":
-        parts = [_elements(net, read, depth + 1) for read in op.inputs]
-        return None if None in parts else [size for part in parts for size in part or ()]
-    if op.op_type == "Slice":
-        inner, cuts = _elements(net, op.inputs[0], depth + 1), _slices(net, op)
-        if inner is None or cuts is None or len(cuts) != 1 or cuts[0][3] <= 0:
-            return None
-        start, end, _, step = cuts[0]
-        return inner[slice(start, end, step)]
-    if op.op_type == "Gather":
-        inner, index = _elements(net, op.inputs[0], depth + 1), net.constant(op.inputs[1])
-        if inner is None or index is None or index.ndim > 1 or len(net.shape(op.inputs[0]) or ()) != 1:
-            return None
-        places = [int(place) for place in index.reshape(-1)]
-        return [inner[place] for place in places] if all(-len(inner) <= p < len(inner) for p in places) else None
-    if op.op_type in ("Where", "Mul"):
-        return _combined(net, op, depth)
-    return None
-
-
-def _product(one: Size, other: Size) -> Size | None:
-    if one == 1 or other == 1:
-        return other if one == 1 else one
-    return one * other if isinstance(one, int) and isinstance(other, int) else None
-
-
-def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
-    """Give the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
-    if op.op_type == "Mul":
-        one, other = (_elements(net, read, depth + 1) for read in op.inputs)
-        if one is None or other is None or len(one) != len(other):
-            return None
-        products = list(map(_product, one, other))
-        return None if None in products else [size for size in products if size is not None]
-    test = net.maker(op.inputs[0])
-    if test is None or test.op_type != "Equal" or test.domain:
-        return None
-    sides = [_elements(net, read, depth + 1) for read in (*test.inputs, *op.inputs[1:])]
-    if any(side is None for side in sides):
-        return None
-    left, right, then, other_ = (side or [] for side in sides)
-    count = max(map(len, (left, right, then, other_)))
-    columns = [side * count if len(side) == 1 else side for side in (left, right, then, other_)]
-    if any(len(column) != count for column in columns):
-        return None
-    found: list[Size] = []
-    for one, two, yes, no in zip(*columns, strict=True):
-        # a size is never negative, so it is never the -1 that stands for "as it is"
-        differs = (isinstance(one, int) and isinstance(two, int) and one != two) or (
-            -1 in (one, two)
-            and any(isinstance(each, str) or (isinstance(each, Unknown) and each.is_size) for each in (one, two))
-        )
-        if not differs and one != two:
-            return None
-        found.append(no if differs else yes)
-    return found
+    for slot in slots:
+        value = op.inputs[slot]
+        array, name = net.constant(value), f"{net.names[value]}_scalar"
+        if array is not None:
+            net.set_input(op, slot, net.new_constant(array.reshape(()), name))
+            continue
+        scalar = net.new_value(name, op.frame, kind(net.dtype(value), ()))
+        first = net.new_constant(np.asarray([0], np.int64), f"{name}_axes")
+        net.add([op], "Squeeze", [value, first], [scalar], name=f"{op.name}_scalar" if op.name else "", before=True)
+        net.set_input(op, slot, scalar)
+    return "its inputs are to be scalars"
 
 
 # --- control flow ----------------------------------------------------------------------------------------------------
@@ -899,35 +750,6 @@ def _optional(net: Rewriting, op: Op, slot: int, default: float = 0.0) -> Array 
     return net.constant(op.inputs[slot])
 
 
-def _pads(net: Rewriting, op: Op) -> list[int] | None:
-    if net.opset() < 11:
-        found = op.attribute("pads") or op.attribute("paddings")
-        return list(found) if found is not None else None
-    if len(op.inputs) > 3 and op.inputs[3] >= 0:
-        return None
-    array = net.constant(op.inputs[1])
-    return None if array is None else [int(x) for x in array]
-
-
-def _perm(net: Rewriting, op: Op) -> list[int] | None:
-    found = op.attribute("perm")
-    if found is not None:
-        return list(found)
-    shape = net.shape(op.inputs[0])
-    return None if shape is None else list(range(len(shape)))[::-1]
-
-
-def _axes(net: Rewriting, op: Op) -> list[int] | None:
-    """Give the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
-    found = op.attribute("axes")
-    if found is not None:
-        return list(found)
-    if len(op.inputs) < 2 or op.inputs[1] < 0:
-        return None
-    array = net.constant(op.inputs[1])
-    return None if array is None else [int(x) for x in array.reshape(-1)]
-
-
 def _with_axes(net: Rewriting, olds: Sequence[Op], data: int, outputs: Sequence[int], axes: Sequence[int]) -> None:
     """Put one Squeeze or Unsqueeze in the place of some."""
     op_type = olds[-1].op_type
@@ -936,25 +758,3 @@ def _with_axes(net: Rewriting, olds: Sequence[Op], data: int, outputs: Sequence[
         return
     given = net.new_constant(np.asarray(axes, np.int64), f"{net.names[outputs[0]]}_axes")
     net.replace(olds, op_type, [data, given], outputs)
-
-
-def _slices(net: Rewriting, op: Op) -> list[tuple[int, int, int, int]] | None:
-    """Give (start, end, axis, step) for each axis that a Slice cuts."""
-    if net.opset() < 10:
-        starts, ends = op.attribute("starts"), op.attribute("ends")
-        if starts is None or ends is None:
-            return None
-        axes = op.attribute("axes", list(range(len(starts))))
-        return [(int(s), int(e), int(a), 1) for s, e, a in zip(starts, ends, axes, strict=True)]
-    columns: list[list[int]] = []
-    for slot in range(1, 5):
-        if slot >= len(op.inputs) or op.inputs[slot] < 0:
-            columns.append(list(range(len(columns[0]))) if slot == 3 else [1] * len(columns[0]))
-            continue
-        array = net.constant(op.inputs[slot])
-        if array is None:
-            return None
-        columns.append([int(x) for x in array.reshape(-1)])
-    if len({len(column) for column in columns}) > 1:
-        return None
-    return [(s, e, a, step) for s, e, a, step in zip(*columns, strict=True)]

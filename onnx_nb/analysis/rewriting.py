@@ -161,7 +161,7 @@ class Rewriting:
         self.same: dict[str, str] = {}
         """What stands for a tensor that is gone: one that is always equal."""
         self.memo: dict[Any, Any] = {}
-        """What rules found out since the last change."""
+        """What was found out of values in this run; they stay what they are, whatever is rewritten."""
         self._dirty: set[int] = set()
         """Nodes that are no longer what they were."""
         self._marked: set[int] = set()
@@ -462,8 +462,11 @@ class Rewriting:
         attributes: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
+        before: bool = False,
     ) -> Op:
         """Add a node that does what some did, where the last of them stands; it makes what they made so far.
+
+        With ``before`` it stands before the last of them, which reads what it makes.
 
         Name, documentation and metadata are those of the node of the same operator, or of the last.
         """
@@ -478,11 +481,13 @@ class Rewriting:
             inputs=list(inputs),
             outputs=list(outputs),
             frame=last.frame,
-            place=last.place,
+            place=(*last.place, 0) if before else last.place,
             proto=like.proto,
             attributes={k: onnx.helper.make_attribute(k, v) for k, v in (attributes or {}).items() if v is not None},
             origins=tuple(dict.fromkeys(origins)),
         )
+        if before:
+            last.place = (*last.place, 1)
         self.ops.append(made)
         assert self._open is not None  # noqa: S101 (rules only)
         self._open.after.append(made)
@@ -637,7 +642,6 @@ class Rewriting:
 
     def _close(self) -> None:
         done, self._open = self._open, None
-        self.memo.clear()
         assert done is not None  # noqa: S101 (opened before)
         after = tuple(op.name or op.op_type for op in done.after if op.alive)
         made = tuple(self.names[value] for value in done.tensors)
@@ -660,6 +664,7 @@ class Rewriting:
                 by_type.setdefault(op_type, []).append(rule)
             if not rule.ops:
                 for_all.append(rule)
+        self.memo.clear()
         for op in sorted((op for op in self.ops if op.alive), key=lambda op: op.place):
             self.queue(op)
         looked = 0

@@ -235,7 +235,9 @@ def simplify(
     shaped = _shaped(loaded, input_shapes or {}, dynamic or {})
     constants, replaceable = _without_replaceable(shaped)
     rewritten = work.functions(work.rewritten(constants))
-    result = _finished(rewritten, replaceable, keep_inputs=keep_inputs) if rewritten is not shaped else shaped
+    result = _with(rewritten, replaceable) if rewritten is not constants else shaped
+    if not keep_inputs:
+        result = _without_unread(result)
     tell(0.5, "checking")
     check = _Check(shaped, result, loaded if dynamic and not input_shapes else shaped, rtol, atol)
     check.run(check_n, check_feeds, tell)
@@ -400,32 +402,30 @@ def _without_replaceable(model: Model) -> tuple[Model, list[TensorProto]]:
     return model.with_proto(without), apart
 
 
-def _finished(model: Model, replaceable: Sequence[TensorProto], *, keep_inputs: bool) -> Model:
-    """Put back what was taken away."""
-    if not replaceable and keep_inputs:
+def _with(model: Model, replaceable: Sequence[TensorProto]) -> Model:
+    """Put back the initializers that a caller may replace."""
+    if not replaceable:
         return model
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     proto.graph.initializer.extend(replaceable)
-    if not keep_inputs:
-        graph = Graph.of(model)
-        names = [graph.value_names[value] for value in graph.inputs.tolist() if not len(graph.consumers(value))]
-        unread = set(names) - {text(info.name) for info in proto.graph.output}
-        for kept, field_ in (
-            ([info for info in proto.graph.input if text(info.name) not in unread], proto.graph.input),
-            ([each for each in proto.graph.initializer if text(each.name) not in unread], proto.graph.initializer),
-        ):
-            if len(kept) < len(field_):
-                copies = list(map(_copied, kept))
-                del field_[:]
-                field_.extend(copies)
     return model.with_proto(proto)
 
 
-def _copied(message: Any) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy
+def _without_unread(model: Model) -> Model:
+    """Take away inputs that nobody reads, with their initializers."""
+    graph = Graph.of(model)
+    ends = graph.outputs.tolist()
+    values = [*graph.inputs.tolist(), *graph.overridable.tolist()]
+    unread = {graph.value_names[v] for v in values if not len(graph.consumers(v)) and v not in ends}
+    if not unread:
+        return model
+    proto = ModelProto()
+    wire.copy_fields(model.proto, proto, without=("graph",))
+    wire.copy_fields(model.proto.graph, proto.graph, without=("input", "initializer"))
+    proto.graph.input.extend(info for info in model.proto.graph.input if text(info.name) not in unread)
+    proto.graph.initializer.extend(t for t in model.proto.graph.initializer if text(t.name) not in unread)
+    return model.with_proto(proto)
 
 
 # --- the work ---------------------------------------------------------------------------------------------------------
