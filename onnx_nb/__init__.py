@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.torch_comparison import TorchComparison, compare_torch
     from onnx_nb.drawing.graphviz import to_graphviz
     from onnx_nb.widgets.capture import CapturePanel
+    from onnx_nb.widgets.comparison import ComparisonPanel
     from onnx_nb.widgets.external_data import ExternalDataPanel
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.pair import GraphPair
@@ -62,6 +63,7 @@ _HOME = {
     "Capture": "analysis.capture",
     "CapturePanel": "widgets.capture",
     "Comparison": "analysis.comparison",
+    "ComparisonPanel": "widgets.comparison",
     "Costs": "analysis.costs",
     "Differences": "analysis.differences",
     "Errors": "analysis.metrics",
@@ -110,6 +112,7 @@ __all__ = [
     "CaptureError",
     "CapturePanel",
     "Comparison",
+    "ComparisonPanel",
     "Costs",
     "Debugger",
     "Differences",

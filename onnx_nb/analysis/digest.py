@@ -89,7 +89,7 @@ class Digest:
         arrays |= {name: np.asarray([float(getattr(each, name)) for each in found], np.float64) for name in NUMBERS}
         meta: dict[str, Any] = {"names": [entry.name for entry in entries], "left_out": self.left_out}
         for name in ("node", "op", "dtype", "shape", "source"):
-            texts, numbers = _numbered([getattr(entry, name) for entry in entries])
+            texts, numbers = numbered([getattr(entry, name) for entry in entries])
             meta[f"{name}s"], arrays[name] = texts, np.asarray(numbers, np.uint32)
         return Columns(arrays, {**meta, **about})
 
@@ -190,7 +190,7 @@ def joined(parts: Iterable[Digest]) -> Digest:
     return Digest(tuple(entries), sum(part.left_out for part in every))
 
 
-def _numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+def numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """Give the distinct texts, and for each text which it is."""
     known: dict[str, int] = {}
     numbers = [known.setdefault(text, len(known)) for text in texts]

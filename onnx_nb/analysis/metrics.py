@@ -388,6 +388,8 @@ class Metric(NamedTuple):
     """For a person."""
     of: Callable[[Errors], float]
     higher_is_better: bool = False
+    logarithmic: bool = True
+    """Decibels and parts of one are no matter of magnitudes."""
 
 
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
@@ -399,14 +401,16 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "max_rel": Metric("max |Δ|/|x|", lambda errors: errors.max_rel),
         "mean_rel": Metric("mean |Δ|/|x|", lambda errors: errors.mean_rel),
         "rel_l2": Metric("‖Δ‖/‖x‖", lambda errors: errors.rel_l2),
-        "cosine": Metric("cosine", lambda errors: errors.cosine, higher_is_better=True),
-        "sqnr": Metric("SQNR, dB", lambda errors: errors.sqnr, higher_is_better=True),
-        "psnr": Metric("PSNR, dB", lambda errors: errors.psnr, higher_is_better=True),
+        "cosine": Metric("cosine", lambda errors: errors.cosine, higher_is_better=True, logarithmic=False),
+        "sqnr": Metric("SQNR, dB", lambda errors: errors.sqnr, higher_is_better=True, logarithmic=False),
+        "psnr": Metric("PSNR, dB", lambda errors: errors.psnr, higher_is_better=True, logarithmic=False),
         "ulp50": Metric("ULP, median", lambda errors: errors.ulp_percentile(50)),
         "ulp99": Metric("ULP, 99 %", lambda errors: errors.ulp_percentile(99)),
-        "outside": Metric("outside tolerance", lambda errors: errors.outside_fraction),
-        "argmax": Metric("argmax agrees", lambda errors: errors.argmax_agreement, higher_is_better=True),
-        "mismatches": Metric("NaN or Inf on one side", lambda errors: float(errors.mismatches)),
+        "outside": Metric("outside tolerance", lambda errors: errors.outside_fraction, logarithmic=False),
+        "argmax": Metric(
+            "argmax agrees", lambda errors: errors.argmax_agreement, higher_is_better=True, logarithmic=False
+        ),
+        "mismatches": Metric("NaN or Inf on one side", lambda errors: float(errors.mismatches), logarithmic=False),
     }
 )
 """What points can be ranked by, and tables have a column for."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from onnx_nb.analysis.costs import costs, weights_read
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.metrics import METRICS
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes import FUNCTION, scopes
 from onnx_nb.analysis.topology import upward
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.capture import Capture
+    from onnx_nb.analysis.comparison import Comparison, Which
     from onnx_nb.analysis.costs import Costs
 
-    Source = Mapping[str, float] | Capture | str | os.PathLike[str]
+    Source: TypeAlias = Mapping[str, float] | Capture | Comparison | str | os.PathLike[str]
 
 Scale = Literal["linear", "log"]
 Reduction = Literal["sum", "max"]
@@ -77,10 +80,12 @@ def overlay(
         Any `ModelLike`; it is not changed.
     values
         One of: a number by name of node or tensor (a tensor's number is its producer's, the largest if it makes
-        several); a `Capture`; the path of a profile that onnxruntime wrote; or one of `OWN`, as ``"MACs"``.
+        several); a `Capture`; a `Comparison` of which the model is a side; the path of a profile that onnxruntime
+        wrote; or one of `OWN`, as ``"MACs"``.
     label
         What the numbers are, for the legend. Of a capture it says which: ``"seconds"`` (if ``None``), ``"bytes"``,
-        ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``.
+        ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; of a comparison ``"isolated"`` (if
+        known and ``None``) or ``"cumulative"``, the norm of the errors by that of the values, or one of `METRICS`.
     scale
         ``"linear"`` or ``"log"``; chosen by the numbers if ``None``.
     reduce
@@ -118,6 +123,9 @@ def overlay(
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
         numbers, unmatched = _named(graph, values)
+    elif hasattr(values, "first_divergent"):
+        reduce = reduce or "max"
+        label, numbers, unmatched = _compared(graph, values, label)
     elif hasattr(values, "statistics"):
         label = label or COSTS[0]
         reduce = reduce or ("sum" if label in COSTS else "max")
@@ -170,6 +178,33 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
         for name, row in rows.items()
     }
     return _named(graph, {name: number for name, number in found.items() if number is not None})[0]
+
+
+def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
+    """Give each node the error of its tensor, infinite where only one side is NaN; names are of the side at hand."""
+    label = label or ("isolated" if comparison.has_isolated else "cumulative")
+    which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
+    if label == "isolated" and not comparison.has_isolated:
+        raise OnnxNbError("isolated errors are not known.", advice='compare_torch gives them; use "cumulative".')
+    metric = "rel_l2" if label in ("isolated", "cumulative") else label
+    if metric not in METRICS:
+        listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
+        raise OnnxNbError(f"a comparison has no number called {shown(label)}.", advice=f"It has {listed}.")
+    known = [(point, getattr(point, which)) for point in comparison.points]
+    numbers = [
+        (
+            point,
+            math.inf if errors.mismatches else 0.0 if errors.is_equal and metric == "rel_l2" else errors.metric(metric),
+        )
+        for point, errors in known
+        if errors is not None
+    ]
+    there = set(graph.value_names)
+    sides = (
+        {point.candidate: number for point, number in numbers},
+        {point.reference: number for point, number in numbers},
+    )
+    return label, *_named(graph, max(sides, key=lambda side: len(there.intersection(side))))
 
 
 _COSTS: Final = {"MACs": "macs", "activation bytes": "activation_bytes"}

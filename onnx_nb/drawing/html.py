@@ -1,4 +1,4 @@
-"""A graph, or two side by side, as one HTML file: live, offline, nothing fetched, and nothing but our bundle may run.
+"""A graph, two of them or a comparison as one HTML file: live, offline, nothing fetched, and only our bundle runs.
 
 The page's content security policy forbids everything except the very bytes of the bundle (by hash) and inline styles;
 what comes from the model is data in elements that the browser does not interpret.
@@ -24,11 +24,13 @@ from onnx_nb.analysis.errors import OnnxNbError, shown
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.overlays import overlay
+from onnx_nb.analysis.points import columns_of
 from onnx_nb.analysis.scopes import scopes
 from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.capture import Capture
+    from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.model import Model
     from onnx_nb.analysis.summary import Summary
 
@@ -43,7 +45,7 @@ _PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page draws the graph of {title} with JavaScript, all of which is in the page itself.</noscript>
+<noscript>This page draws {title} with JavaScript, all of which is in the page itself.</noscript>
 {data}
 <script type="module">{bundle}</script>
 </body>
@@ -56,6 +58,9 @@ REPLIES: Final = 4_000_000
 """Characters that what the inspector says of nodes may take in a page."""
 STATISTICS: Final = 8_000_000
 """Bytes that statistics and histograms may take in a page, before they are compressed."""
+
+DETAILS: Final = 3_000_000
+"""Bytes that histograms of the worst points of a comparison may take in a page."""
 
 Progress = Callable[[float, str], None]
 
@@ -167,11 +172,32 @@ def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
     return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
 
 
-def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
+def comparison_page(comparison: Comparison, *, limit: int = DETAILS) -> str:
+    """Give a comparison as a page.
+
+    Parameters
+    ----------
+    comparison
+        Any.
+    limit
+        Bytes that histograms and the like of the worst points may take.
+
+    Examples
+    --------
+    >>> from onnx_nb.analysis.comparison import Comparison
+    >>> "default-src 'none'" in comparison_page(Comparison("a.onnx", "b.onnx"))
+    True
+    """
+    title = f"{comparison.reference} and {comparison.candidate}"
+    parts = {"points": columns_of(comparison, details=limit).to_bytes()}
+    return _document(title, {}, "comparison", parts, bundle="results.js")
+
+
+def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes], bundle: str = "widget.js") -> str:
     """Give a page on which the bundle mounts what ``kind`` says: with plain JSON, and packed columns by their names."""
-    # in a script element only "</script" and "<!--" could end or change it; the bundle is ours and built without them
-    bundle = resources.files("onnx_nb").joinpath("static/widget.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(bundle.encode()).digest()).decode()
+    # in a script element only "</script" and "<!--" could end or change it; the bundles are ours and built without them
+    script = resources.files("onnx_nb").joinpath("static", bundle).read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
     data = json.dumps(about, ensure_ascii=True)
     for character in "<>&":
@@ -181,7 +207,7 @@ def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> 
         encoded = base64.b64encode(packed).decode()
         elements.append(f'<script type="text/plain" id="onnx-nb-{name}">{encoded}</script>')
     return _PAGE.format(
-        policy=policy, title=html.escape(title[:200]), style=_STYLE, data="\n".join(elements), bundle=bundle
+        policy=policy, title=html.escape(title[:200]), style=_STYLE, data="\n".join(elements), bundle=script
     )
 
 
@@ -193,7 +219,7 @@ def write_page(path: str | os.PathLike[str], text: str) -> Path:
     path
         Where; folders on the way are made.
     text
-        What `page` or `pair_page` gives.
+        What `page`, `pair_page` or `comparison_page` gives.
 
     Raises
     ------

@@ -19,6 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from onnx_nb.analysis.errors import OnnxNbError, cut
 from onnx_nb.analysis.metrics import METRICS, Errors, LogHistogram
+from onnx_nb.analysis.points import parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +34,6 @@ ISOLATED: Final = "#d9730d"
 BAD: Final = "#d8443c"
 
 _FONT: Final = 9.0
-_GROUPS: Final = 16
-"""At most so many places are named below the axis."""
-_FEW: Final = 8
-"""So few points are all named."""
 _DOTS: Final = 300
 """Up to so many points each has a dot on its line."""
 _TITLES: Final = {"absolute": "absolute error", "signed": "signed error", "relative": "relative error", "ulp": "ULP"}
@@ -81,8 +78,7 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     finite = known[np.isfinite(known) & (known > 0)]
     figure = _figure(7.6, 3.3)
     axes = _axes(figure.add_subplot())
-    # decibels and parts of one are no matter of magnitudes
-    logarithmic = metric not in ("sqnr", "psnr", "cosine", "argmax", "outside", "mismatches")
+    logarithmic = METRICS[metric].logarithmic
     low, high = _limits(finite, known, logarithmic=logarithmic)
     if logarithmic:
         axes.set_yscale("log")
@@ -215,48 +211,12 @@ def _mark_first(
 def _name_places(axes: Axes, names: Sequence[str]) -> None:
     """Name the parts of a model below the axis, where the points' names tell of them."""
     axes.set_xlim(-0.6 - 0.005 * len(names), len(names) - 0.4 + 0.005 * len(names))
-    starts = _parts(names)
-    if not starts and len(names) <= _FEW:
-        starts = [(place, cut(name, 22)) for place, name in enumerate(names)]
+    starts = parts(names)
     if not starts:
         axes.set_xlabel("point, in order of execution")
         return
     axes.set_xticks([place for place, _ in starts], [label for _, label in starts], rotation=30, ha="right")
     axes.tick_params(axis="x", length=3)
-
-
-def _parts(names: Sequence[str]) -> list[tuple[int, str]]:
-    """Give where the parts of a model begin, by as much of the path as gives a few of them.
-
-    Examples
-    --------
-    >>> _parts(["embeddings", "encoder.layer.0.a", "encoder.layer.0.b", "encoder.layer.1.a", "pooler"])
-    [(0, 'embeddings'), (1, 'layer.0'), (3, 'layer.1'), (4, 'pooler')]
-    >>> _parts(["stem", "blocks.0.a", "blocks.0", "blocks.1.a", "blocks.1"])
-    [(0, 'stem'), (1, 'blocks.0'), (3, 'blocks.1')]
-    >>> _parts(["add", "mul_1", "add_3"])
-    []
-    """
-    separator = "/" if sum(name.startswith("/") for name in names) > len(names) // 2 else "."
-    paths = [name.strip("/").split(separator) for name in names]
-    best: list[tuple[int, str]] = []
-    for depth in range(1, 6):
-        found: list[tuple[int, str]] = []
-        last: list[str] = []
-        for place, path in enumerate(paths):
-            # the last piece names the point itself; what a part as a whole gives belongs to it
-            part = path[: min(depth, max(len(path) - 1, 1))]
-            if last not in (part, path):
-                found.append((place, ".".join(part[-2:]) if part[-1].isdigit() else part[-1]))
-                last = part
-        ends = [place for place, _ in found[1:]] + [len(names)]
-        # a few points between others are no part of the model
-        found = [entry for entry, end in zip(found, ends, strict=True) if end - entry[0] > len(names) / 50]
-        if len(found) > _GROUPS:
-            break
-        best = max(best, found, key=len)
-    hierarchical = any(len(path) > 1 for path in paths)
-    return [(place, cut(label, 22)) for place, label in best] if hierarchical and len(best) > 1 else []
 
 
 # --- histograms -----------------------------------------------------------------------------------------------------

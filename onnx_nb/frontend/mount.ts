@@ -47,6 +47,16 @@ export function style(el: HTMLElement, css: string): void {
   el.append(sheet);
 }
 
+/** Hides the picture that stands in for a widget, and the output it is in, as long as the widget lives on this page. */
+export function hidePicture(el: HTMLElement, model: WidgetModel): void {
+  const id = String(model.get("_picture_id"));
+  if (!/^\w+$/.test(id)) return;
+  const sheet = document.createElement("style");
+  const picture = `.onnx-nb-picture-${id}`;
+  sheet.textContent = `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`;
+  el.append(sheet);
+}
+
 export function rootIn(el: HTMLElement, kind: string): HTMLElement {
   const root = document.createElement("div");
   root.className = "onnx-nb";

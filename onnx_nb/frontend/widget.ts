@@ -7,7 +7,7 @@ import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
-import { bytesIn, bytesOf, fail, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
+import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createPair } from "./panels/pair.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
@@ -32,16 +32,6 @@ const KINDS = { tensor: "value", node: "node", scope: "group" } as const;
 const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
 /** A kernel that says nothing for so long is busy, or gone. */
 const SILENCE_MS = 4000;
-
-/** Hides the picture that stands in for a widget, and the output it is in, as long as the widget lives on this page. */
-function hidePicture(el: HTMLElement, model: WidgetModel): void {
-  const id = String(model.get("_picture_id"));
-  if (!/^\w+$/.test(id)) return;
-  const sheet = document.createElement("style");
-  const picture = `.onnx-nb-picture-${id}`;
-  sheet.textContent = `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`;
-  el.append(sheet);
-}
 
 /** One graph widget: columns and channel are shared by all its views. */
 class GraphWidget {

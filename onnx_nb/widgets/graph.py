@@ -202,9 +202,9 @@ class ModelGraph(OnnxWidget):
         Parameters
         ----------
         values, label, scale, reduce
-            As `onnx_nb.analysis.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, the path
-            of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``, ``"activation bytes"``.
-            ``None`` colours by the category of the op again.
+            As `onnx_nb.analysis.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, a
+            `Comparison`, the path of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``,
+            ``"activation bytes"``. ``None`` colours by the category of the op again.
 
         Examples
         --------

@@ -26,7 +26,13 @@ export function statistics(found: StatisticsReply): Node[] {
   return parts;
 }
 
-export function histogram({ counts, edges }: StatisticsReply): HTMLElement {
+/** Where a few hundred times as many lie in one bar as in another, heights are those of the logarithms. */
+const STEEP = 300;
+
+export function histogram(
+  { counts, edges }: Pick<StatisticsReply, "counts" | "edges">,
+  scale: "linear" | "fitting" = "linear",
+): HTMLElement {
   const each = Math.ceil(counts.length / BARS);
   const bars: { readonly count: number; readonly from: number; readonly to: number }[] = [];
   for (let at = 0; at < counts.length; at += each) {
@@ -34,6 +40,9 @@ export function histogram({ counts, edges }: StatisticsReply): HTMLElement {
     bars.push({ count, from: edges[at], to: edges[Math.min(at + each, counts.length)] });
   }
   const most = Math.max(...bars.map(({ count }) => count));
+  const few = Math.min(...bars.map(({ count }) => count || most));
+  const steep = scale === "fitting" && few * STEEP < most;
+  const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(most) : count / most);
   const [first, last] = [edges[0], edges[edges.length - 1]];
   const zero = -first / (last - first);
   return el(
@@ -48,7 +57,7 @@ export function histogram({ counts, edges }: StatisticsReply): HTMLElement {
       ...bars.map(({ count, from, to }) =>
         el("i", {
           title: `${said(from)} … ${said(to)}: ${plain(count)}`,
-          style: { height: `${count === 0 ? 0 : Math.max(2, (100 * count) / most)}%` },
+          style: { height: `${count === 0 ? 0 : Math.max(2, 100 * part(count))}%` },
         }),
       ),
     ),

@@ -2,8 +2,9 @@
 
 import bar from "./bar.css";
 import base from "./base.css";
+import comparison from "./comparison.css";
 import inspector from "./inspector.css";
 import table from "./table.css";
 import values from "./values.css";
 
-export const css = [base, bar, inspector, values, table].join("");
+export const css = [base, bar, inspector, values, table, comparison].join("");

@@ -1,0 +1,574 @@
+/** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
+
+import { type Details, type Points, STATE, WHICH, type Which } from "../model/comparison.ts";
+import type { Depth } from "../scene/depth.ts";
+import { failure } from "../scene/host.ts";
+import { csvOf, type RowColumn } from "../scene/sorting.ts";
+import { createDepth } from "./depth.ts";
+import { button, counted, el, elide, fillings, plain } from "./dom.ts";
+import { errorsOf, figure, magnitude } from "./errors.ts";
+import { createMenu, item } from "./menu.ts";
+import { download } from "./save.ts";
+import { createTable, type Table, type TableColumn } from "./table.ts";
+
+export interface ComparisonOptions {
+  readonly height?: number;
+  readonly metric?: string;
+  /** a person chose a point, "" for none */
+  readonly chosen?: (name: string) => void;
+  readonly turned?: (metric: string) => void;
+  /** what is known of a point beyond its metrics */
+  readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
+  /** gives the whole as a page */
+  readonly page?: (signal: AbortSignal) => Promise<Uint8Array>;
+  /** cuts a point's module out, and tells what became of it */
+  readonly isolate?: (name: string, signal: AbortSignal) => Promise<string>;
+  /** shows the operations in a point's module */
+  readonly drill?: (name: string, signal: AbortSignal) => Promise<void>;
+  /** a button that leads back */
+  readonly back?: { readonly text: string; readonly go: () => void };
+}
+
+export interface ComparisonView {
+  /** the chosen point by name, "" for none */
+  choose(name: string): void;
+  setMetric(key: string): void;
+  redraw(): void;
+  svg(): string;
+}
+
+/** Details that take longer say so. */
+const PATIENCE_MS = 150;
+const NONE = Number.NaN;
+
+export function createComparison(
+  root: HTMLElement,
+  points: Points,
+  options: ComparisonOptions,
+  signal: AbortSignal,
+): ComparisonView {
+  const { about } = points;
+  const title = `${about.reference} and ${about.candidate}`;
+  root.classList.add("onnx-nb-comparison");
+  root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
+  let metric = about.metrics.some(({ key }) => key === options.metric) ? (options.metric as string) : "rel_l2";
+  let chosen = -1;
+  let which: Which = about.isolated ? "isolated" : "cumulative";
+  const voice = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const told = el("div", { class: "onnx-nb-strip", attrs: { role: "status" } });
+  told.hidden = true;
+
+  // ---------------------------------------------------------------- errors against depth
+
+  const shown = new Set<Which>(WHICH);
+  const seriesOf = (each: Which): Float64Array => {
+    const numbers = points.numbers(each, metric);
+    if (metric === "mismatches") return numbers;
+    return numbers.map((x, row) => {
+      // where only one side is NaN no other number counts; of equal values decibels are infinite, which is no place
+      if (points.state(each, row) === STATE.MISMATCHED) return Number.POSITIVE_INFINITY;
+      return Number.isFinite(x) ? x : NONE;
+    });
+  };
+  const depthOf = (): Depth => ({
+    count: points.count,
+    series: WHICH.filter((each) => points.has(each) && shown.has(each)).map((each) => ({
+      which: each,
+      numbers: seriesOf(each),
+    })),
+    logarithmic: about.metrics.find(({ key }) => key === metric)?.logarithmic ?? true,
+    parts: about.parts,
+  });
+  const sizes = (row: number): string =>
+    [...WHICH]
+      .reverse()
+      .filter((each) => points.state(each, row) !== STATE.UNKNOWN)
+      .map((each) => `${each} ${said(points, each, metric, row)}`)
+      .join(", ");
+  const depth = createDepth(
+    depthOf(),
+    {
+      first: about.first,
+      say: (row) => elide(`${points.text("name", row)}, ${points.text("op_type", row)}, ${sizes(row)}`, 300),
+      tip: (row) => [
+        el("b", {}, elide(points.text("name", row), 70)),
+        el("span", { class: "onnx-nb-dim" }, ` ${elide(points.text("op_type", row), 40)}`),
+        el("div", {}, sizes(row)),
+      ],
+      chosen: (row) => choose(row, true),
+      note: noteOf(points),
+    },
+    signal,
+  );
+  const legend = WHICH.filter((each) => points.has(each)).map((each) =>
+    button(
+      each,
+      (event) => {
+        const press = event.currentTarget as HTMLElement;
+        if (shown.has(each) && shown.size > 1) shown.delete(each);
+        else shown.add(each);
+        press.setAttribute("aria-pressed", String(shown.has(each)));
+        depth.show(depthOf());
+      },
+      signal,
+      {
+        class: `onnx-nb-key onnx-nb-key-${each}`,
+        title: each === "isolated" ? "Its own error, given the reference's values" : "Both sides by themselves",
+        attrs: { "aria-pressed": "true" },
+      },
+    ),
+  );
+  const select = el(
+    "select",
+    { class: "onnx-nb-field onnx-nb-metric", title: "What is drawn against depth", attrs: { "aria-label": "Metric" } },
+    ...about.metrics.map(({ key, label }) => {
+      const option = el("option", { attrs: { value: key } }, label);
+      option.disabled = !WHICH.some((each) => points.numbers(each, key).some((x) => !Number.isNaN(x)));
+      return option;
+    }),
+  );
+  select.value = metric;
+  const setMetric = (key: string): void => {
+    if (key === metric || !about.metrics.some((each) => each.key === key)) return;
+    metric = key;
+    select.value = key;
+    depth.show(depthOf());
+  };
+  select.addEventListener(
+    "change",
+    () => {
+      setMetric(select.value);
+      options.turned?.(metric);
+    },
+    { signal },
+  );
+  select.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
+
+  // ---------------------------------------------------------------- tables
+
+  const table = createTable(
+    {
+      label: `Points of ${elide(title, 120)}`,
+      noun: "point",
+      count: points.count,
+      columns: columnsOf(points),
+      ...(about.isolated ? { sorting: { key: "score", descending: true } } : {}),
+      chosen: (row) => choose(row, true),
+      activated: () => detail.focus(),
+    },
+    signal,
+  );
+  const missing = createTable(
+    {
+      label: `Unmatched values of ${elide(title, 120)}`,
+      noun: "value",
+      count: points.missing,
+      columns: missingColumns(points),
+    },
+    signal,
+  );
+  const lists: readonly (readonly [name: string, count: number, table: Table])[] = [
+    ["Points", points.count, table],
+    ["Unmatched", points.missing, missing],
+  ];
+  const tabs = lists.map(([name, count], at) =>
+    button(`${name} (${plain(count)})`, () => turn(at), signal, {
+      class: "onnx-nb-small",
+      attrs: { "aria-pressed": String(at === 0) },
+    }),
+  );
+  const turn = (to: number): void => {
+    lists.forEach(([, , each], at) => {
+      tabs[at].setAttribute("aria-pressed", String(at === to));
+      each.element.hidden = at !== to;
+      each.filter.hidden = at !== to;
+    });
+  };
+  turn(points.count === 0 && points.missing > 0 ? 1 : 0);
+  tabs[1].disabled = points.missing === 0;
+
+  // ---------------------------------------------------------------- one point
+
+  const detail = el("aside", { class: "onnx-nb-detail", attrs: { "aria-label": "Errors of the point", tabindex: 0 } });
+  const filling = fillings(signal);
+  const loaded = new Map<number, Details>();
+  const show = (): void => {
+    const round = filling();
+    const row = chosen;
+    if (row < 0) {
+      detail.replaceChildren(
+        el("p", { class: "onnx-nb-dim" }, points.count === 0 ? "" : "Choose a point for its errors."),
+      );
+      return;
+    }
+    const mine = points.state(which, row) === STATE.UNKNOWN ? points.best(row) : which;
+    const fill = (details: Details | string | null): void => {
+      const turned = (to: Which): void => {
+        which = to;
+        show();
+        detail.querySelector<HTMLElement>("[aria-label=Errors] [aria-pressed=true]")?.focus();
+      };
+      const dark = root.classList.contains("onnx-nb-dark");
+      const top = detail.scrollTop;
+      detail.replaceChildren(
+        ...errorsOf(points, row, { details, which: mine, dark, turned, acts: acts(row, round) }, round),
+      );
+      detail.scrollTop = top;
+    };
+    const found = loaded.get(row);
+    if (found !== undefined || points.state(mine, row) === STATE.EQUAL) {
+      fill(found ?? {});
+      return;
+    }
+    const waiting = setTimeout(() => fill(null), PATIENCE_MS);
+    round.addEventListener("abort", () => clearTimeout(waiting), { once: true });
+    options.detail(row, round).then(
+      (details) => {
+        clearTimeout(waiting);
+        loaded.set(row, details);
+        if (!round.aborted) fill(details);
+      },
+      (error) => {
+        clearTimeout(waiting);
+        if (!round.aborted) fill(failure(error).message);
+      },
+    );
+  };
+  /** Work of the kernel on the chosen point; what it says, and what goes wrong, stands below the bar. */
+  const act = (
+    text: string,
+    hint: string,
+    work: (name: string, signal: AbortSignal) => Promise<string | undefined>,
+    round: AbortSignal,
+    row: number,
+  ): HTMLButtonElement => {
+    const press = button(
+      text,
+      () => {
+        press.disabled = true;
+        press.textContent = `${text} …`;
+        work(points.text("name", row), signal)
+          .then(
+            (message) => tell(message ?? "", false),
+            (error) => tell(`${failure(error).message} ${failure(error).advice}`, true),
+          )
+          .finally(() => {
+            press.disabled = false;
+            press.textContent = text;
+          });
+      },
+      round,
+      { class: "onnx-nb-small", title: hint },
+    );
+    return press;
+  };
+  const acts = (row: number, round: AbortSignal): HTMLElement[] => {
+    const { isolate, drill } = options;
+    return [
+      ...(drill === undefined
+        ? []
+        : [
+            act(
+              "Drill down",
+              "Compare the operations inside, each with its line of Python",
+              async (name, ended) => {
+                await drill(name, ended);
+                return undefined;
+              },
+              round,
+              row,
+            ),
+          ]),
+      ...(isolate === undefined
+        ? []
+        : [act("Isolate", "Cut its part of the model out, with what it got", isolate, round, row)]),
+    ];
+  };
+  const tell = (message: string, bad: boolean): void => {
+    if (signal.aborted) return;
+    told.hidden = message === "";
+    told.classList.toggle("onnx-nb-error", bad);
+    const close = button("Close", () => tell("", false), signal, { class: "onnx-nb-small" });
+    told.replaceChildren(el("span", { class: "onnx-nb-message-text" }, elide(message, 600)), close);
+  };
+
+  const choose = (row: number, tellIt: boolean): void => {
+    if (row === chosen) return;
+    chosen = row;
+    table.choose(row);
+    depth.choose(row);
+    detail.scrollTop = 0;
+    show();
+    if (row >= 0) voice.textContent = elide(`${points.text("name", row)}, ${sizes(row)}`, 300);
+    if (tellIt) options.chosen?.(row < 0 ? "" : points.text("name", row));
+  };
+
+  // ---------------------------------------------------------------- the whole
+
+  const name = `${about.candidate.replace(/\.onnx$/i, "")} errors`;
+  const menu = createMenu("Save", { title: "Save a picture, the table, or a page", label: "Save" }, signal);
+  const save = (text: string, hint: string, work: () => void | Promise<void>): HTMLButtonElement =>
+    item(
+      text,
+      hint,
+      () => {
+        menu.close();
+        Promise.resolve(work()).catch((error) => tell(failure(error).message, true));
+      },
+      signal,
+    );
+  const { page } = options;
+  menu.fill(
+    save("SVG of the plot", "Vectors, as it is shown", () =>
+      download(new Blob([depth.svg(about.message)], { type: "image/svg+xml" }), name, "svg"),
+    ),
+    save("PNG of the plot", "Pixels, at twice its size", async () => download(await depth.png(), name, "png")),
+    save("CSV of the table", "The points that are shown, every metric with all digits", () =>
+      download(new Blob([csvOf(everything(points), table.rows)], { type: "text/csv" }), name, "csv"),
+    ),
+    ...(page === undefined
+      ? []
+      : [
+          save("HTML page", "This panel in one file that works offline", async () => {
+            const content = await page(signal);
+            download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), name, "html");
+          }),
+        ]),
+  );
+  const { back } = options;
+  const verdict = about.first >= 0 ? "bad" : points.count === 0 ? "caution" : "fine";
+  const first = button("Show it", () => choose(about.first, true), signal, {
+    class: "onnx-nb-small",
+    title: "Choose the first point that differs",
+  });
+  first.hidden = about.first < 0;
+  const header = el(
+    "header",
+    { class: "onnx-nb-bar" },
+    back === undefined ? null : button(back.text, back.go, signal, { title: "Back to all points" }),
+    el("span", { class: `onnx-nb-lamp onnx-nb-${verdict}`, attrs: { "aria-hidden": "true" } }),
+    el(
+      "div",
+      { class: "onnx-nb-announced" },
+      el("b", { class: "onnx-nb-said" }, elide(about.message, 600)),
+      el("span", { class: "onnx-nb-dim" }, summary(points)),
+    ),
+    first,
+    menu.element,
+  );
+  const chart = el(
+    "section",
+    { class: "onnx-nb-chart", attrs: { "aria-label": "Errors against depth" } },
+    el("div", { class: "onnx-nb-chart-bar" }, select, ...legend),
+    depth.element,
+  );
+  const below = el(
+    "section",
+    { class: "onnx-nb-below", attrs: { "aria-label": "Tables" } },
+    el("div", { class: "onnx-nb-below-bar" }, ...tabs, table.filter, missing.filter),
+    table.element,
+    missing.element,
+  );
+  root.replaceChildren(
+    header,
+    told,
+    el(
+      "div",
+      { class: "onnx-nb-comparison-body" },
+      el("div", { class: "onnx-nb-comparison-left" }, chart, below),
+      detail,
+    ),
+    voice,
+  );
+  show();
+  return {
+    choose: (to) => choose(points.rowOf(to), false),
+    setMetric,
+    redraw() {
+      depth.redraw();
+      show(); // its colours are of the theme
+    },
+    svg: () => depth.svg(about.message),
+  };
+}
+
+function said(points: Points, which: Which, metric: string, row: number): string {
+  if (points.state(which, row) === STATE.MISMATCHED && metric !== "mismatches") return "NaN or Inf on one side";
+  return figure(metric, points.numbers(which, metric)[row]);
+}
+
+function summary(points: Points): string {
+  const { about, count, missing } = points;
+  const runs = counted(about.feeds, "run");
+  const all =
+    missing === 0
+      ? `all ${counted(count, "point")} matched`
+      : `${counted(count, "point")}, ${plain(missing)} unmatched`;
+  return `${elide(about.candidate, 48)} against ${elide(about.reference, 48)} · ${all} · ${runs}`;
+}
+
+function noteOf(points: Points): string {
+  if (points.count === 0) return "There are no points to draw.";
+  for (let row = 0; row < points.count; row++) {
+    if (WHICH.some((each) => points.state(each, row) > STATE.EQUAL)) return "";
+  }
+  return `All ${counted(points.count, "point")} are equal, to the last bit.`;
+}
+
+function columnsOf(points: Points): readonly TableColumn[] {
+  const { about } = points;
+  const number = (
+    key: string,
+    title: string,
+    hint: string,
+    numbers: Float64Array,
+    write: (x: number) => string,
+  ): TableColumn => ({
+    key,
+    title,
+    hint,
+    width: [62, 0.4],
+    numbers,
+    write,
+  });
+  const best = (metric: string): Float64Array => {
+    const [own, all] = [points.numbers("isolated", metric), points.numbers("cumulative", metric)];
+    return about.isolated ? own.map((x, row) => (points.best(row) === "isolated" ? x : all[row])) : all;
+  };
+  /** infinite where only one side is NaN: these are looked for first */
+  const worst = (which: Which): Float64Array =>
+    points.numbers(which, "rel_l2").map((x, row) => {
+      const state = points.state(which, row);
+      return state === STATE.MISMATCHED
+        ? Number.POSITIVE_INFINITY
+        : state === STATE.EQUAL
+          ? 0
+          : state === STATE.UNKNOWN
+            ? NONE
+            : x;
+    });
+  const mismatches = best("mismatches");
+  const marked = (row: number): boolean => row === about.first || mismatches[row] > 0;
+  const times = (x: number): string =>
+    Number.isNaN(x)
+      ? ""
+      : x === 0
+        ? "0"
+        : x >= 1e4
+          ? `${magnitude(x)}×`
+          : x >= 9.95
+            ? `${plain(x)}×`
+            : `${x.toFixed(1)}×`;
+  return [
+    { key: "point", title: "Point", width: [210, 3], text: (row) => points.text("name", row) },
+    { key: "op", title: "Op", width: [80, 0.9], text: (row) => points.text("op_type", row) || "input" },
+    {
+      key: "matched",
+      title: "Matched",
+      hint: "How both sides were found to mean the same",
+      width: [62, 0.3],
+      text: (row) => points.text("matched", row),
+    },
+    ...(about.isolated
+      ? [
+          {
+            ...number("score", "× usual", "Isolated error by the median of points of its kind", points.score, times),
+            bad: marked,
+          },
+          { ...number("isolated", "Isolated", "‖Δ‖/‖x‖ of its own error", worst("isolated"), magnitude), bad: marked },
+        ]
+      : []),
+    {
+      ...number("cumulative", "Cumulative", "‖Δ‖/‖x‖ of both sides by themselves", worst("cumulative"), magnitude),
+      width: [74, 0.4],
+      bad: (row) => !about.isolated && marked(row),
+    },
+    number(
+      "max_abs",
+      "max |Δ|",
+      about.isolated ? "Of the isolated error where it is known" : "The largest error",
+      best("max_abs"),
+      magnitude,
+    ),
+    number("sqnr", "SQNR dB", "Signal to quantisation noise", best("sqnr"), (x) => figure("sqnr", x)),
+    ...(mismatches.some((x) => x > 0)
+      ? [
+          {
+            ...number("mismatches", "NaN, Inf", "On one side only", mismatches, (x: number) => (x > 0 ? plain(x) : "")),
+            bad: marked,
+          },
+        ]
+      : []),
+    {
+      key: "histogram",
+      title: "|Δ|",
+      hint: "Absolute errors, 1e… to 1e…",
+      width: [72, 0],
+      draw: (row) => spark(points, row, marked(row)),
+    },
+  ];
+}
+
+/** Every metric of every point, for the file. */
+function everything(points: Points): readonly RowColumn[] {
+  const text = (key: string, name: Parameters<Points["text"]>[0]): RowColumn => ({
+    key,
+    text: (row) => points.text(name, row),
+  });
+  return [
+    text("point", "name"),
+    text("op", "op_type"),
+    text("reference", "reference"),
+    text("candidate", "candidate"),
+    text("matched", "matched"),
+    text("node", "node"),
+    text("source", "source"),
+    text("shape", "shape"),
+    text("dtype", "dtype"),
+    ...(points.about.isolated ? [{ key: "score", numbers: points.score }] : []),
+    ...WHICH.filter((which) => points.has(which)).flatMap((which) =>
+      points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: points.numbers(which, key) })),
+    ),
+  ];
+}
+
+function missingColumns(points: Points): readonly TableColumn[] {
+  const { reference, candidate } = points.about;
+  return [
+    { key: "value", title: "Value", width: [160, 2], text: (row) => points.text("missing_name", row) },
+    { key: "op", title: "Op", width: [80, 0.7], text: (row) => points.text("missing_op_type", row) },
+    {
+      key: "side",
+      title: "Only in",
+      width: [90, 0.8],
+      text: (row) => (points.missingSide(row) === "reference" ? reference : candidate),
+    },
+    { key: "reason", title: "Why", width: [200, 3], text: (row) => points.text("missing_reason", row) },
+  ];
+}
+
+/** The absolute errors of a point on the axis of all points, so that those of a faulty one stand further right. */
+function spark(points: Points, row: number, bad: boolean): Element | null {
+  const counts = points.spark(row);
+  let path = "";
+  for (let at = 0; at < counts.length; at++) {
+    const height = (16 * counts[at]) / 255;
+    if (height > 0) path += `M${at} 16v${-Math.max(0.8, height).toFixed(1)}h0.85v16z`.replace(/v16z$/, `V16z`);
+  }
+  if (path === "") return null;
+  const [low, high] = points.sparkEnds;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const attributes = {
+    class: `onnx-nb-spark${bad ? " onnx-nb-spark-bad" : ""}`,
+    viewBox: `0 0 ${points.bars} 16`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  };
+  for (const [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
+  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  shape.setAttribute("d", path);
+  const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+  title.textContent = `absolute errors, from 1e${low} to 1e${high}`.replaceAll("-", "−");
+  svg.append(title, shape);
+  return svg;
+}

@@ -1,0 +1,209 @@
+"""What a comparison found, in a cell: errors against depth, all points in a table, and one in every detail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.points import columns_of, detail_of, notable, point_at, tensor_at
+from onnx_nb.analysis.torch_comparison import TorchComparison
+from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
+from onnx_nb.widgets._base import ResultWidget
+from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets.graph import COLUMNS_IN_STATE
+
+if TYPE_CHECKING:
+    import os
+
+    from onnx_nb.analysis.comparison import Comparison
+    from onnx_nb.analysis.submodules import Isolated
+    from onnx_nb.widgets.graph import ModelGraph
+
+DETAILS_IN_STATE = 500_000
+"""Bytes that details of points may take in a saved notebook; those of others are asked for."""
+
+
+class ComparisonPanel(ResultWidget):
+    """Errors of all points of a comparison: where they begin, how large they are, and of which values.
+
+    Parameters
+    ----------
+    comparison
+        What `onnx_nb.compare`, `onnx_nb.compare_torch` or `Debugger.comparison` gave.
+    graph
+        A graph of either side: its boxes are coloured by the errors, and a point chosen here is selected there, and
+        the other way round.
+    height
+        Height in pixels.
+    theme
+        ``"auto"`` follows the notebook.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb import compare
+    >>> exact, rough = (onnx.parser.parse_model(f'''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2, 8] x) => (float[2, 8] y) {{ n = Elu<alpha = {alpha}>(x)  y = Tanh(n) }}''') for alpha in (1.0, 0.9))
+    >>> panel = ComparisonPanel(compare(exact, rough))
+    >>> panel.selection
+    'n'
+    >>> panel
+    ComparisonPanel(Comparison(3 points of 'g' and 'g', 1 equal))
+    """
+
+    comparison: Comparison
+
+    _kind = traitlets.Unicode("comparison").tag(sync=True)
+    _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _picture_id = traitlets.Unicode().tag(sync=True)
+    _verbs = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    """What can be done with a point besides looking at it."""
+
+    selection = traitlets.Unicode().tag(sync=True)
+    """The name of the point that is chosen, at first where the sides first differ, or the worst; empty for none."""
+
+    metric = traitlets.Unicode("rel_l2").tag(sync=True)
+    """Which of the metrics is drawn against depth, and colours a graph."""
+
+    height = traitlets.Int(560, min=240).tag(sync=True)
+    """Height of the panel in CSS pixels."""
+
+    def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
+        self.comparison = comparison
+        self.graph = graph
+        self.isolated: Isolated | None = None
+        """What *Isolate* cut out last: the submodel and what torch gave to it."""
+        self.drilled: Comparison | None = None
+        """What *Drill down* compared last, operation by operation."""
+        packed = columns_of(comparison, details=DETAILS_IN_STATE).to_bytes()
+        self._packed = packed
+        first = notable(comparison)
+        self._picture = Picture(
+            f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
+        )
+        given = {"selection": first.name if first is not None else "", **traits}
+        verbs = []
+        if isinstance(comparison, TorchComparison) and comparison.recording is not None:
+            verbs = ["isolate", *(["drill"] if comparison.run is not None else [])]
+        small = packed if len(packed) <= COLUMNS_IN_STATE else None
+        super().__init__(_columns=small, _picture_id=self._picture.id, _verbs=verbs, **given)
+        self._channel = Channel(
+            self,
+            {
+                "columns": self._answer_columns,
+                "detail": self._answer_detail,
+                "page": self._answer_page,
+                "picture": self._answer_picture,
+                **({"isolate": self._answer_isolate} if "isolate" in verbs else {}),
+                **({"drill": self._answer_drill} if "drill" in verbs else {}),
+            },
+        )
+        if graph is not None:
+            graph.observe(self._follow, "selection")
+            self.observe(self._lead, "selection")
+            self.observe(self._colour, "metric")
+            self._colour(None)
+            if graph.selection:
+                self._follow(None)
+            else:
+                self._lead(None)
+
+    def __repr__(self) -> str:
+        return f"ComparisonPanel({self.comparison!r})"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self._picture.show()
+        return super()._repr_mimebundle_(**kwargs)
+
+    def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS) -> Path:
+        """Write the panel as one file that needs neither kernel nor network.
+
+        Parameters
+        ----------
+        path
+            Where to write; the folder is made if it is not there.
+        limit
+            Bytes that histograms and the like may take; those of the worst points are kept, and the page says what
+            was left out.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file cannot be written.
+        """
+        return write_page(path, comparison_page(self.comparison, limit=limit))
+
+    def close(self) -> None:
+        """Remove the view, and let go of the graph."""
+        if self.graph is not None:
+            self.graph.unobserve(self._follow, "selection")
+            self.graph = None
+        if hasattr(self, "_channel"):
+            self._channel.close()
+        super().close()
+
+    def _answer_columns(self, _call: Call) -> Reply:
+        return Reply(buffers=[self._packed])
+
+    def _answer_detail(self, call: Call) -> Reply:
+        comparison = self.drilled if call.args.get("drilled") is True and self.drilled else self.comparison
+        row = int(call.args.get("row") or 0)
+        if not 0 <= row < len(comparison.points):
+            raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
+        return Reply(buffers=[detail_of(comparison.points[row]).to_bytes()])
+
+    def _answer_page(self, _call: Call) -> Reply:
+        return Reply(buffers=[comparison_page(self.comparison).encode()])
+
+    def _answer_picture(self, call: Call) -> Reply:
+        self._picture.draw(str(call.args.get("svg")))
+        return Reply()
+
+    def _answer_isolate(self, call: Call) -> Reply:
+        self.isolated = self._torch().isolate(str(call.args.get("name")))
+        return Reply(
+            {"message": f"{self.isolated!r} is in panel.isolated; .save(folder) makes a folder that shows the error."}
+        )
+
+    def _answer_drill(self, call: Call) -> Reply:
+        drilled = self._torch().drill(str(call.args.get("name")))
+        packed = columns_of(drilled, details=DETAILS_IN_STATE).to_bytes()
+        self.drilled = drilled
+        return Reply(buffers=[packed])
+
+    def _torch(self) -> TorchComparison:
+        assert isinstance(self.comparison, TorchComparison)  # noqa: S101 - the verbs that ask are there for it alone
+        return self.comparison
+
+    def _colour(self, _change: Any) -> None:
+        """Colour the graph by the errors."""
+        if self.graph is None or not self.comparison.points:
+            return
+        label = None if self.metric == "rel_l2" else self.metric
+        self.graph.overlay(self.comparison, label=label)
+
+    def _lead(self, _change: Any) -> None:
+        """Select in the graph what is chosen here."""
+        if self.graph is None or not self.selection:
+            return
+        name = tensor_at(self.comparison, self.selection, self.graph.model)
+        if name is not None and [each.get("name") for each in self.graph.selection] != [name]:
+            self.graph.selection = [{"kind": "tensor", "name": name}]
+
+    def _follow(self, _change: Any) -> None:
+        """Choose here what is selected in the graph."""
+        if self.graph is None or not self.graph.selection:
+            return
+        selected = self.graph.selection[0]
+        found = point_at(self.comparison, str(selected.get("kind")), str(selected.get("name")))
+        if found is not None:
+            self.selection = found
