@@ -178,6 +178,8 @@ class Point:
 
     def errors(self, which: Which | None = None) -> Errors:
         """Give its errors; where it is not said which, the isolated ones if they are known."""
+        if which not in (None, "cumulative", "isolated"):
+            raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
         found: Errors | None = getattr(self, which) if which else self.isolated or self.cumulative
         if found is None:
             message = f"the {which or ''} errors of {shown(self.name)} are not known.".replace("  ", " ")

@@ -46,6 +46,8 @@ class Debugger:
     >>> model = export(Model(), x, exporter="torchscript").save(f"{folder}/model.onnx")
     >>> _ = debugger.extract_debug_model(model, f"{folder}/debug.onnx")
     >>> debugger.run_debug_model({"x": x.numpy()}, f"{folder}/debug.onnx")
+    >>> debugger
+    Debugger(2 places in torch, 2 in the model, 2 in both)
     >>> debugger.print_debug_result()
     doubled MSE: 0.0
     exp MSE: 0.0
@@ -60,6 +62,10 @@ class Debugger:
         """The name of the place that each output of the debug model is from."""
         self._tensors: dict[str, tuple[str, str, str]] = {}
         self._inputs: list[str] = []
+
+    def __repr__(self) -> str:
+        both = sum(name in self.onnx_value for name in self.torch_value)
+        return f"Debugger({len(self.torch_value)} places in torch, {len(self.onnx_value)} in the model, {both} in both)"
 
     def debug(self, x: torch.Tensor, name: str) -> torch.Tensor:
         """Look at a tensor; written into ``forward``, where it changes nothing.
@@ -156,6 +162,8 @@ class Debugger:
 
     def print_debug_result(self) -> None:
         """Print the mean squared error of each place."""
+        if not self.torch_value and not self.onnx_value:
+            print("no place was debugged yet: run the module in torch, then the debug model")  # noqa: T201
         for name in self.torch_value:
             if name in self.onnx_value:
                 errors = Errors.of(self.torch_value[name], self.onnx_value[name])

@@ -96,7 +96,7 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
         return _load_ir(inner, folder)
     advice = ""
     if hasattr(source, "state_dict"):
-        advice = " Export it first: torch.onnx.export(module, args, dynamo=True)."
+        advice = " Export it first, onnx_nb.export(module, args), or compare it by onnx_nb.compare_torch(module, args)."
     raise TypeError(
         f"a model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
         f"not {type(source).__module__}.{type(source).__qualname__}.{advice}"

@@ -223,8 +223,9 @@ def _warn_of_training(module: torch.nn.Module) -> None:
     if named:
         listed = ", ".join(f"{type(part).__name__} {shown(name)}" for name, part in named[:3])
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        verb = "does" if len(named) == 1 else "do"
         message = (
-            f"{type(module).__name__} is in train mode: {listed}{more} do not compute there what an export does. "
+            f"{type(module).__name__} is in train mode: {listed}{more} {verb} not compute there what an export does. "
             f"Call module.eval() first."
         )
         warnings.warn(message, stacklevel=3)

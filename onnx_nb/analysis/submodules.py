@@ -164,7 +164,7 @@ def isolate(
             elif flow.producer[value] >= 0:
                 todo.append(flow.producer[value])
     starts = [value for value in inputs if flow.kinds[value] != INITIALIZER]
-    model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path}]")
+    model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
     names = graph.value_names
     kinds = {text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
     feeds = {}

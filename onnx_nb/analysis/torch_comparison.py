@@ -118,7 +118,7 @@ class TorchComparison(Comparison):
         recording, _, pairs = self._parts()
         call = recording.calls[call_around(recording, pairs, path)]
         operations = record_operations(*self.run, call.path, call.index)
-        return _drilled(operations, part, f"{self.reference} {path}")
+        return _drilled(operations, part, f"{self.reference} {path}".rstrip())
 
     def _parts(self) -> tuple[Recording, Graph, dict[int, tuple[int, Match]]]:
         if self.recording is None or self.alignment is None or self.model is None:
