@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import onnx.parser
@@ -94,6 +95,86 @@ def test_many_boxes_are_selected_measured_and_cut_out(themed_lab: JupyterPage) -
     lab.screenshot(f"lit-{lab.theme}", graph.root)
     legend.get_by_role("button", name="activation").click()
     assert graph.call("return view.state.hits.length;") == 0
+    assert lab.errors == []
+
+
+def test_a_submodel_is_cut_out_by_keys_alone_and_all_of_it_is_announced(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    path = models.light("resnet50")
+    lab.open(lab.server.write("keys.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    keys = lab.page.keyboard
+    voice = graph.root.locator(":scope > .onnx-nb-voice")
+    focused = "root => root.contains(document.activeElement) ? document.activeElement.className : ''"
+
+    def cut_is(inputs: list[str], outputs: list[str]) -> None:
+        found = None
+        for _ in range(100):  # what the page tells comes to the kernel by another way than the question
+            found = lab.kernel.evaluate("[g.inputs, g.outputs]")
+            if found == [inputs, outputs]:
+                return
+            lab.page.wait_for_timeout(50)
+        assert found == [inputs, outputs]
+
+    # from the notebook into the graph, and to its picture
+    for _ in range(60):
+        if "onnx-nb-canvas" in graph.root.evaluate(focused):
+            break
+        keys.press("Tab")
+    assert "onnx-nb-canvas" in graph.root.evaluate(focused), "Tab leads to the picture"
+    outline = graph.root.locator(".onnx-nb-canvas").evaluate("canvas => getComputedStyle(canvas).outlineStyle")
+    assert outline != "none", "it is seen where the focus is"
+
+    keys.press("?")
+    expect(graph.root.get_by_role("dialog")).to_be_visible()
+    keys.press("Escape")
+
+    # find a Conv, then walk along the flow
+    proto = onnx.load(path, load_external_data=False)
+    conv = [node for node in proto.graph.node if node.op_type == "Conv"][5]
+    keys.press("/")
+    keys.type(f"op:Conv name:{conv.name}")
+    keys.press("Enter")
+    expect(voice).to_contain_text("node Conv")
+    keys.press("Escape")
+    assert "onnx-nb-canvas" in graph.root.evaluate(focused), "back from the search"
+    keys.press("Shift+ArrowUp")
+    before = graph.selection
+    assert before is not None
+    assert before == conv.input[0]
+    expect(voice).to_contain_text(f"tensor {before}")
+    expect(voice).to_contain_text("read by")
+    keys.press("i")
+    expect(voice).to_have_text(f"{before} is an input")
+    keys.press("x")
+    expect(voice).to_contain_text("press o first")
+    for _ in range(3):
+        keys.press("ArrowDown")
+    expect(voice).to_contain_text("node ")
+    keys.press("Shift+ArrowDown")
+    after = graph.selection
+    assert after is not None
+    expect(voice).to_contain_text(f"tensor {after}")
+    keys.press("o")
+    expect(voice).to_have_text(re.compile(r"The extraction takes \d+ nodes"))
+    cut_is([before], [after])
+    keys.press("x")
+    pane = graph.root.locator('.onnx-nb[data-widget="submodel"]')
+    expect(pane).to_have_attribute("data-state", "drawn")
+    lab.screenshot(f"keys-{lab.theme}", graph.root)
+    expected = onnx_nb.extract(path, [before], [after]).proto.graph.node
+    assert lab.kernel.evaluate("[n.op_type for n in g.submodel.proto.graph.node]") == [n.op_type for n in expected]
+
+    # all of it undone
+    assert "onnx-nb-canvas" in graph.root.evaluate(focused), "the picture kept the keys"
+    keys.press("Control+z")
+    expect(voice).to_contain_text("Undone")
+    cut_is([before], [])
+    keys.press("Control+z")
+    cut_is([], [])
+    keys.press("Control+Shift+Z")
+    expect(voice).to_contain_text("Redone")
+    cut_is([before], [])
     assert lab.errors == []
 
 

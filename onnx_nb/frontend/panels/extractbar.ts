@@ -128,7 +128,7 @@ export function createExtractBar(
       undo.hidden = state.undo.at(-1)?.cut === undefined;
       clear.hidden = empty;
       extract.disabled = !host.live || cut.outputs.length === 0 || busy !== null || lacking;
-      extract.title = extract.disabled && busy === null ? text : "Cut this part out as a model of its own";
+      extract.title = extract.disabled && busy === null ? text : "Cut this part out as a model of its own (x)";
     },
   };
 }

@@ -19,7 +19,7 @@ import {
 } from "../scene/state.ts";
 import type { Tones } from "../scene/tones.ts";
 import { createBeside } from "./beside.ts";
-import { el, elide } from "./dom.ts";
+import { counted, el, elide } from "./dom.ts";
 import { emptyState } from "./empty.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createHelp, PAIR_KEYS } from "./help.ts";
@@ -149,6 +149,10 @@ export function createGraphView(
     }
     if (state.cut !== before.cut) {
       if (!quiet) host.changed(namesOf(columns, state.cut));
+      if (action.type === "input" || action.type === "output") {
+        const chosen = state.cut[`${action.type}s`].includes(action.value);
+        voice.say(`${columns.valueNameOf(action.value)} is ${chosen ? "an" : "no longer an"} ${action.type}`);
+      }
       work.plan();
     }
     if (state.overlay?.data !== before.overlay?.data && !quiet) host.changed({ overlay: state.overlay?.data ?? null });
@@ -160,7 +164,9 @@ export function createGraphView(
       if (state.colour !== before.colour) host.changed({ colour: state.colour });
       if (state.bookmarks !== before.bookmarks) host.changed({ bookmarks: state.bookmarks });
     }
-    if (state.plan !== before.plan && state.plan !== null) voice.say(state.plan.message);
+    if (state.plan !== before.plan && state.plan !== null) {
+      voice.say(state.plan.message || `The extraction takes ${counted(state.plan.nodes.length, "node")}`);
+    }
     if (action.type === "undo" || action.type === "redo") voice.say(action.type === "undo" ? "Undone" : "Redone");
     refresh();
   };

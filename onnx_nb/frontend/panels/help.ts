@@ -16,7 +16,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["↑ ↓", "to the producer, to a consumer"],
   ["Shift+↑ ↓", "to the tensor between"],
   ["← →", "to a neighbour"],
-  ["i  o", "start, end the extraction at the selected tensor"],
+  ["i  o  x", "start, end the extraction at the selected tensor; extract"],
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
   ["/", "search; Enter, Shift+Enter for the next, the previous"],
   ["f  Shift+F  +  −", "show all, show the selection, zoom in, zoom out"],

@@ -53,6 +53,13 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
     i: () => end("input"),
     o: () => end("output"),
+    x: () => {
+      const { cut, plan, busy } = state();
+      if (!host.live) say(host.reason ?? NO_KERNEL);
+      else if (cut.outputs.length === 0) say("Select the tensor where it should end and press o first");
+      else if (busy !== null || plan === null || plan.missing.length > 0) say(busy ?? plan?.message ?? "");
+      else dispatch({ type: "extract" });
+    },
     e: (event) => (event.shiftKey ? dispatch({ type: "expandAll" }) : toggleSelected()),
     c: (event) => {
       if (event.shiftKey) dispatch({ type: "collapseAll" });
