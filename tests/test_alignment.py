@@ -143,3 +143,36 @@ def test_rows_are_what_a_frame_shows() -> None:
     with pytest.raises(AlignmentError, match="Closest names: 'block"):
         found["blokc"]
     assert Graph.of(model).value(found["lin#2"].tensor) >= 0
+
+
+# functions that the forwards call and that have a tensor: TorchScript, dynamo, dynamo without optimisation
+FUNCTIONS = {
+    "conv_bn": (3, 3, 3),
+    "resnet": (16, 16, 16),
+    "bert": (43, 43, 47),
+    "bert_eager": (51, 51, 59),
+    "llama": (145, 145, 142),
+    "tuples": (2, 3, 3),
+}
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_what_a_forward_calls_itself_has_its_tensor_and_none_is_wrong(name: str, how: str) -> None:
+    module, kwargs, model, alone = modules.exported(name, how)
+    recording = record(module, (), kwargs, functions=True)
+    found = align(recording, model)
+    calls = [match for match in found.matches if not match.function]
+    assert calls == list(align(alone, model).matches)
+    functions = [match for match in found.matches if match.function]
+    assert len(functions) >= FUNCTIONS[name][list(modules.EXPORTS).index(how)]
+    values = every_value(model, feeds_of(recording, model))
+    for match in functions:
+        assert same(recording[match.name], values[match.tensor]), match
+        assert match.source
+    tensors = [match.tensor for match in functions]
+    assert len(set(tensors)) == len(tensors)
+    assert not {match.tensor for match in calls} & set(tensors)
+    if name == "resnet":
+        assert {match.function for match in functions} == {"add_"}
+        assert {match.source.partition(":")[0] for match in functions} == {"modeling_resnet.py"}

@@ -216,3 +216,28 @@ def test_what_tracing_made_constant_is_told() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         export(nn.ReLU().eval(), torch.ones(2), exporter="torchscript")
+
+
+def test_functions_of_a_forward_are_recorded_with_what_they_got() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.act(x)
+            y += x
+            many = torch.vmap(lambda row: row.sum() + row)(y)  # tensors in there have no values of their own
+            return self.act(many.softmax(-1) + y)
+
+    module, x = Sum(), torch.randn(2, 3)
+    recording = onnx_nb.record(module, x, functions=True, repeat=True)
+    assert not recording.unstable
+    assert len(recording.calls) == len(onnx_nb.record(module, x).calls)
+    sums = torch.relu(x) + x
+    assert np.array_equal(recording["model → add_()"], sums.numpy())
+    added = next(each for each in recording.functions if each.name == "add_")
+    got = {slot.value for slot in (*recording.calls[0].inputs, *recording.calls[1].outputs)}
+    assert set(added.inputs) == got
+    assert added.source.startswith("test_pytorch.py:")
+    assert untouched(module)

@@ -278,7 +278,8 @@ def test_what_happens_between_two_submodules_is_looked_into_with_the_second() ->
     found = onnx_nb.compare_torch(module, x, model=proto)
     first = found.first_divergent()
     assert first is not None
-    assert first.name == "after"
+    assert (first.name, first.op_type) == ("model → softmax()", "softmax")
+    assert "aten.addmm" in found.drill(first.name)  # the module around it
     inside = found.drill("after")
     worst = inside.ranked("isolated")[0]
     assert worst.name == "aten._softmax"
@@ -373,3 +374,24 @@ def test_values_that_float16_cannot_hold_are_told_once_and_not_warned_of(recwarn
     found = onnx_nb.compare_torch(module, x, model=half, alignment=onnx_nb.align(onnx_nb.record(module, x), model))
     assert "NaN or infinite on one side only" in found.message
     assert not [each for each in recwarn if each.category is RuntimeWarning]
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_a_sum_that_a_block_makes_itself_is_a_point_and_found_when_it_is_wrong(how: str) -> None:
+    module, kwargs, model, _ = modules.exported("conv_bn", how)
+    recording = onnx_nb.record(module, (), kwargs, functions=True)
+    fault = Fault("conv_bn", how)
+    fault.alignment = align(recording, model)
+    fault.graph.initializer.append(numpy_helper.from_array(np.array(1.05, np.float32), "too much"))
+    fault.insert(fault.alignment["blocks.1 → add()"].tensor, ("Mul", {"more": ["too much"]}))
+    found = compare_recording(recording, fault.proto, alignment=fault.alignment)
+    first = found.first_divergent()
+    assert first is not None
+    assert (first.name, first.op_type, first.source[:11]) == ("blocks.1 → add()", "add", "modules.py:")
+    assert found.ranked("isolated")[0] is first
+    # and where the fault is in the model itself that is aligned, no other tensor is taken for the sum
+    again = onnx_nb.compare_torch(module, (), kwargs, model=fault.proto)
+    worst = again.first_divergent()
+    assert worst is not None
+    assert worst.scope in ("blocks.1", "blocks.1.act")
+    assert onnx_nb.compare_torch(module, (), kwargs, model=model).first_divergent() is None

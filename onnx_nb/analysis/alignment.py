@@ -7,13 +7,15 @@ called again, between two results of one shape. What stays without a tensor says
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +27,7 @@ from onnx_nb.analysis import feeds as feeding
 from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
-from onnx_nb.analysis.graph import GRAPH_INPUT, NODE_OUTPUT, Graph
+from onnx_nb.analysis.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.model import Model
-    from onnx_nb.analysis.pytorch import Call, Recording
+    from onnx_nb.analysis.pytorch import Call, FunctionCall, Recording
 
 Key = tuple[str, ...]
 """What the calls of a submodule have in common with their nodes: the submodules around them, outermost first."""
@@ -42,8 +44,12 @@ Key = tuple[str, ...]
 FORMAT: Final = 1
 CLOSE: Final = 1e-2
 """A tensor from inside a module is taken for its output only if it is as close, relative to the largest value."""
+NEAR: Final = 1e-3
+"""And for the result of a function, whose place is less certain."""
 EQUAL: Final = 1e-6
 """And a weight, for what was computed in advance, only if it is as close as this."""
+_MOST_POSSIBLE: Final = 8
+"""So many tensors are tried for the result of a function."""
 _LOOKED_AT: Final = 1 << 16
 """So many numbers of a tensor are looked at to tell it from another."""
 
@@ -64,10 +70,14 @@ class Match:
     """Name of the ONNX tensor; empty if there is none."""
     how: str
     """How it was found: "output" (of the model), "input", "scope", "value" (a tie that values broke), "folded" (the
-    nodes of another module took it in), "equal" (another call computed the same), "constant" (a weight), "suffix" (see
-    `Alignment.on`); empty if there is no tensor."""
+    nodes of another module took it in), "equal" (another call computed the same), "constant" (a weight), "inputs" (of a
+    function: it reads what the function got), "suffix" (see `Alignment.on`); empty if there is no tensor."""
     why: str = ""
     """Why there is no tensor."""
+    function: str = ""
+    """As "add_": what the submodule called in its own ``forward``, where it is this that gave the value."""
+    source: str = ""
+    """The line of Python that called it, as ``modeling_bert.py:312``."""
 
     @property
     def name(self) -> str:
@@ -93,11 +103,11 @@ class Alignment:
     """
 
     matches: tuple[Match, ...]
-    """In the order in which the calls began."""
+    """In the order in which the calls began; behind them the functions that were recorded and have a tensor."""
 
     def __getitem__(self, name: str) -> Match:
         for match in self.matches:
-            if match.name == name or (match.path == name and not match.call):
+            if match.name == name or (match.path == name and not match.call and not match.function):
                 return match
         near = ", ".join(map(shown, closest(name, [match.name for match in self.matches])))
         message = f"no output of a submodule {shown(name)} was recorded."
@@ -117,7 +127,10 @@ class Alignment:
         return tuple(match for match in self.matches if not match.tensor)
 
     def __repr__(self) -> str:
-        return f"Alignment({len(self.matched):,} of {len(self.matches):,} module outputs)"
+        functions = sum(bool(match.function) for match in self.matches)
+        more = f", {functions:,} functions" if functions else ""
+        outputs = len(self.matches) - functions
+        return f"Alignment({outputs - len(self.unmatched):,} of {outputs:,} module outputs{more})"
 
     def rows(self) -> list[dict[str, Any]]:
         """Give a dict for each match."""
@@ -173,7 +186,7 @@ class Alignment:
             named = next((name for name in _descendants(match.tensor) if name in made), "") if match.tensor else ""
             why = match.why if not match.tensor or named else f"tensor {shown(match.tensor)} is not in this model"
             how = match.how if named == match.tensor else "suffix" if named else ""
-            found.append(Match(match.path, match.call, match.output, match.cls, named, how, why))
+            found.append(dataclasses.replace(match, tensor=named, how=how, why=why))
         return Alignment(tuple(found))
 
 
@@ -307,6 +320,7 @@ class Proposals:
         self.graph = graph
         self._calls = recording.calls
         self._keys = _Keys(recording, graph)
+        self._own: dict[int, list[tuple[int, int]]] = {}
         self._nodes = self._nodes_of_calls()
         self._fixed: dict[int, tuple[int, str]] = {}
         """Recorded value → tensor and how, where nothing can be in doubt."""
@@ -320,6 +334,11 @@ class Proposals:
             if number not in self._fixed:
                 self._propose(number, call)
         self._fold()
+        self.functions: dict[int, list[int]] = {}
+        """Recorded value of a function → tensors that may be it; values decide."""
+        self._same_inputs: dict[int, int] = {}
+        """Recorded value of a function → the tensor whose node reads what the function got."""
+        self._propose_functions()
 
     @functools.cached_property
     def tied(self) -> frozenset[int]:
@@ -330,13 +349,15 @@ class Proposals:
             if len(values) > 1 or number in self._inner
             for value in values
         }
-        return frozenset(ties)
+        return frozenset(ties.union(*self.functions.values()))
 
     @functools.cached_property
     def possible(self) -> frozenset[int]:
         """Every tensor that may be a match."""
         fixed = {value for value, _ in self._fixed.values()}
-        return frozenset(itertools.chain(fixed, *self._open.values()))
+        return frozenset(
+            itertools.chain(fixed, self._same_inputs.values(), *self._open.values(), *self.functions.values())
+        )
 
     def numbers_of(self, value: int) -> list[int]:
         """Give the recorded values that a tensor may be."""
@@ -347,7 +368,9 @@ class Proposals:
         found: dict[int, list[int]] = {}
         for number, (value, _) in self._fixed.items():
             found.setdefault(value, []).append(number)
-        for number, values in self._open.items():
+        for number, value in self._same_inputs.items():
+            found.setdefault(value, []).append(number)
+        for number, values in itertools.chain(self._open.items(), self.functions.items()):
             for value in values:
                 found.setdefault(value, []).append(number)
         return found
@@ -373,7 +396,8 @@ class Proposals:
             chosen[number] = value, "value" if len(open_[number]) > 1 or number in self._inner else "scope"
             taken.add(value)
         self._share(chosen, distances)
-        return Alignment(tuple(self._matches(chosen)))
+        functions = self._functions_of(taken, distances)
+        return Alignment((*self._matches(chosen), *self._function_matches(functions)))
 
     # --- which nodes belong to which call ---------------------------------------------------------------------------
 
@@ -586,6 +610,112 @@ class Proposals:
             elif (weight := self._weight(number)) is not None:
                 chosen[number] = weight, "constant"
 
+    # --- functions --------------------------------------------------------------------------------------------------
+
+    def _propose_functions(self) -> None:
+        """Find what may be the result of a function: what reads the same, else what fits in the order of both."""
+        if not self.recording.functions:
+            return
+        handed = {slot.value for call in self._calls for slot in call.outputs}
+        functions = [each for each in self.recording.functions if each.value not in handed]
+        alike = Counter((each.call, _operator(each.name), each.inputs) for each in functions)
+        known = {number: value for number, (value, _) in self._fixed.items()}
+        known |= {
+            number: values[0] for number, values in self._open.items() if len(values) == 1 and number not in self._inner
+        }
+        taken = set(known.values())
+        last: dict[int, int] = {}
+        for each in functions:
+            nodes = self._own_nodes(each.call)
+            operator = _operator(each.name)
+            value = -1
+            if each.inputs and all(number in known for number in each.inputs) and operator:
+                value = self._reader(each, {known[number] for number in each.inputs}, taken)
+            if value >= 0 and alike[each.call, operator, each.inputs] == 1:
+                self._same_inputs[each.value] = known[each.value] = value
+                taken.add(value)
+                last[each.call] = int(self.graph.rank[self.graph.producer[value]])
+                continue
+            possible = [
+                value
+                for rank, value in nodes
+                if rank > last.get(each.call, -1) and value not in taken and self._fits(value, each.value)
+            ]
+            if possible:
+                self.functions[each.value] = possible[:_MOST_POSSIBLE]
+
+    def _reader(self, function: FunctionCall, inputs: set[int], taken: Container[int]) -> int:
+        """Give the output of the only node that does what a function does to the same inputs; −1 if there is none."""
+        graph = self.graph
+        found = []
+        mine = {value for _, value in self._own_nodes(function.call)}
+        for node in graph.consumers(next(iter(inputs))).tolist():
+            if node >= graph.main_count:
+                continue
+            operator = graph.operators[int(graph.op_index[node])][0].lower()
+            read = {value for value in graph.node_inputs(node).tolist() if value >= 0 and not self._is_given(value)}
+            if read == inputs and _operator(function.name) in operator:
+                found += [value for value in graph.node_outputs(node).tolist() if value in mine]
+        if len(found) == 1 and found[0] not in taken and self._fits(found[0], function.value):
+            return int(found[0])
+        return -1
+
+    def _is_given(self, value: int) -> bool:
+        """Say whether a value is a weight or a constant."""
+        maker = int(self.graph.producer[value])
+        return bool(self.graph.folded[maker]) if maker >= 0 else self.graph.value_kind[value] == INITIALIZER
+
+    def _own_nodes(self, number: int) -> list[tuple[int, int]]:
+        """Give rank and output of the nodes of a call that are of no call inside of it, in order of execution."""
+        if number not in self._own:
+            graph = self.graph
+            nodes, _ = self._nodes[number]
+            inside = {
+                node
+                for other in range(number + 1, self._ends[number] + 1)
+                if self._calls[other].parent == number
+                for node in self._nodes[other][0]
+            }
+            self._own[number] = sorted(
+                (int(graph.rank[node]), value)
+                for node in nodes
+                if node not in inside and not graph.folded[node]
+                for value in graph.node_outputs(node).tolist()
+                if value >= 0
+            )
+        return self._own[number]
+
+    def _functions_of(
+        self, taken: Container[int], distances: Mapping[tuple[int, int], float]
+    ) -> dict[int, tuple[int, str]]:
+        """Decide which tensor is the result of which function."""
+        found = {number: (value, "inputs") for number, value in self._same_inputs.items() if value not in taken}
+        used = {value for value, _ in found.values()}
+        pairs = sorted(
+            (distances.get((value, number), math.inf), number, place, value)
+            for number, values in self.functions.items()
+            for place, value in enumerate(values)
+        )
+        for apart, number, _, value in pairs:
+            free = number not in found and value not in used and value not in taken
+            if apart <= NEAR and free and not self._is_constant_value(number):
+                found[number] = value, "value"
+                used.add(value)
+        return found
+
+    def _is_constant_value(self, number: int) -> bool:
+        """Say whether all numbers of a value are the same one, so that many tensors may hold it."""
+        array = self.recording.value(number).reshape(-1)
+        return bool((array == array[0]).all())
+
+    def _function_matches(self, chosen: Mapping[int, tuple[int, str]]) -> Iterable[Match]:
+        for each, label in self.recording.labelled():
+            call = self._calls[each.call]
+            if each.value in chosen:
+                value, how = chosen[each.value]
+                tensor = self.graph.value_names[value]
+                yield Match(call.path, call.index, label, call.cls, tensor, how, "", each.name, each.source)
+
     # --- what is told -----------------------------------------------------------------------------------------------
 
     def _matches(self, chosen: Mapping[int, tuple[int, str]]) -> Iterable[Match]:
@@ -636,6 +766,20 @@ class Proposals:
     def _weight_values(self) -> dict[str, int]:
         names = self.graph.value_names
         return {names[value]: value for value in self.graph.frames[0].weights.tolist()}
+
+
+_OPERATORS: Final = {
+    "view": "reshape", "flatten": "reshape", "permute": "transpose", "t": "transpose", "cat": "concat", "bmm": "matmul",
+    "truediv": "div", "true_divide": "div",
+}  # fmt: skip
+
+
+def _operator(function: str) -> str:
+    """Give the operator that a function becomes, in small letters: "add" of "add_" and "__iadd__"."""
+    name = function.strip("_").lower()
+    if function.startswith("__") and name[:1] in "ir" and name[1:] in ("add", "sub", "mul", "truediv", "matmul", "pow"):
+        name = name[1:]
+    return _OPERATORS.get(name, name)
 
 
 _WIDTHS = re.compile(r"(bfloat|float|u?int|complex)\d+.*")

@@ -13,7 +13,8 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from onnx_nb.analysis.capture import Store, available_memory, unspilled
 from onnx_nb.analysis.errors import AlignmentError, ExportError, closest, cut, readable, shown
 from onnx_nb.analysis.model import Model, load
 from onnx_nb.analysis.operators import MARK
+from onnx_nb.analysis.source_lines import running_line
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +67,22 @@ class Call:
         return f"{self.path or 'model'}{f'#{self.index + 1}' if self.index else ''}"
 
 
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of a torch function or method in some module's ``forward``, that gave a tensor."""
+
+    name: str
+    """As "add_", "softmax" or "scaled_dot_product_attention"."""
+    call: int
+    """The call of a module that made it, a number in `Recording.calls`."""
+    source: str
+    """The line of Python, as ``modeling_bert.py:312``."""
+    inputs: tuple[int, ...]
+    """Numbers of the recorded values that it got."""
+    value: int
+    """Number of what it gave."""
+
+
 class Recording:
     """Every submodule call of one forward pass, with the values; what `record` gives.
 
@@ -84,6 +102,8 @@ class Recording:
         self.calls = calls
         """In the order in which they began; the first is the module itself."""
         self.nbytes = sum(array.nbytes for array in map(unspilled, contents))
+        self.functions: tuple[FunctionCall, ...] = ()
+        """What the forwards of the modules called; see ``functions`` of `record`."""
         self.unstable: tuple[str, ...] = ()
         """Calls that gave other values when run again, innermost and earliest first; see ``repeat`` of `record`."""
         self._contents = contents
@@ -99,18 +119,29 @@ class Recording:
         array: NDArray[Any] = unspilled(self._contents[number])
         return array
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Give an output of a call by name.
+    def labelled(self) -> Iterator[tuple[FunctionCall, str]]:
+        """Give each function with what tells it from the others of the same call: "add()", "add()#2"."""
+        count: Counter[tuple[int, str]] = Counter()
+        for each in self.functions:
+            count[each.call, each.name] += 1
+            times = count[each.call, each.name]
+            yield each, f"{each.name}(){f'#{times}' if times > 1 else ''}"
 
-        A path alone is the first output of the first call, "shared#2" is of the second call, and "lstm → 1.0" is the
-        output that has this label.
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Give an output of a call, or of a function, by name.
+
+        A path alone is the first output of the first call, "shared#2" is of the second call, "lstm → 1.0" is the
+        output that has this label, and "layer.1 → add()" is what a function gave.
         """
         path, _, label = name.partition(" → ")
         for call in self.calls:
             if call.name == path or (not call.index and path in (call.path, *call.aliases)):
-                slots = [slot for slot in call.outputs if not label or slot.label == label]
-                if slots:
-                    return self.value(slots[0].value)
+                values = [slot.value for slot in call.outputs if not label or slot.label == label]
+                values += [
+                    each.value for each, called in self.labelled() if called == label and self.calls[each.call] is call
+                ]
+                if values:
+                    return self.value(values[0])
                 what = f"no output {shown(label)}" if label else "no tensor"
                 labels = ", ".join(slot.label for slot in call.outputs)
                 advice = f"Its outputs: {labels}." if labels else "Ask for a submodule inside or around it."
@@ -132,6 +163,7 @@ def record(
     args: Any,
     kwargs: Mapping[str, Any] | None = None,
     *,
+    functions: bool = False,
     repeat: bool = False,
     memory_limit: int | None = None,
 ) -> Recording:
@@ -148,6 +180,9 @@ def record(
         Positional arguments, a tuple; a lone tensor may be given as it is.
     kwargs
         Named arguments.
+    functions
+        Record also the tensors that functions and methods give which a module calls in its own ``forward``, such as the
+        sum of a residual connection.
     repeat
         Run a second time and compare: `Recording.unstable` then names the submodules that gave other values, with a
         warning.
@@ -181,11 +216,12 @@ def record(
     module, args, kwargs = as_given(module, args, kwargs)
     _warn_of_training(module)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
-    first = _Recorder(module, store, None)
+    first = _Recorder(module, store, None, functions=functions)
     first.run(args, kwargs)
     recording = Recording(type(module).__name__, first.finished(), first.contents, store)
+    recording.functions = tuple(first.functions)
     if repeat:
-        again = _Recorder(module, store, first.contents)
+        again = _Recorder(module, store, first.contents, functions=functions)
         again.run(args, kwargs)
         recording.unstable = _unstable(again, recording)
         if recording.unstable:
@@ -234,14 +270,18 @@ def _warn_of_training(module: torch.nn.Module) -> None:
 class _Recorder:
     """The hooks of one forward pass."""
 
-    def __init__(self, module: torch.nn.Module, store: Store, known: list[Any] | None) -> None:
+    def __init__(self, module: torch.nn.Module, store: Store, known: list[Any] | None, *, functions: bool) -> None:
         self.contents: list[Any] = []
+        self.functions: list[FunctionCall] = []
         self.changed: set[int] = set()
         """Numbers of values that are not those of ``known``."""
         self.ended: list[int] = []
         self._module = module
         self._store = store
         self._known = known
+        self._listens = functions
+        self._looks = False
+        """Whether it is our own code that calls torch now."""
         self._calls: list[dict[str, Any]] = []
         self._stack: list[tuple[int, Any]] = []
         self._count: dict[int, int] = {}
@@ -263,6 +303,8 @@ class _Recorder:
             fused = torch.backends.mha.get_fastpath_enabled()
             undone.callback(torch.backends.mha.set_fastpath_enabled, fused)
             torch.backends.mha.set_fastpath_enabled(False)
+            if self._listens:
+                undone.enter_context(_listening(self._called))
             try:
                 self._module(*args, **kwargs)
             except Exception as error:
@@ -279,6 +321,7 @@ class _Recorder:
 
         if torch.compiler.is_compiling() or id(part) not in self._names:
             return
+        self._looks = True
         path, *aliases = self._names[id(part)]
         if type(part) not in self._signatures:
             self._signatures[type(part)] = _parameters(type(part))
@@ -300,24 +343,47 @@ class _Recorder:
             }
         )
         self._stack.append((len(self._calls) - 1, part))
+        self._looks = False
 
     def _after(self, part: torch.nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         import torch
 
         if torch.compiler.is_compiling() or not any(open_part is part for _, open_part in self._stack):
             return
+        self._looks = True
         number, closed = self._stack.pop()
         while closed is not part:  # a call inside that raised, which its caller caught
             number, closed = self._stack.pop()
         self.ended.append(number)
         self._calls[number]["outputs"] = tuple(Slot(label, self._take(tensor)) for label, tensor in _tensors(output))
+        self._looks = False
+
+    def _called(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Call a torch function, and take the tensor that it gives, if it is a new one of more than one value."""
+        if self._looks or not self._stack:
+            return function(*args, **kwargs)
+        given = [tensor for _, tensor in _tensors([args, kwargs])]
+        inputs = tuple(number for number in map(self._number, given) if number is not None)
+        made = function(*args, **kwargs)
+        if _is_tensor(made) and made.numel() > 1 and not _is_wrapped(made):
+            before = len(self.contents)
+            number = self._take(made)
+            if number == before:
+                name = getattr(function, "__name__", "function")
+                self.functions.append(FunctionCall(name, self._stack[-1][0], running_line(), inputs, number))
+        return made
+
+    def _number(self, tensor: torch.Tensor) -> int | None:
+        """Give the number of a value that was taken already, and not changed since."""
+        seen = self._seen.get(id(tensor))
+        known = seen is not None and seen[0]() is tensor and seen[1] == _version(tensor) >= 0
+        return seen[2] if seen is not None and known else None
 
     def _take(self, tensor: torch.Tensor) -> int:
         """Give the number of a value; a copy is kept, as it may be changed in place later."""
-        version = -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
-        seen = self._seen.get(id(tensor))
-        if seen is not None and seen[0]() is tensor and seen[1] == version >= 0:
-            return seen[2]
+        there = self._number(tensor)
+        if there is not None:
+            return there
         number = len(self.contents)
         array = to_numpy(tensor)
         if self._known is None:
@@ -327,8 +393,31 @@ class _Recorder:
             if known is None or known.shape != array.shape or not _same(known, array):
                 self.changed.add(number)
             self.contents.append(None)
-        self._seen[id(tensor)] = (_reference(tensor), version, number)
+        self._seen[id(tensor)] = (_reference(tensor), _version(tensor), number)
         return number
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Give how often a tensor was changed in place; −1 if torch does not know."""
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
+
+
+def _is_wrapped(tensor: torch.Tensor) -> bool:
+    """Say whether a tensor is one of many inside of ``torch.vmap`` and the like: it has no values of its own."""
+    import torch
+
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))  # noqa: SLF001 (torch has no other)
+
+
+def _listening(called: Callable[[Any, Any, Mapping[str, Any]], Any]) -> contextlib.AbstractContextManager[Any]:
+    """Give a context in which every call of a torch function is made by another one."""
+    from torch.overrides import TorchFunctionMode
+
+    class Listening(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return called(func, args, kwargs or {})
+
+    return Listening()
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
@@ -372,7 +461,7 @@ def _tensors(value: Any, label: str = "", depth: int = 0) -> Iterator[tuple[str,
     import torch
 
     if isinstance(value, torch.Tensor):
-        if value.layout == torch.strided and not value.is_quantized and not value.is_meta:
+        if _is_tensor(value):
             yield label, value
         return
     if depth >= _DEEPEST:
@@ -388,6 +477,15 @@ def _tensors(value: Any, label: str = "", depth: int = 0) -> Iterator[tuple[str,
         inner = ((field.name, getattr(value, field.name)) for field in fields(value))
     for name, one in inner:
         yield from _tensors(one, f"{label}.{name}" if label else name, depth + 1)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Say whether it is a tensor that an array can hold."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.layout == torch.strided and not value.is_quantized and not value.is_meta
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:

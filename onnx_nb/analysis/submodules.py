@@ -178,7 +178,8 @@ def isolate(
 
 
 def call_of(recording: Recording, path: str) -> int:
-    """Give the number of a call by its name."""
+    """Give the number of a call by its name, or by that of one of its outputs or functions."""
+    path = path.partition(" → ")[0]
     for number, call in enumerate(recording.calls):
         if path == call.name or (not call.index and path in (call.path, *call.aliases)):
             return number

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
 from onnx_nb.analysis import session as sessions
-from onnx_nb.analysis.alignment import Alignment, Match, Proposals, feeds_of
+from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, distance, feeds_of
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
@@ -54,7 +54,8 @@ class TorchComparison(Comparison):
     """A `Comparison` of a torch module with its export; what `compare_torch` gives.
 
     A point is named by the innermost submodule that made the value; it is found by those around it that hand the value
-    on as well.
+    on as well. What a function gave that a submodule calls in its own ``forward`` is a point of its own where a tensor
+    holds it: "encoder.layer.1 → add()".
     """
 
     recording: Recording | None = None
@@ -125,7 +126,8 @@ class TorchComparison(Comparison):
             message = "a comparison that was merged or loaded does not hold the recording."
             raise AlignmentError(message, advice="Compare again by compare_torch(module, …).")
         graph = Graph.of(self.model)
-        return self.recording, graph, _pairs(self.recording, graph, self.alignment)
+        calls = Alignment(tuple(match for match in self.alignment.matches if not match.function))
+        return self.recording, graph, _pairs(self.recording, graph, calls)
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
@@ -134,7 +136,7 @@ class TorchComparison(Comparison):
         for match in self.alignment.matched if self.alignment is not None else ():
             if match.tensor in tensors:
                 found.setdefault(match.name, tensors[match.tensor])
-                if not match.call:
+                if not match.call and not match.function:
                     found.setdefault(match.path or "model", tensors[match.tensor])
         return found
 
@@ -207,7 +209,7 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
-    recording = record(module, args, kwargs, repeat=repeat, memory_limit=memory_limit)
+    recording = record(module, args, kwargs, functions=True, repeat=repeat, memory_limit=memory_limit)
     if model is None:
         model = export(module, args, kwargs, exporter=exporter, **options)
     elif options:
@@ -246,7 +248,8 @@ def compare_recording(
     if found is not None:
         wanted = {value: tuple(found.numbers_of(value)) for value in found.possible}
     limit = MEMORY if memory_limit is None else memory_limit
-    seen = _Cumulative(recording, wanted, rtol, atol, set(graph.outputs.tolist()))
+    doubtful = frozenset(found.functions) if found is not None else frozenset()
+    seen = _Cumulative(recording, wanted, rtol, atol, outputs=set(graph.outputs.tolist()), doubtful=doubtful)
     given = feeds_of(recording, graph.model, feeds)
     _check_shapes(recording, graph.model, given)
     if recording.nbytes > min(SMALL, limit) or not _at_once(graph, list(wanted), given, seen, providers):
@@ -302,12 +305,16 @@ def _pairs(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int
         for number, call in enumerate(recording.calls)
         for slot in call.outputs
     }
+    functions = {
+        (recording.calls[each.call].path, recording.calls[each.call].index, label): (each.call, each.value)
+        for each, label in recording.labelled()
+    }
     main = {graph.value_names[value]: value for value in _main_values(graph)}
     given = {slot.value for slot in recording.calls[0].inputs}
     found: dict[int, tuple[int, Match]] = {}
     deepest: dict[int, int] = {}
     for match in alignment.matched:
-        place = slots.get((match.path, match.call, match.output))
+        place = (functions if match.function else slots).get((match.path, match.call, match.output))
         if place is None or match.tensor not in main:
             continue
         call, number = place
@@ -334,7 +341,9 @@ class _Cumulative:
         wanted: Mapping[int, tuple[int, ...]],
         rtol: float,
         atol: float,
+        *,
         outputs: Collection[int] = (),
+        doubtful: Collection[int] = (),
     ) -> None:
         self.errors: dict[tuple[int, int], Errors] = {}
         self.distances: dict[tuple[int, int], float] = {}
@@ -343,6 +352,7 @@ class _Cumulative:
         self._wanted = wanted
         self._rtol, self._atol = rtol, atol
         self._outputs = outputs
+        self._doubtful = doubtful
 
     def before(self, nodes: Sequence[int], done: float) -> None:
         pass
@@ -356,6 +366,8 @@ class _Cumulative:
         for number in numbers:
             reference = self.recording.value(number)
             if reference.shape != array.shape:
+                continue
+            if number in self._doubtful and distance(reference, array) > NEAR:
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
             errors = Errors.of(reference, array, rtol=self._rtol, atol=self._atol, argmax=axis)
@@ -560,10 +572,10 @@ def _told(
                 candidate=match.tensor,
                 matched=match.how,
                 depth=depth,
-                op_type=match.cls,
+                op_type=match.function or match.cls,
                 node=graph.names[node] if node >= 0 else "",
                 scope=match.path,
-                source=source_of(graph.nodes[node]) if node >= 0 else "",
+                source=match.source or (source_of(graph.nodes[node]) if node >= 0 else ""),
                 output=value in outputs,
                 cumulative=cumulative,
                 isolated=own.get(value, cumulative if node < 0 else None),
