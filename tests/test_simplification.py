@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -736,6 +737,23 @@ def test_weights_outside_the_file_stay_there(tmp_path: Path) -> None:
     (kept,) = s.model.proto.graph.initializer
     assert kept.data_location == TensorProto.EXTERNAL
     assert same_outputs(tmp_path / "m.onnx", s.model.save(tmp_path / "simplified.onnx"))
+
+
+def test_large_constants_that_are_folded_are_saved_and_travel(tmp_path: Path) -> None:
+    text = (
+        "g (float[300] x) => (float[300, 300] y) <int64[2] s = {300, 300}> "
+        "{ w = ConstantOfShape <value = float[1] {0.5}> (s)  e = Exp(w)  y = Mul(x, e) }"
+    )
+    s = onnx_nb.simplify(parsed(text))
+    assert s.verified
+    assert operators(s.model) == ["Mul"]
+    (large,) = s.model.tensor_names()
+    assert np.allclose(s.model.tensor(large), np.exp(np.float32(0.5)))
+    for copy in (s.model.save(tmp_path / "m.onnx"), s.model.to_proto(), pickle.loads(pickle.dumps(s.model))):  # noqa: S301 (own)
+        assert same_outputs(parsed(text), copy)
+    again = onnx_nb.simplify(s.model)
+    assert again.verified
+    assert not again.changes
 
 
 def test_importing_the_engine_loads_no_onnxruntime() -> None:

@@ -258,7 +258,7 @@ class Folding:
             node = proto.graph.node.add()
             net.write_node(op, node, _name)
         proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
-        model = net.source.with_proto(proto, f"the constants of {net.source.name}")
+        model = net.source.with_proto(proto, f"the constants of {net.source.name}", net.large)
         made_session = session.create(model, optimize=False, transient=True)
         results = session.run_session(made_session, {}, name=model.name)
         return {value: np.asarray(results[_name(value)]) for value in wanted}

@@ -388,7 +388,9 @@ class Model:
 
         return extract(self, inputs, outputs, around=around, keep_redundant=keep_redundant)
 
-    def with_proto(self, proto: ModelProto, name: str | None = None) -> Model:
+    def with_proto(
+        self, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
+    ) -> Model:
         """Give another model whose weights are found where this one's are; for models made out of this one.
 
         Parameters
@@ -397,6 +399,8 @@ class Model:
             Its external data refers to the same places as that of `proto`. It is taken over, not copied.
         name
             What to call it.
+        sources
+            What lies at locations that this model does not have.
 
         Examples
         --------
@@ -406,7 +410,8 @@ class Model:
         >>> model.with_proto(model.proto, "a copy")
         Model('a copy', 1 node, 0 B, opset 17)
         """
-        return Model(proto, name=self.name if name is None else name, storage=self.storage)
+        storage = self.storage.joined(sources) if sources else self.storage
+        return Model(proto, name=self.name if name is None else name, storage=storage)
 
     def for_onnxruntime(self) -> tuple[ModelProto, Path | None, dict[str, NDArray[np.uint8]]]:
         """Give what onnxruntime needs to find the weights, after checking that all of them are there.

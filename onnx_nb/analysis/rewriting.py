@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,12 @@ import onnx.numpy_helper
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from onnx_nb.analysis import feeds, shapes, tensors, wire
+from onnx_nb.analysis import feeds, shapes, storage, tensors, wire
 from onnx_nb.analysis.errors import shown, text
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.storage import Source
 
 Array = NDArray[Any]
 
@@ -158,6 +160,8 @@ class Rewriting:
         self._by_frame: dict[int, list[Op]] = {}
         self._counted = -1
         self._computed: dict[tuple[Any, ...], int] = {}
+        self.large: dict[str, Source] = {}
+        """Large constants that were computed, by the location that tensors name."""
         self.same: dict[str, str] = {}
         """What stands for a tensor that is gone: one that is always equal."""
         self.memo: dict[Any, Any] = {}
@@ -698,11 +702,20 @@ class Rewriting:
 
     def merge_constants(self) -> None:
         """Keep one of constants that are equal, and none that nobody reads."""
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for value, constant in self.constants.items():
+            if self.readers[value] or value in self._is_output:
+                key = self._looks(constant)
+                if key is not None:
+                    alike.setdefault(key, []).append(value)
+        for values in alike.values():
+            if len(values) > 1:
+                self._merge(values)
+
+    def _merge(self, values: Sequence[int]) -> None:
         known: dict[tuple[Any, ...], int] = {}
-        for value, constant in list(self.constants.items()):
-            if not self.readers[value] and value not in self._is_output:
-                continue
-            key = self._content(value, constant)
+        for value in values:
+            key = self._content(value)
             first = known.setdefault(key, value) if key is not None else value
             rule = "eliminate_duplicate_initializer"
             if first == value or value in self._is_output or not self.may(rule, value):
@@ -727,10 +740,17 @@ class Rewriting:
         assert self._open is not None  # noqa: S101 (rules only)
         self._open.tensors[value] = None
 
-    def _content(self, value: int, known: Constant) -> tuple[Any, ...] | None:
-        """Give what is the same for equal constants; None for what is too large to look at, or lies in a body."""
+    def _looks(self, known: Constant) -> tuple[Any, ...] | None:
+        """Give type and shape; None for a constant that is sparse, or lies in a body."""
         if known.frame or isinstance(known.tensor, onnx.SparseTensorProto):
             return None
+        if known.tensor is not None:
+            return known.tensor.data_type, *known.tensor.dims
+        assert known.array is not None  # noqa: S101 (one of the two)
+        return onnx.helper.np_dtype_to_tensor_dtype(known.array.dtype), *known.array.shape
+
+    def _content(self, value: int) -> tuple[Any, ...] | None:
+        """Give what is the same for equal constants; None for what is too large to look at."""
         array = self.constant(value)
         if array is None or array.dtype.hasobject:
             return None
@@ -769,7 +789,7 @@ class Rewriting:
         if 0 < proto.ir_version < 4:
             proto.ir_version = 4
         self._write_graph(proto.graph, 0)
-        return self.source.with_proto(proto, self.source.name)
+        return self.source.with_proto(proto, self.source.name, self.large)
 
     def _write_graph(self, target: onnx.GraphProto, frame: int) -> None:
         origin = self.graph.frames[frame].graph
@@ -857,6 +877,8 @@ class Rewriting:
 
     def _write_constant(self, known: Constant, target: onnx.GraphProto, name: str) -> None:
         tensor = known.tensor
+        if tensor is None and self._refer(known, target, name):
+            return
         if tensor is None:
             assert known.array is not None  # noqa: S101 (one of the two)
             tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(known.array).reshape(known.array.shape))
@@ -866,6 +888,18 @@ class Rewriting:
         else:
             target.sparse_initializer.append(tensor)
             target.sparse_initializer[-1].values.name = name
+
+    def _refer(self, known: Constant, target: onnx.GraphProto, name: str) -> bool:
+        """Write a large constant of the main graph down as one that this process holds; say whether it is one."""
+        array = known.array
+        if array is None or known.frame or array.nbytes < wire.THRESHOLD or array.dtype.kind not in "fiubc":
+            return False
+        location = f"{storage.MEMORY}/{uuid.uuid4().hex}"
+        self.large[location] = storage.Memory(array, array.nbytes, "a folded constant")
+        tensor = target.initializer.add(name=name, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+        tensor.dims.extend(array.shape)
+        storage.refer(tensor, location, 0, array.nbytes)
+        return True
 
 
 @dataclass(frozen=True)

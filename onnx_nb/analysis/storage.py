@@ -59,6 +59,10 @@ class Storage:
         self._sources: dict[str, Source] = dict(sources or {})
         self._inside: dict[Path, bool] = {}
 
+    def joined(self, sources: Mapping[str, Source]) -> Storage:
+        """Give a storage where something lies at some more locations."""
+        return Storage({**self._sources, **sources}, folder=self.folder, path=self._path)
+
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Check where external data lies: nothing of it is trusted."""
         claim = Claim.of(tensor, what)
@@ -336,7 +340,9 @@ class Memory:
     path = None
     permanent = True
 
-    def __init__(self, held: bytes | TensorProto | onnx_ir.TensorProtocol, nbytes: int, label: str) -> None:
+    def __init__(
+        self, held: bytes | NDArray[Any] | TensorProto | onnx_ir.TensorProtocol, nbytes: int, label: str
+    ) -> None:
         self._held = held
         self.nbytes = nbytes
         self.label = label
@@ -350,6 +356,8 @@ class Memory:
         held = self._held
         if isinstance(held, bytes):
             data = np.frombuffer(held, np.uint8)
+        elif isinstance(held, np.ndarray):
+            data = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
         elif isinstance(held, TensorProto):
             data = np.frombuffer(raw_bytes(held, what), np.uint8)
         else:
