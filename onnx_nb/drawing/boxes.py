@@ -486,7 +486,7 @@ def pill_label(sheet: Sheet, value: int) -> Label:
         return Label("?")
     name = sheet.text("value_name", value)
     kind = f"{sheet.text('value_shape', value)} {sheet.text('value_dtype', value)}".strip()
-    sub = elide(kind, 150, 11.5, bold=True, middle=True)
+    sub = elide(kind, 200, 11.5, bold=True, middle=True)
     title = elide(name, 280 - width(sub, 11.5, bold=True), 11.5, bold=True, middle=True)
     return Label(title, sub, (), f"{name}\n{kind}".strip())
 

@@ -102,7 +102,11 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
            view.dispatch({type: 'select', target});"""
     )
     picture(root, name, which, "node")
-    graph.call("view.dispatch({type: 'colour', by: 'MACs'});")
+    graph.call(
+        """const numbers = count => Float64Array.from({length: count}, (_, at) => (at * 7919) % 1000 + 1);
+           view.apply({overlay: {label: 'error', scale: 'log', reduce: 'max', unmatched: 0,
+                                 nodes: numbers(view.columns.nodeCount), groups: numbers(view.columns.groupCount)}});"""
+    )
     picture(root, name, which, "coloured")
     graph.call(
         "view.dispatch({type: 'overlay', overlay: null}); view.dispatch({type: 'direction', direction: 'right'});"

@@ -205,7 +205,7 @@ function contentsText(columns: Columns, group: number): string {
 function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
   const name = columns.valueNameOf(value);
   const type = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
-  const sub = elide(type, 150, TEXT.pill, true, measure, "middle");
+  const sub = elide(type, 200, TEXT.pill, true, measure, "middle");
   const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
   const title = elide(name, PILL.maxWidth - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
   return {
