@@ -756,6 +756,24 @@ def test_large_constants_that_are_folded_are_saved_and_travel(tmp_path: Path) ->
     assert not again.changes
 
 
+def test_sizes_are_traced_far_with_little_stack() -> None:
+    """A chain of thousands of nodes of unknown size, called as deep in the stack as a notebook may be."""
+    lines = "  ".join(
+        f"s{i} = Shape(x{i})  y{i} = Reshape(x{i}, s{i})  x{i + 1} = Mul(y{i}, x{max(0, i - 1)})" for i in range(900)
+    )
+    model = parsed(f"g (float[a, b] x0) => (float[c, d] x900) {{ {lines} }}")
+    for info in model.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+
+    def deeper(frames: int) -> onnx_nb.Simplification:
+        return deeper(frames - 1) if frames else onnx_nb.simplify(model, check_n=1)
+
+    s = deeper(300)
+    assert s.verified
+    assert operators(s.model) == ["Mul"] * 900
+
+
 def test_importing_the_engine_loads_no_onnxruntime() -> None:
     code = "import sys, onnx_nb; onnx_nb.rewrites(); raise SystemExit('onnxruntime' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

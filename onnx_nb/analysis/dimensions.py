@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.rewriting import Op, Rewriting
     from onnx_nb.analysis.shapes import Dims
 
-DEPTH: Final = 150
-"""Through so many nodes a size is traced."""
+DEPTH: Final = 64
+"""Through so many nodes a size is traced; each takes up to five calls of Python's stack."""
 
 # Operators of which the result has the shape of the first input.
 _ALIKE: Final = """
@@ -52,10 +52,14 @@ Size = int | str | Unknown
 
 def sizes(net: Rewriting, value: int) -> tuple[Size, ...] | None:
     """Give the shape of a value; a size that is not known is a symbol, or `Unknown`. None if the rank is not known."""
+    return _sizes(net, value, 0)
+
+
+def _sizes(net: Rewriting, value: int, depth: int) -> tuple[Size, ...] | None:
     shape = net.shape(value)
     if shape is None:
         return None
-    return tuple(dim if isinstance(dim, int) else _size(net, value, axis, 0) for axis, dim in enumerate(shape))
+    return tuple([dim if isinstance(dim, int) else _size(net, value, axis, depth) for axis, dim in enumerate(shape)])
 
 
 def elements(net: Rewriting, value: int) -> list[Size] | None:
@@ -236,7 +240,7 @@ def _found_elements(net: Rewriting, value: int, depth: int) -> list[Size] | None
 
 def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
     if op.op_type == "Shape":
-        shape = sizes(net, op.inputs[0])
+        shape = _sizes(net, op.inputs[0], depth)
         return None if shape is None else list(shape)[slice(op.attribute("start", 0), op.attribute("end"))]
     if op.op_type in ("Unsqueeze", "Squeeze", "Identity", "Cast", "Reshape"):
         return _elements(net, op.inputs[0], depth)
