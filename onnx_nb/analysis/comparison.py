@@ -312,7 +312,7 @@ class Comparison:
             if len(known) == 1:
                 return f"{shown(worst.name)}, the only point, has an error of {_figure(size)} of its norm."
             return f"No point stands out: the largest error is {_figure(size)} of the norm, at {shown(worst.name)}."
-        what = f" ({first.op_type})" if first.op_type else ""
+        what = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
         errors = first.errors()
         why = f" {first.difference[:1].upper()}{first.difference[1:]}." if first.difference else ""
         if errors.mismatches:

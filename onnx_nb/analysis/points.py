@@ -172,6 +172,9 @@ def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
     [(0, 'embeddings'), (1, 'layer.0'), (3, 'layer.1'), (4, 'pooler')]
     >>> parts(["stem", "blocks.0.a", "blocks.0", "blocks.1.a", "blocks.1"])
     [(0, 'stem'), (1, 'blocks.0'), (3, 'blocks.1')]
+    >>> inner = ("norm1", "mix.a", "mix.b", "norm2", "mlp.0", "mlp.1")
+    >>> parts([f"blocks.{number}.{name}" for number in (0, 1) for name in inner])
+    [(0, 'blocks.0'), (6, 'blocks.1')]
     >>> parts(["add", "mul_1"]), parts([f"add_{number}" for number in range(9)])
     ([(0, 'add'), (1, 'mul_1')], [])
     """
@@ -195,7 +198,7 @@ def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
         if len(found) > most:
             break
         # "layer.0" tells more than the tenth "attention"
-        best = max(best, found, key=lambda entries: len({label for _, label in entries}))
+        best = max(best, found, key=lambda entries: 2 * len({label for _, label in entries}) - len(entries))
     hierarchical = any(len(path) > 1 for path in paths)
     if hierarchical and len(best) > 1:
         return [(place, cut(label, 22)) for place, label in best]
