@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,12 +26,12 @@ def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
         pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
     copy = Path(shutil.copy(notebook, tmp_path))
     client = NotebookClient(
-        nbformat.read(copy, as_version=4), timeout=MOST_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
+        nbformat.read(copy, as_version=4), timeout=5 * MOST_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
     )
-    started = time.monotonic()
+    before = seconds_of_children()
     with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already: the browser tests' Playwright
         thread.submit(asyncio.run, client.async_execute()).result()
-    assert time.monotonic() - started < MOST_SECONDS
+    assert seconds_of_children() - before < MOST_SECONDS
     printed = "".join(
         output.get("text", "")
         for cell in client.nb.cells
@@ -40,6 +39,12 @@ def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
         if output.get("name") == "stderr"
     )
     assert printed == ""
+
+
+def seconds_of_children() -> float:
+    """Give the processor's time of kernels that have ended, which no other work on the machine makes longer."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def test_the_demo_writes_a_page_that_asks_for_nothing(tmp_path: Path) -> None:

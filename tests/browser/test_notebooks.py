@@ -32,18 +32,19 @@ def test_a_tutorial_runs_and_is_saved_with_pictures(tutorial: Path, lab: Jupyter
     wanted = 0
     for index, cell in enumerate(notebook.cells):
         shown = lab.cell(index)
-        if shown.locator('.onnx-nb[data-widget="graph"]').count():
-            lab.widget("graph", within=shown)
-            # drawn by the live graph a moment later, and hidden by it
-            expect(shown.locator("img.onnx-nb-picture")).to_have_count(1)
-            wanted += 1
+        for kind in ("graph", "comparison"):
+            if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
+                lab.widget(kind, within=shown)
+                # drawn by the live widget a moment later, and hidden by it
+                expect(shown.locator("img.onnx-nb-picture")).to_have_count(1)
+                wanted += 1
         if cell.cell_type == "code":
             lab.screenshot(f"{tutorial.stem}-{index:02d}")
     lab.command("docmanager:save")
     saved = nbformat.read(lab.server.root / tutorial.name, as_version=4)
     outputs = [output for cell in saved.cells for output in cell.get("outputs", [])]
     assert all(output.get("name") != "stderr" for output in outputs)
-    assert sum(is_graph(output) for output in outputs) == wanted
+    assert sum(is_drawing(output) for output in outputs) == wanted
     if not os.environ.get("ONNX_NB_DOCS"):
         assert pictures(saved) == pictures(notebook) > 0
     everything = nbformat.writes(saved)
@@ -54,14 +55,46 @@ def test_a_tutorial_runs_and_is_saved_with_pictures(tutorial: Path, lab: Jupyter
         nbformat.write(for_reading(saved), tutorial)
 
 
-def is_graph(output: Any) -> bool:
+def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    name = "06-pytorch-against-onnx.ipynb"
+    cells = nbformat.read(FOLDER / name, as_version=4).cells
+    (place,) = (index for index, cell in enumerate(cells) if "ComparisonPanel(" in cell.source)
+    lab.open(name)
+    for index in range(place + 2):  # the graph is in the next cell
+        if cells[index].cell_type == "code":
+            lab.run_cell(index)
+    panel = lab.widget("comparison", within=lab.cell(place))
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs at 'blocks.1.attention.out' (Linear)")
+    detail = panel.get_by_label("Errors of the point")
+    expect(detail).to_contain_text("blocks.1.attention.out")
+
+    panel.get_by_placeholder("Filter").first.fill("norm1")
+    panel.get_by_text("blocks.2.norm1", exact=True).first.click()
+    expect(detail).to_contain_text("blocks.2.norm1")
+    lab.screenshot("06-panel-clicked")
+    assert lab.kernel.evaluate("panel.selection") == "blocks.2.norm1"
+    tensor = lab.kernel.evaluate("first['blocks.2.norm1'].candidate")
+    assert lab.kernel.evaluate("[each['name'] for each in g.selection]") == [tensor]
+
+    panel.get_by_role("button", name="Show it").click()
+    expect(detail).to_contain_text("blocks.1.attention.out")
+    panel.get_by_role("button", name="Drill down").click()
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs at 'aten._softmax'")
+    lab.screenshot("06-panel-drilled")
+    panel.get_by_role("button", name="All points").click()
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("'blocks.1.attention.out'")
+    assert lab.errors == []
+
+
+def is_drawing(output: Any) -> bool:
     return "data:image/svg+xml;base64," in "".join(output.get("data", {}).get("text/html", ""))
 
 
 def pictures(notebook: Any) -> int:
-    """Count graphs and plots."""
+    """Count graphs, panels and plots."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return sum(is_graph(output) or "image/png" in output.get("data", {}) for output in outputs)
+    return sum(is_drawing(output) or "image/png" in output.get("data", {}) for output in outputs)
 
 
 def for_reading(notebook: Any) -> Any:
