@@ -14,7 +14,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
-from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare, load
+from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.metrics import METRICS, Errors
@@ -30,6 +30,8 @@ VALUES = RANDOM.standard_normal((2, 5, 40)).astype(np.float32)
 NORM = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 96] x, float[96] s, float[96] b) => (float[2, 96] y)
 {{ a = Exp(x)  n = LayerNormalization<epsilon = {}>(a, s, b)  y = Tanh(n) }}"""
 EXACT, ROUGH = (onnx.parser.parse_model(NORM.format(epsilon)) for epsilon in ("1e-12", "1e-2"))
+for _node in (*EXACT.graph.node, *ROUGH.graph.node):
+    _node.name = f"{_node.op_type} node"
 
 
 def errors(size: float) -> Errors:
@@ -74,6 +76,7 @@ def test_a_panel_has_every_metric_of_every_point() -> None:
     assert packed.meta["message"] == c.message
     assert packed.meta["first"] == packed.meta["notable"] == 5
     assert packed.meta["missing_reasons"] == ["dead"]
+    assert packed.meta["outside"] == 1
     assert packed.arrays["cumulative_state"].tolist() == [1, 2, 2, 2, 2, 2, 2, 2]
 
 
@@ -149,9 +152,9 @@ def test_choosing_a_point_selects_its_tensor_in_the_graph_and_back() -> None:
         assert panel.selection == "y"
         panel.selection = "a"
         assert g.selection[0]["name"] == "a"
-        node = next(node.name for node in load(model).proto.graph.node if node.op_type == "Tanh")
-        g.selection = [{"kind": "node", "name": node, "id": 2}]
-        assert panel.selection == ("y" if node else "a")
+        g.selection = [{"kind": "node", "name": "Tanh node", "id": 2}]
+        assert panel.selection == "y"
+        assert g.selection[0]["kind"] == "node"
         panel.close()
         g.selection = [{"kind": "tensor", "name": "n"}]
         assert panel.selection != "n"
@@ -234,3 +237,4 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     inside = Columns.from_bytes(bytes(panel._answer_drill(call).buffers[0]))
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0
+    assert {point.source for point in panel.drilled.points} == {""}

@@ -66,6 +66,7 @@ def columns_of(comparison: Comparison, *, details: int = 0) -> Columns:
         "message": comparison.message,
         "first": _row(comparison, comparison.first_divergent()),
         "notable": _row(comparison, notable(comparison)),
+        "outside": sum(point.errors().outside > 0 for point in points if point.isolated or point.cumulative),
         "isolated": comparison.has_isolated,
         "metrics": [
             {

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import onnx
 
 _NOT_THE_MODEL: Final = ("/torch/", "/onnx_nb/analysis/")
+_A_CLICK: Final = "/onnx_nb/widgets/"
 _LONGEST: Final = 100_000
 """No more of a trace is read: a stranger's model may hold megabytes there."""
 
@@ -38,8 +39,10 @@ def running_line() -> str:
     """Give the innermost line that runs now and is neither torch's nor ours."""
     frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not any(part in file.replace("\\", "/") for part in _NOT_THE_MODEL):
+        file = frame.f_code.co_filename.replace("\\", "/")
+        if _A_CLICK in file:
+            return ""  # run from the browser: what lies beyond is no line of a person
+        if not any(part in file for part in _NOT_THE_MODEL):
             return _told(file, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return ""

@@ -80,6 +80,7 @@ class ComparisonPanel(ResultWidget):
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
         self.graph = graph
+        self._following = False
         self.isolated: Isolated | None = None
         """What *Isolate* cut out last: the submodel and what torch gave to it."""
         self.drilled: Comparison | None = None
@@ -193,7 +194,7 @@ class ComparisonPanel(ResultWidget):
 
     def _lead(self, _change: Any) -> None:
         """Select in the graph what is chosen here."""
-        if self.graph is None or not self.selection:
+        if self.graph is None or not self.selection or self._following:
             return
         name = tensor_at(self.comparison, self.selection, self.graph.model)
         if name is not None and [each.get("name") for each in self.graph.selection] != [name]:
@@ -206,4 +207,9 @@ class ComparisonPanel(ResultWidget):
         selected = self.graph.selection[0]
         found = point_at(self.comparison, str(selected.get("kind")), str(selected.get("name")))
         if found is not None:
-            self.selection = found
+            # the graph keeps what is selected there, which may be the node of this tensor
+            self._following = True
+            try:
+                self.selection = found
+            finally:
+                self._following = False

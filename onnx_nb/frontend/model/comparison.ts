@@ -25,6 +25,8 @@ interface About {
   readonly first: number;
   /** that one, or the worst; −1 where all are equal */
   readonly notable: number;
+  /** points of which any value is outside of the tolerance */
+  readonly outside: number;
   readonly isolated: boolean;
   readonly metrics: readonly Metric[];
   /** where the parts of the model begin */

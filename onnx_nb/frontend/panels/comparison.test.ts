@@ -64,6 +64,7 @@ function pointsOf({
     message: `First differs at '${EVIL}'`,
     first,
     notable: first,
+    outside: states.filter((state) => state > 1).length,
     isolated: isolated.some((x) => !Number.isNaN(x)),
     metrics: [
       { key: "rel_l2", label: "‖Δ‖/‖x‖", higher_is_better: false, logarithmic: true },
@@ -142,7 +143,9 @@ describe("the panel of a comparison", () => {
     const told: string[] = [];
     show(pointsOf(), { chosen: (name) => told.push(name) });
     expect(root.querySelector("header")?.textContent).toContain(`First differs at '${EVIL}'`);
-    expect(root.querySelector("header")?.textContent).toContain("all 4 points matched · 1 run");
+    expect(root.querySelector("header")?.textContent).toContain(
+      "m.onnx against torch · 4 points, 3 outside of the tolerance · 1 run",
+    );
     buttonIn(root, "Show it").click();
     await settled();
     expect(told).toEqual([EVIL]);
@@ -217,7 +220,7 @@ describe("the panel of a comparison", () => {
 
   it("lists what only one side has, with the reason", () => {
     show(pointsOf({ missing: ["bn1", "bn2"] }));
-    expect(root.querySelector("header")?.textContent).toContain("4 points, 2 unmatched");
+    expect(root.querySelector("header")?.textContent).toContain("4 points, 3 outside of the tolerance, 2 unmatched");
     buttonIn(root, "Unmatched (2)").click();
     expect(tableIn("Points").hidden).toBe(true);
     expect(shown("Unmatched")).toEqual(["bn1", "bn2"]);

@@ -336,7 +336,7 @@ export function createComparison(
         ]),
   );
   const { back } = options;
-  const verdict = about.first >= 0 ? "bad" : points.count === 0 ? "caution" : "fine";
+  const verdict = about.first >= 0 ? "bad" : points.count === 0 || about.outside > 0 ? "caution" : "fine";
   const first = button("Show it", () => choose(about.first, true), signal, {
     class: "onnx-nb-small",
     title: "Choose the first point that differs",
@@ -400,11 +400,10 @@ function said(points: Points, which: Which, metric: string, row: number): string
 function summary(points: Points): string {
   const { about, count, missing } = points;
   const runs = counted(about.feeds, "run");
-  const all =
-    missing === 0
-      ? `all ${counted(count, "point")} matched`
-      : `${counted(count, "point")}, ${plain(missing)} unmatched`;
-  return `${elide(about.candidate, 48)} against ${elide(about.reference, 48)} · ${all} · ${runs}`;
+  const all = missing > 0 ? `, ${plain(missing)} unmatched` : "";
+  const outside = about.outside > 0 ? `, ${plain(about.outside)} outside of the tolerance` : "";
+  const sides = `${elide(about.candidate, 48)} against ${elide(about.reference, 48)}`;
+  return `${sides} · ${counted(count, "point")}${outside}${all} · ${runs}`;
 }
 
 function noteOf(points: Points): string {
@@ -427,7 +426,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
     key,
     title,
     hint,
-    width: [62, 0.4],
+    width: [58, 0.4],
     numbers,
     write,
   });
@@ -460,13 +459,13 @@ function columnsOf(points: Points): readonly TableColumn[] {
             ? `${plain(x)}×`
             : `${x.toFixed(1)}×`;
   return [
-    { key: "point", title: "Point", width: [210, 3], text: (row) => points.text("name", row) },
-    { key: "op", title: "Op", width: [80, 0.9], text: (row) => points.text("op_type", row) || "input" },
+    { key: "point", title: "Point", width: [170, 3], text: (row) => points.text("name", row) },
+    { key: "op", title: "Op", width: [72, 0.9], text: (row) => points.text("op_type", row) || "input" },
     {
       key: "matched",
       title: "Matched",
       hint: "How both sides were found to mean the same",
-      width: [62, 0.3],
+      width: [56, 0.3],
       text: (row) => points.text("matched", row),
     },
     ...(about.isolated
@@ -480,7 +479,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
       : []),
     {
       ...number("cumulative", "Cumulative", "‖Δ‖/‖x‖ of both sides by themselves", worst("cumulative"), magnitude),
-      width: [74, 0.4],
+      width: [80, 0.4],
       bad: (row) => !about.isolated && marked(row),
     },
     number(
@@ -503,7 +502,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
       key: "histogram",
       title: "|Δ|",
       hint: "Absolute errors, 1e… to 1e…",
-      width: [72, 0],
+      width: [64, 0],
       draw: (row) => spark(points, row, marked(row)),
     },
   ];

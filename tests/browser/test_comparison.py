@@ -1,0 +1,270 @@
+"""The panel of a comparison in JupyterLab: linked with a graph, by pointer and keyboard, saved, and fluent."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import ROOT
+from tests.browser.test_accessibility import AXE, violations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator
+
+    from tests.browser.jupyter import JupyterPage
+
+# a weight of the second of three layers is wrong
+FAULTY = """
+import onnx_nb, ipywidgets, numpy as np, onnx, onnx.parser
+from onnx import helper as h, numpy_helper as n, TensorProto as t
+rng = np.random.default_rng(0)
+nodes, weights, last = [], [], "x"
+for layer in range(12):
+    w = rng.standard_normal((64, 64)).astype("f") / 8
+    weights.append(n.from_array(w, f"enc.{layer}.w"))
+    nodes += [h.make_node("MatMul", [last, f"enc.{layer}.w"], [f"/enc/{layer}/mm"], f"/enc/{layer}/MatMul"),
+              h.make_node("Tanh", [f"/enc/{layer}/mm"], [f"/enc/{layer}/tanh"], f"/enc/{layer}/Tanh")]
+    last = f"/enc/{layer}/tanh"
+v = lambda name: h.make_tensor_value_info(name, t.FLOAT, [8, 64])
+graph = h.make_graph(nodes, "exact", [v("x")], [v(last)], weights)
+exact = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+rough = onnx.ModelProto(); rough.CopyFrom(exact); rough.graph.name = "rough"
+w = n.to_array(rough.graph.initializer[5]).copy(); w[3, 7] += 0.5
+rough.graph.initializer[5].CopyFrom(n.from_array(w, "enc.5.w"))
+c = onnx_nb.compare(exact, rough)
+"""
+LINKED = FAULTY + (
+    "g = onnx_nb.ModelGraph(rough, height=400)\n"
+    "panel = onnx_nb.ComparisonPanel(c, graph=g)\nipywidgets.VBox([g, panel])"
+)
+CULPRIT = "/enc/5/mm"
+
+TORCH = """
+import onnx_nb, torch, warnings
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+nn = torch.nn
+block = lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32), nn.LayerNorm(32))
+module = torch.nn.Sequential(block(), block(), block()).eval()
+x = torch.randn(4, 32)
+model = onnx_nb.export(module, (x,), exporter="torchscript").to_proto()
+norm = [node for node in model.graph.node if node.op_type == "LayerNormalization"][1]
+next(attribute for attribute in norm.attribute if attribute.name == "epsilon").f = 1e-2
+c = onnx_nb.compare_torch(module, (x,), model=model)
+panel = onnx_nb.ComparisonPanel(c)
+panel
+"""
+
+MANY = """
+import onnx_nb, numpy as np
+from onnx_nb.analysis.comparison import Comparison, Point
+from onnx_nb.analysis.metrics import Errors
+rng = np.random.default_rng(0)
+v = rng.standard_normal((4, 64)).astype("f")
+make = lambda size: Errors.of(v, v + (rng.standard_normal(v.shape) * size).astype("f"))
+small, large = [make(10 ** rng.uniform(-7, -6)) for _ in range(60)], make(1e-2)
+points = tuple(
+    Point(f"encoder.layer.{i // 200}.op{i % 200}", f"r{i}", f"t{i}", "scope", i, ("Linear", "Add", "Relu")[i % 3],
+          cumulative=large if i >= 6000 else small[i % 60], isolated=large if i == 6000 else small[i * 7 % 60])
+    for i in range(10_000))
+c = Comparison("torch Big", "big.onnx", points)
+panel = onnx_nb.ComparisonPanel(c)
+panel
+"""
+
+
+def plot_of(panel: Locator) -> Locator:
+    return panel.get_by_role("slider", name="Errors against depth")
+
+
+def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    lab.open(lab.server.write("comparison.ipynb", LINKED)).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    panel = lab.widget("comparison")
+    detail = panel.get_by_label("Errors of the point")
+    expect(panel.locator("header")).to_contain_text(f"First differs at '{CULPRIT}' (MatMul)")
+    expect(detail).to_contain_text(CULPRIT)
+    expect(detail.get_by_role("img", name="Histogram")).to_have_count(3)
+    expect(detail).to_contain_text("most in 7")
+    expect(graph.root.get_by_label("Inspector")).to_contain_text(CULPRIT)
+    assert lab.kernel.evaluate("g._overlay['label']") == "cumulative"
+    expect(graph.root.get_by_role("group", name="Colours: cumulative")).to_be_visible()
+    lab.screenshot(f"comparison-{lab.theme}", panel)
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel) == []
+
+    plot = plot_of(panel)
+    plot.focus()
+    lab.page.keyboard.press("End")
+    last = lab.kernel.evaluate("c.names[-1]")
+    expect(detail).to_contain_text(last)
+    expect(plot).to_have_attribute("aria-valuetext", re.compile(re.escape(last)))
+    expect(graph.root.get_by_label("Inspector")).to_contain_text(last)
+    assert lab.kernel.evaluate("(panel.selection, g.selection[0]['name'])") == [last, last]
+
+    graph.root.scroll_into_view_if_needed()
+    graph.reveal("/enc/2/Tanh", "node")
+    graph.click("/enc/2/Tanh", "node")
+    expect(detail).to_contain_text("✓ Every value is the same.")
+    expect(panel.get_by_role("grid", name="Points").get_by_role("row", selected=True)).to_contain_text("/enc/2/tanh")
+
+    panel.get_by_label("Metric").select_option("max_abs")
+    expect(graph.root.get_by_role("group", name="Colours: max_abs")).to_be_visible()
+    panel.get_by_role("searchbox").first.fill("Tanh cumulative>0")
+    panel.get_by_role("button", name="Save").click()
+    with lab.page.expect_download() as download:
+        panel.get_by_role("menuitem", name="CSV of the table").click()
+    download.value.save_as(tmp_path / "errors.csv")
+    rows = list(csv.DictReader((tmp_path / "errors.csv").read_text().splitlines()))
+    wanted = lab.kernel.evaluate(
+        "[[r['name'], r['rmse']] for r in c.rows() if r['op_type'] == 'Tanh' and r['rel_l2'] > 0]"
+    )
+    assert [[row["point"], float(row["cumulative_rmse"])] for row in rows] == wanted
+    assert len(wanted) == 7
+    for name, start in (("SVG of the plot", b"<svg "), ("PNG of the plot", b"\x89PNG")):
+        panel.get_by_role("button", name="Save").click()
+        with lab.page.expect_download() as download:
+            panel.get_by_role("menuitem", name=name).click()
+        download.value.save_as(tmp_path / "plot")
+        assert (tmp_path / "plot").read_bytes().startswith(start)
+    lab.page.set_viewport_size({"width": 900, "height": 1000})
+    lab.page.wait_for_timeout(300)
+    lab.screenshot(f"comparison-narrow-{lab.theme}", panel)
+    assert violations(panel) == []
+    assert lab.errors == []
+
+
+def test_a_click_and_a_drag_on_the_plot(lab: JupyterPage) -> None:
+    lab.open(lab.server.write("plot.ipynb", FAULTY + "panel = onnx_nb.ComparisonPanel(c)\npanel")).run_all()
+    panel = lab.widget("comparison")
+    plot = plot_of(panel)
+    box = plot.bounding_box()
+    assert box is not None
+    # a row's place: the axis is 62 px, then 8 px of room on either side
+    place = {row: box["x"] + 70 + (box["width"] - 62 - 14 - 16) * row / 24 for row in (0, 8, 20)}
+    lab.page.mouse.move(place[20], box["y"] + 60)
+    expect(panel.locator(".onnx-nb-depth .onnx-nb-tip")).to_contain_text(lab.kernel.evaluate("c.names[20]"))
+    lab.page.mouse.click(place[20], box["y"] + 60)
+    expect(panel.get_by_label("Errors of the point")).to_contain_text(lab.kernel.evaluate("c.names[20]"))
+    lab.page.mouse.move(place[0], box["y"] + 60)
+    lab.page.mouse.down()
+    lab.page.mouse.move(place[8], box["y"] + 90, steps=4)
+    lab.page.mouse.up()
+    whole = panel.get_by_role("button", name="Show all")
+    expect(whole).to_be_visible()
+    # rows 0 to 8 take the whole width now
+    lab.page.mouse.click((place[0] + place[20] + 4 * (place[20] - place[0]) / 20) / 2, box["y"] + 60)
+    expect(panel.get_by_label("Errors of the point")).to_contain_text(lab.kernel.evaluate("c.names[4]"))
+    whole.click()
+    expect(whole).to_be_hidden()
+    assert lab.errors == []
+
+
+def test_a_module_is_drilled_into(themed_lab: JupyterPage) -> None:
+    pytest.importorskip("torch")
+    lab = themed_lab
+    lab.open(lab.server.write("drill.ipynb", TORCH)).run_all()
+    panel = lab.widget("comparison")
+    expect(panel.locator("header")).to_contain_text("First differs at '1.3' (LayerNorm)")
+    expect(panel.get_by_role("grid", name="Points").locator("[data-row]").first).to_contain_text("1.3")
+    detail = panel.get_by_label("Errors of the point")
+    lab.screenshot(f"comparison-torch-{lab.theme}", panel)
+    detail.get_by_role("button", name="Isolate", exact=True).click()
+    expect(panel.get_by_role("status").first).to_contain_text("panel.isolated")
+    assert lab.kernel.evaluate("panel.isolated.path") == "1.3"
+    detail.get_by_role("button", name="Cumulative").click()
+    expect(detail).to_contain_text("all metrics, cumulative")
+    detail.get_by_role("button", name="Drill down").click()
+    back = panel.get_by_role("button", name="← All points")
+    expect(back).to_be_visible()
+    count = lab.kernel.evaluate("len(panel.drilled)")
+    expect(panel.get_by_role("grid", name="Points")).to_have_attribute("aria-rowcount", str(count + 1))
+    lab.screenshot(f"comparison-drilled-{lab.theme}", panel)
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel) == []
+    back.click()
+    expect(panel.locator("header")).to_contain_text("First differs at '1.3' (LayerNorm)")
+    plot_of(panel).focus()
+    lab.page.keyboard.press("Home")
+    expect(detail).to_contain_text(lab.kernel.evaluate("c.names[0]"))
+    assert lab.errors == []
+
+
+def test_ten_thousand_points_stay_fluent(lab: JupyterPage) -> None:
+    lab.open(lab.server.write("many.ipynb", MANY)).run_all()
+    panel = lab.widget("comparison")
+    grid = panel.get_by_role("grid", name="Points")
+    expect(panel.locator("header")).to_contain_text("First differs at 'encoder.layer.30.op0'")
+    assert grid.get_attribute("aria-rowcount") == "10001"
+    seen = grid.evaluate("""async grid => {
+        const seen = [];
+        for (let at = 0; at < 60; at++) {
+            grid.scrollTop = at * 4000;
+            await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+            const top = Math.floor(grid.scrollTop / 26);
+            const rows = [...grid.querySelectorAll('[aria-rowindex][data-row]')];
+            const places = rows.map(row => Number(row.getAttribute('aria-rowindex')) - 2);
+            seen.push([places.includes(Math.min(top + 2, 9999)), rows.length]);
+        }
+        return seen;
+    }""")
+    assert all(there and count < 60 for there, count in seen)
+    hovered = plot_of(panel).evaluate("""async plot => {
+        const box = plot.getBoundingClientRect(), tip = plot.parentElement.querySelector('.onnx-nb-tip');
+        const texts = new Set();
+        for (let at = 0; at < 60; at++) {
+            const point = {clientX: box.x + 80 + at * (box.width - 120) / 60, clientY: box.y + 100, bubbles: true};
+            plot.dispatchEvent(new PointerEvent('pointermove', point));
+            await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+            texts.add(tip.textContent);
+        }
+        return texts.size;
+    }""")
+    assert hovered == 60
+    # of a point that did not come along everything is asked for
+    grid.focus()
+    lab.page.keyboard.press("End")
+    detail = panel.get_by_label("Errors of the point")
+    expect(detail.get_by_role("img", name="Histogram")).to_have_count(3)
+    lab.screenshot("comparison-10000", panel)
+    assert lab.errors == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_works_from_disk(browser: Browser, tmp_path: Path, theme: str) -> None:
+    names: dict[str, object] = {}
+    exec(FAULTY.replace("ipywidgets, ", ""), names)  # noqa: S102 - the cell above
+    from onnx_nb import Comparison, ComparisonPanel
+
+    c = names["c"]
+    assert isinstance(c, Comparison)
+    path = ComparisonPanel(c).to_html(tmp_path / "page.html")
+    context = browser.new_context(
+        offline=True,
+        viewport={"width": 1400, "height": 900},
+        color_scheme="dark" if theme == "dark" else "light",
+    )
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(path.as_uri())
+    panel = page.locator('.onnx-nb[data-widget="comparison"][data-state="drawn"]')
+    detail = panel.get_by_label("Errors of the point")
+    expect(detail).to_contain_text(CULPRIT)
+    expect(detail.get_by_role("img", name="Histogram")).to_have_count(3)
+    page.screenshot(path=ROOT / "build" / "screenshots" / f"comparison-page-{theme}.png")
+    panel.get_by_role("button", name="Save").click()
+    expect(panel.get_by_role("menuitem", name="HTML page")).to_have_count(0)
+    assert said == []
+    context.close()
