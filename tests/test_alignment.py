@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import onnx_nb
-from onnx_nb import AlignmentError, FeedError, Graph, export, record
+from onnx_nb import AlignmentError, FeedError, Graph, ModelFileError, export, record
 from onnx_nb.analysis.alignment import Alignment, align, feeds_of
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
@@ -107,6 +107,8 @@ def test_an_alignment_is_saved_beside_the_model_and_holds_for_what_is_made_of_it
         Alignment.load(Path(__file__))
     with pytest.raises(AlignmentError, match="cannot be read"):
         Alignment.load(tmp_path / "none.json")
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        found.save(tmp_path / "no folder" / "alignment.json")
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])

@@ -476,5 +476,5 @@ def test_a_model_with_its_own_function_for_marks_keeps_it() -> None:
 
 def test_run_takes_providers() -> None:
     assert session.run(PROTO, FEEDS, providers=["CPUExecutionProvider"])["y"].shape == (500,)
-    with pytest.raises(OnnxNbError):
+    with pytest.raises(OnnxNbError, match=r"has no 'NoSuchProvider' here\. It has: .*CPUExecutionProvider"):
         session.run(PROTO, FEEDS, providers=["NoSuchProvider"])

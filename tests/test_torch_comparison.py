@@ -192,6 +192,7 @@ def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
     found = compare_recording(recording, model)
     assert all(point.isolated is not None and point.isolated.rel_l2 < 2e-6 for point in found.points)
     assert found.first_divergent() is None
+    assert not any(point.difference for point in found.points)
     # the cumulative errors are those of an ordinary run
     outputs = onnx_nb.run(model, feeds_of(recording, model), optimize=False)
     for point in found.points:
@@ -395,3 +396,62 @@ def test_a_sum_that_a_block_makes_itself_is_a_point_and_found_when_it_is_wrong(h
     assert worst is not None
     assert worst.scope in ("blocks.1", "blocks.1.act")
     assert onnx_nb.compare_torch(module, (), kwargs, model=model).first_divergent() is None
+
+
+class Attributes(torch.nn.Module):
+    """Modules whose attributes an operator of ONNX has as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.conv = nn.Conv2d(4, 8, 3, padding=(1, 2), stride=2, groups=2)
+        self.group = nn.GroupNorm(2, 8, eps=1e-3)
+        self.leaky, self.elu, self.gelu = nn.LeakyReLU(0.2), nn.ELU(0.5), nn.GELU("tanh")
+        self.maximum, self.average = nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(2, 1, 1)
+        self.layer, self.softmax = nn.LayerNorm(6, eps=1e-12), nn.Softmax(1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.gelu(self.elu(self.leaky(self.group(self.conv(x)))))
+        return self.softmax(self.layer(self.average(self.maximum(x))))
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_the_attribute_that_differs_is_said_and_only_that(exporter: str) -> None:
+    torch.manual_seed(0)
+    module, x = Attributes().eval(), torch.randn(2, 4, 16, 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tracing makes constants of shapes
+        model = onnx_nb.export(module, x, exporter=exporter)
+    good = onnx_nb.compare_torch(module, x, model=model)
+    assert good.first_divergent() is None
+    assert not any(point.difference for point in good.points)
+    faults: dict[tuple[str, str, str], tuple[Any, str]] = {
+        ("layer", "LayerNormalization", "epsilon"): (1e-2, "epsilon is 0.01 instead of 1e-12"),
+        ("leaky", "LeakyRelu", "alpha"): (0.1, "alpha is 0.1 instead of 0.2"),
+        ("softmax", "Softmax", "axis"): (3, "axis is 3 instead of 1"),
+        ("gelu", "Gelu", "approximate"): ("none", "approximate is none instead of tanh"),
+        ("elu", "Elu", "alpha"): (1.0, "alpha is 1 instead of 0.5"),
+    }
+    said = 0
+    for (path, op, name), (value, text) in faults.items():
+        proto = model.to_proto()
+        node = next((node for node in proto.graph.node if node.op_type == op), None)
+        if node is None:  # this exporter writes it as several nodes
+            continue
+        kept = [attribute for attribute in node.attribute if attribute.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+        found = onnx_nb.compare_torch(module, x, model=proto)
+        assert {point.name: point.difference for point in found.points if point.difference} == {path: text}
+        first = found.first_divergent()
+        assert first is not None
+        assert (first.name, first.difference) == (path, text)
+        assert found.message.endswith(f" {text[:1].upper()}{text[1:]}.")
+        said += 1
+    assert said >= 4
+    pool = torch.nn.Sequential(torch.nn.MaxPool2d(3, 2, 1)).eval()
+    proto = onnx_nb.export(pool, x, exporter=exporter).to_proto()
+    node = next(node for node in proto.graph.node if node.op_type == "MaxPool")
+    next(attribute for attribute in node.attribute if attribute.name == "pads").ints[:] = [0, 0, 0, 0]
+    with pytest.raises(AlignmentError, match=r"'0' gave .* Of its node pads is 0×0×0×0 instead of 1×1×1×1"):
+        onnx_nb.compare_torch(pool, x, model=proto)

@@ -31,6 +31,7 @@ from onnx_nb.analysis.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
+from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,10 +142,17 @@ class Alignment:
         return data_frame(self.rows(), ["name", *Match.__dataclass_fields__])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as JSON, to lie beside the model: tools that change a model often drop what the exporter wrote."""
+        """Write it as JSON, to lie beside the model: tools that change a model often drop what the exporter wrote.
+
+        Raises
+        ------
+        ModelFileError
+            If the file cannot be written.
+        """
         file = Path(path)
         content = {"format": FORMAT, "kind": "onnx_nb alignment", "matches": [asdict(match) for match in self.matches]}
-        file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        with together() as files:
+            files.add(file, [(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()])
         return file
 
     @classmethod

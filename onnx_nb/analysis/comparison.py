@@ -11,6 +11,7 @@ import concurrent.futures
 import csv
 import dataclasses
 import functools
+import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHis
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.pytorch import Recording
 from onnx_nb.analysis.statistics import Histogram
+from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -440,14 +442,22 @@ class Comparison:
         return data_frame(self.rows(), self._columns)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write `rows` as a file of comma separated values."""
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self._columns)
-            writer.writeheader()
-            writer.writerows(
-                {**row, "shape": "×".join(map(str, row["shape"])) if row["shape"] is not None else ""}
-                for row in self.rows()
-            )
+        """Write `rows` as a file of comma separated values.
+
+        Raises
+        ------
+        ModelFileError
+            If the file cannot be written.
+        """
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns)
+        writer.writeheader()
+        writer.writerows(
+            {**row, "shape": "×".join(map(str, row["shape"])) if row["shape"] is not None else ""}
+            for row in self.rows()
+        )
+        with together() as files:
+            files.add(Path(path), [text.getvalue().encode()])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of it to a file that `load` reads; the models and their values are not in it."""

@@ -15,12 +15,13 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ml_dtypes
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.attributes import RECORDED
 from onnx_nb.analysis.capture import Store, available_memory, unspilled
 from onnx_nb.analysis.errors import AlignmentError, ExportError, closest, cut, readable, shown
 from onnx_nb.analysis.model import Model, load
@@ -60,6 +61,8 @@ class Call:
     """The call inside of which it was made, a number in `Recording.calls`; −1 for the outermost."""
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the submodule that an operator of ONNX has as well, as ``eps``."""
 
     @property
     def name(self) -> str:
@@ -340,6 +343,7 @@ class _Recorder:
                 "parent": self._stack[-1][0] if self._stack else -1,
                 "inputs": tuple(Slot(label, self._take(tensor)) for label, tensor in _tensors(given)),
                 "outputs": (),
+                "attributes": {name: getattr(part, name) for name in RECORDED if _is_said(part, name)},
             }
         )
         self._stack.append((len(self._calls) - 1, part))
@@ -420,6 +424,13 @@ def _listening(called: Callable[[Any, Any, Mapping[str, Any]], Any]) -> contextl
     return Listening()
 
 
+def _is_said(part: torch.nn.Module, name: str) -> bool:
+    """Say whether a module has an attribute that is a number, a text or several numbers."""
+    value = part.__dict__.get(name)
+    several = value if isinstance(value, tuple) else (value,)
+    return value is not None and all(isinstance(one, bool | int | float | str) for one in several)
+
+
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
@@ -474,7 +485,7 @@ def _tensors(value: Any, label: str = "", depth: int = 0) -> Iterator[tuple[str,
     elif isinstance(value, list | tuple):
         inner = ((str(place), one) for place, one in enumerate(value))
     elif is_dataclass(value) and not isinstance(value, type):
-        inner = ((field.name, getattr(value, field.name)) for field in fields(value))
+        inner = ((each.name, getattr(value, each.name)) for each in fields(value))
     for name, one in inner:
         yield from _tensors(one, f"{label}.{name}" if label else name, depth + 1)
 
@@ -650,7 +661,7 @@ def _replaced(value: Any, given: Iterator[Any]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_replaced(one, given) for one in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{field.name: _replaced(getattr(value, field.name), given) for field in fields(value)})
+        return type(value)(**{each.name: _replaced(getattr(value, each.name), given) for each in fields(value)})
     return value
 
 

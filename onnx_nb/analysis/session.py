@@ -151,6 +151,10 @@ def create(
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
     elif folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
+    if unknown:
+        message = f"onnxruntime has no {', '.join(map(shown, unknown))} here."
+        raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
     data = _serialised(loaded, proto)
     if MARK[0].encode() in data:
         data = _serialised(loaded, _with_marks(proto))

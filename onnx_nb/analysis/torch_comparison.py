@@ -21,6 +21,7 @@ from onnx import ModelProto, helper
 
 from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, distance, feeds_of
+from onnx_nb.analysis.attributes import proven
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
@@ -556,14 +557,21 @@ def _told(
     assert isinstance(recording, Recording)  # noqa: S101
     points = []
     outputs = set(graph.outputs.tolist())
+    said = {(call.path, call.index): call.attributes for call in recording.calls}
     for depth, (number, (value, match)) in enumerate(pairs.items()):
         node = int(graph.producer[value])
+        difference = ""
+        if node >= 0 and not match.function:
+            rank = recording.value(number).ndim
+            difference = proven(match.cls, said[match.path, match.call], graph.nodes[node], rank)
         cumulative = seen.errors.get((value, number))
         if cumulative is None and node < 0:
             cumulative = Errors.of(recording.value(number), graph.model.tensor(match.tensor))
         if cumulative is None:
             shape = "×".join(map(str, recording.value(number).shape)) or "scalar"
             message = f"{shown(match.name)} gave {shape}, and tensor {shown(match.tensor)} has another shape."
+            if difference:
+                raise AlignmentError(f"{message} Of its node {difference}.", advice="Correct that, and export again.")
             raise AlignmentError(message, advice="Give the model the feeds that the module got.")
         points.append(
             Point(
@@ -577,6 +585,7 @@ def _told(
                 scope=match.path,
                 source=match.source or (source_of(graph.nodes[node]) if node >= 0 else ""),
                 output=value in outputs,
+                difference=difference,
                 cumulative=cumulative,
                 isolated=own.get(value, cumulative if node < 0 else None),
             )
