@@ -151,7 +151,7 @@ def columns(model: ModelLike) -> Columns:
     >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
     >>> made
-    Columns('g', 2 nodes, 38 arrays)
+    Columns('g', 2 nodes, 39 arrays)
     >>> table = made.strings()
     >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
     (['x', 'a', 'z'], [0, 1, 0])
