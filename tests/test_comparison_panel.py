@@ -238,3 +238,10 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0
     assert {point.source for point in panel.drilled.points} == {""}
+    call.args = {"row": 0, "inside": "2"}
+    detail = Columns.from_bytes(bytes(panel._answer_detail(call).buffers[0]))
+    assert detail.meta == detail_of(panel.drilled.points[0]).meta
+    for args, said in (({"row": 0, "inside": "1"}, "'1' was not drilled into"), ({"row": 99}, "there is no point 99")):
+        call.args = args
+        with pytest.raises(OnnxNbError, match=said):
+            panel._answer_detail(call)

@@ -54,8 +54,8 @@ const showComparison: Show = async (root, model, signal) => {
     model.set(trait, value);
     model.save_changes();
   };
-  const asked = async (row: number, drilled: boolean, ended: AbortSignal): Promise<Details> => {
-    const { buffers } = await channel.request("detail", { row, drilled }, { signal: ended });
+  const asked = async (row: number, inside: string, ended: AbortSignal): Promise<Details> => {
+    const { buffers } = await channel.request("detail", { row, inside }, { signal: ended });
     if (buffers[0] === undefined) throw new Error(NO_KERNEL);
     return detailsOf(await unpack(bytesOf(buffers[0])));
   };
@@ -65,7 +65,7 @@ const showComparison: Show = async (root, model, signal) => {
     metric: String(model.get("metric")),
     chosen: (name) => set("selection", name),
     turned: (metric) => set("metric", metric),
-    detail: packedOr(points, (row, ended) => asked(row, false, ended)),
+    detail: packedOr(points, (row, ended) => asked(row, "", ended)),
     async page(ended) {
       const { buffers } = await channel.request("page", {}, { signal: ended });
       if (buffers[0] === undefined) throw new Error("the kernel sent no page");
@@ -97,7 +97,7 @@ const showComparison: Show = async (root, model, signal) => {
           inside,
           {
             height: Number(model.get("height")),
-            detail: packedOr(inside, (row, stopped) => asked(row, true, stopped)),
+            detail: packedOr(inside, (row, stopped) => asked(row, name, stopped)),
             back: { text: "← All points", go },
           },
           closing.signal,

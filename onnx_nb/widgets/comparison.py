@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.errors import OnnxNbError, shown
 from onnx_nb.analysis.points import columns_of, detail_of, notable, point_at, tensor_at
 from onnx_nb.analysis.torch_comparison import TorchComparison
 from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
@@ -83,6 +83,7 @@ class ComparisonPanel(ResultWidget):
         self._following = False
         self.isolated: Isolated | None = None
         """What *Isolate* cut out last: the submodel and what torch gave to it."""
+        self._inside: dict[str, Comparison] = {}
         self.drilled: Comparison | None = None
         """What *Drill down* compared last, operation by operation."""
         packed = columns_of(comparison, details=DETAILS_IN_STATE).to_bytes()
@@ -156,7 +157,10 @@ class ComparisonPanel(ResultWidget):
         return Reply(buffers=[self._packed])
 
     def _answer_detail(self, call: Call) -> Reply:
-        comparison = self.drilled if call.args.get("drilled") is True and self.drilled else self.comparison
+        inside = str(call.args.get("inside") or "")
+        comparison = self._inside.get(inside) if inside else self.comparison
+        if comparison is None:
+            raise OnnxNbError(f"{shown(inside)} was not drilled into.", advice="Press Drill down again.")
         row = int(call.args.get("row") or 0)
         if not 0 <= row < len(comparison.points):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
@@ -178,7 +182,7 @@ class ComparisonPanel(ResultWidget):
     def _answer_drill(self, call: Call) -> Reply:
         drilled = self._torch().drill(str(call.args.get("name")))
         packed = columns_of(drilled, details=DETAILS_IN_STATE).to_bytes()
-        self.drilled = drilled
+        self._inside[str(call.args.get("name"))] = self.drilled = drilled
         return Reply(buffers=[packed])
 
     def _torch(self) -> TorchComparison:

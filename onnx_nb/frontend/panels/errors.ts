@@ -239,7 +239,7 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
   const scale = el(
     "div",
     { class: "onnx-nb-scale-ends onnx-nb-dim onnx-nb-ramp-ends" },
-    el("span", {}, magnitude(least)),
+    el("span", {}, Array.prototype.includes.call(errors, 0) ? "0" : magnitude(least)),
     el("i", { style: { background: ramp.gradient } }),
     el("span", {}, magnitude(most)),
   );
