@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -455,3 +456,51 @@ def test_the_attribute_that_differs_is_said_and_only_that(exporter: str) -> None
     next(attribute for attribute in node.attribute if attribute.name == "pads").ints[:] = [0, 0, 0, 0]
     with pytest.raises(AlignmentError, match=r"'0' gave .* Of its node pads is 0×0×0×0 instead of 1×1×1×1"):
         onnx_nb.compare_torch(pool, x, model=proto)
+
+
+@pytest.mark.parametrize("kind", ["float16", "optimised"])
+@pytest.mark.parametrize("name", ["bert", "conv_bn"])
+def test_what_an_optimiser_or_float16_made_of_the_export_is_compared_by_its_alignment(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    module, kwargs, model, _ = modules.exported(name, "torchscript")
+    recording = onnx_nb.record(module, (), kwargs, functions=True)
+    alignment = onnx_nb.Alignment.load(align(recording, model).save(tmp_path / "alignment.json"))
+    if kind == "float16":
+        float16 = importlib.import_module("onnxruntime.transformers.float16")
+        other = float16.convert_float_to_float16(model.to_proto())
+    else:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        onnxruntime.InferenceSession(model.to_proto().SerializeToString(), options, providers=["CPUExecutionProvider"])
+        other = onnx.load(tmp_path / "optimised.onnx")
+    for node in other.graph.node:  # as most tools leave it
+        del node.metadata_props[:]
+    found = onnx_nb.compare_torch(module, (), kwargs, model=other, alignment=alignment)
+    there = {output for node in other.graph.node for output in node.output}
+    surviving = {match.tensor for match in alignment.matched if match.tensor in there}
+    assert {point.candidate for point in found.points} == surviving
+    assert len(surviving) >= 8
+    bound = 1e-2 if kind == "float16" else 1e-5
+    assert all(point.cumulative is not None and point.cumulative.rel_l2 < bound for point in found.points)
+    assert all(point.isolated is not None and point.isolated.rel_l2 < bound for point in found.points)
+
+
+def test_bad_input_gets_an_answer_that_names_what_to_do() -> None:
+    module, kwargs, model, _ = modules.exported("conv", "torchscript")
+    _, tokens, foreign, _ = modules.exported("bert", "torchscript")
+    with pytest.raises(AlignmentError, match="it is the export of another module"):
+        onnx_nb.compare_torch(module, (), kwargs, model=foreign, feeds={n: t.numpy() for n, t in tokens.items()})
+    with pytest.raises(AlignmentError, match=r"no tensor of BertModel is in the alignment\. Give the alignment of the"):
+        onnx_nb.compare_torch(module, (), kwargs, model=foreign, alignment=onnx_nb.Alignment(()))
+    with pytest.raises(FeedError, match="'pixels'"):
+        onnx_nb.compare_torch(module, (), kwargs, model=model, feeds={"pixels": kwargs["x"].numpy()})
+    with pytest.raises(onnx_nb.OnnxNbError, match=r"has no 'NoSuchProvider' here.* It has: .*CPUExecutionProvider"):
+        onnx_nb.compare_torch(module, (), kwargs, model=model, providers=["NoSuchProvider"])
+    training = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 2))
+    x = torch.randn(3, 4)
+    small = onnx_nb.export(training.eval(), x, exporter="torchscript")
+    training.train()
+    with pytest.warns(UserWarning, match=r"in train mode: Dropout '1' .* Call module\.eval\(\) first"):
+        onnx_nb.compare_torch(training, x, model=small)
