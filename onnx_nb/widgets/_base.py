@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
+
+if TYPE_CHECKING:
+    from onnx_nb.widgets._channel import Channel
 
 STATIC = Path(str(resources.files("onnx_nb"))) / "static"
 
@@ -27,6 +30,9 @@ class OnnxWidget(anywidget.AnyWidget):
     theme = traitlets.Enum(("auto", "light", "dark"), default_value="auto").tag(sync=True)
     """``"auto"`` follows the notebook's theme."""
 
+    _channel: Channel | None = None
+    """Answers the browser, in widgets that have something to ask for."""
+
     def __init__(self, **traits: Any) -> None:
         public = sorted(name for name in self.trait_names() if not name.startswith("_"))
         for name in traits:
@@ -36,6 +42,12 @@ class OnnxWidget(anywidget.AnyWidget):
                 msg = f"{type(self).__name__} has no argument {name!r}.{hint}"
                 raise TypeError(msg)
         super().__init__(**traits)
+
+    def close(self) -> None:
+        """Remove the view and end its worker."""
+        if self._channel is not None:
+            self._channel.close()
+        super().close()
 
 
 class ResultWidget(OnnxWidget):

@@ -90,8 +90,6 @@ class CapturePanel(ResultWidget):
         if self.graph is not None:
             self.graph.unobserve(self._follow, "selection")
             self.graph = None
-        if hasattr(self, "_channel"):
-            self._channel.close()
         super().close()
 
     def _answer_columns(self, _call: Call) -> Reply:

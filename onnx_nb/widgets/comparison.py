@@ -149,8 +149,6 @@ class ComparisonPanel(ResultWidget):
         if self.graph is not None:
             self.graph.unobserve(self._follow, "selection")
             self.graph = None
-        if hasattr(self, "_channel"):
-            self._channel.close()
         super().close()
 
     def _answer_columns(self, _call: Call) -> Reply:

@@ -287,12 +287,6 @@ class ModelGraph(OnnxWidget):
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
-    def close(self) -> None:
-        """Remove the view and end its worker."""
-        if hasattr(self, "_channel"):
-            self._channel.close()
-        super().close()
-
     def _answer_columns(self, _call: Call) -> Reply:
         return Reply(buffers=[self._packed])
 

@@ -134,12 +134,6 @@ class GraphPair(OnnxWidget):
         baked = {f"baked-{side}": bake(model, progress=progress) for side, model in models.items()}
         return write_page(path, pair_page(names=self._names, parts={**self._packed, **baked}))
 
-    def close(self) -> None:
-        """Remove the view and end its worker."""
-        if hasattr(self, "_channel"):
-            self._channel.close()
-        super().close()
-
     def _answer_inspect(self, call: Call) -> Reply:
         return Reply(inspect(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)).to_json())
 
