@@ -209,8 +209,7 @@ class Rewriting:
             self.ops.append(op)
             for value in read:
                 if value >= 0:
-                    found = self.readers[value]
-                    found[number] = found.get(number, 0) + 1
+                    self._note(op, value)
         for op, case in zip(self.ops, self.types.case_of.tolist(), strict=True):
             if case < 0:
                 continue
@@ -383,7 +382,7 @@ class Rewriting:
             return
         op.inputs[slot] = value
         if value >= 0:
-            self.readers[value][op.number] = self.readers[value].get(op.number, 0) + 1
+            self._note(op, value)
         self._changed(op)
         if old >= 0:
             self._forget(op, old)
@@ -497,7 +496,7 @@ class Rewriting:
         self._open.after.append(made)
         for value in made.inputs:
             if value >= 0:
-                self.readers[value][made.number] = self.readers[value].get(made.number, 0) + 1
+                self._note(made, value)
         for value in made.outputs:
             former = self.maker(value)
             if former is not None:
@@ -588,6 +587,10 @@ class Rewriting:
             self._drop_if_useless(maker)
             if maker.alive:
                 self.queue(maker)
+
+    def _note(self, op: Op, value: int) -> None:
+        found = self.readers[value]
+        found[op.number] = found.get(op.number, 0) + 1
 
     def _forget(self, op: Op, value: int) -> None:
         found = self.readers[value]

@@ -19,7 +19,8 @@ import onnx
 from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto
 
 from onnx_nb.analysis import feeds, metrics, shapes, wire
-from onnx_nb.analysis.errors import OnnxNbError, SimplificationError, closest, shown, text
+from onnx_nb.analysis.data_frames import data_frame
+from onnx_nb.analysis.errors import SimplificationError, closest, shown, text
 from onnx_nb.analysis.folding import Folding, Left
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
@@ -104,11 +105,7 @@ class Simplification:
         OnnxNbError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise OnnxNbError("pandas is not installed.", advice="pip install pandas, or use rows().") from None
-        return pd.DataFrame(self.rows(), columns=list(Change.__dataclass_fields__))
+        return data_frame(self.rows(), list(Change.__dataclass_fields__))
 
     def report(self) -> str:
         """Give a text: what was verified, how often each rule applied, what was left, operators before and after."""
