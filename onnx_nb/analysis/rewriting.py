@@ -52,6 +52,8 @@ class Change:
     """Names of the nodes that came."""
     tensors: tuple[str, ...]
     """Names of the tensors that are constants now, or have another producer."""
+    gone: tuple[str, ...]
+    """Names of the tensors that the nodes that are gone made; nodes may have no name."""
     why: str
     """In words."""
 
@@ -120,6 +122,7 @@ class _Open:
     before: dict[str, None] = field(default_factory=dict)
     after: list[Op] = field(default_factory=list)
     tensors: dict[int, None] = field(default_factory=dict)
+    gone: dict[str, None] = field(default_factory=dict)
 
 
 class Rewriting:
@@ -404,7 +407,7 @@ class Rewriting:
             assert maker is not None  # noqa: S101 (of swap)
             former = self.maker(old)
             if former is not None:
-                former.outputs[former.outputs.index(old)] = LEFT_OUT
+                self._take(former, old)
             maker.outputs[maker.outputs.index(new)] = old
             self.producer[old], self.producer[new] = maker.number, -1
             self._kinds[old] = self._kinds.get(old) or self._kinds.get(new)
@@ -431,11 +434,18 @@ class Rewriting:
             self.readers[new][number] = self.readers[new].get(number, 0) + times
             self._changed(op)
 
+    def _take(self, op: Op, value: int) -> None:
+        """Let a node no longer make a value, which another one makes now."""
+        assert self._open is not None  # noqa: S101 (rules only)
+        op.outputs[op.outputs.index(value)] = LEFT_OUT
+        self._open.gone[self.names[value]] = None
+
     def remove(self, op: Op) -> None:
         """Take a node away. Nobody may read what it makes any more."""
         assert self._open is not None  # noqa: S101 (rules only)
         op.alive = False
         self._open.before[op.name or op.op_type] = None
+        self._open.gone.update(dict.fromkeys(self.names[value] for value in op.outputs if value >= 0))
         for value in op.outputs:
             if value >= 0 and self.producer[value] == op.number:
                 self.producer[value] = -1
@@ -500,7 +510,7 @@ class Rewriting:
         for value in made.outputs:
             former = self.maker(value)
             if former is not None:
-                former.outputs[former.outputs.index(value)] = LEFT_OUT
+                self._take(former, value)
             if value >= 0:
                 self.producer[value] = made.number
                 self._open.tensors[value] = None
@@ -652,7 +662,7 @@ class Rewriting:
         assert done is not None  # noqa: S101 (opened before)
         after = tuple(op.name or op.op_type for op in done.after if op.alive)
         made = tuple(self.names[value] for value in done.tensors)
-        self.changes.append(Change(done.rule, done.key, tuple(done.before), after, made, done.why))
+        self.changes.append(Change(done.rule, done.key, tuple(done.before), after, made, tuple(done.gone), done.why))
 
     def run(self, rules: Iterable[Rule], told: Callable[[int], None] | None = None) -> None:
         """Apply rules until none applies any more.

@@ -7,9 +7,11 @@ original, both as written, on fresh random inputs. What each peer gets wrong her
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -62,12 +64,16 @@ class Step:
     name: str
     """What was just done."""
     model: Model
+    done: int = 0
+    """How many of the changes had been made."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Simplification:
     """A simplified model, and all that was done to the original. Made by `simplify`."""
 
+    original: Model
+    """As it was given."""
     model: Model
     verified: bool
     """Whether it was run against the original, and every output agreed."""
@@ -86,12 +92,47 @@ class Simplification:
     before: Mapping[str, int] = field(default_factory=dict)
     """How many nodes of each operator there were, those of bodies and functions among them."""
     after: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of `simplify` that were not as they are by default."""
 
     def __repr__(self) -> str:
         sure = "verified" if self.verified else "NOT verified"
         done = f"{len(self.changes)} change{'' if len(self.changes) == 1 else 's'}"
         nodes = f"{sum(self.before.values())} → {sum(self.after.values())} nodes"
         return f"Simplification({nodes}, {done}, {len(self.left)} left, {sure})"
+
+    def again(self, *, progress: Progress | None = None, **options: Any) -> Simplification:
+        """Simplify the original once more, with the same arguments but for those given.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> s = simplify(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+        ... g (float[2] x) => (float[2] z) { a = Identity(x)  b = Neg(a)  c = Neg(b)  z = Dropout(c) }'''))
+        >>> s
+        Simplification(4 → 2 nodes, 2 changes, 0 left, verified)
+        >>> s.again(skipped_optimizers=[s.changes[0].key])
+        Simplification(4 → 3 nodes, 1 change, 0 left, verified)
+        """
+        return simplify(self.original, progress=progress, **{**self.options, **options})
+
+    def call(self) -> str:
+        """Give the line of Python that makes this result; arrays to check with are left out of it.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { z = Neg(x) }'
+        >>> simplify(onnx.parser.parse_model(text), check_n=1, skipped_optimizers=("eliminate_identity",)).call()
+        "onnx_nb.simplify(model, check_n=1, skipped_optimizers=['eliminate_identity'])"
+        """
+        written = [
+            f"{name}={_plain(value)!r}"
+            for name, value in self.options.items()
+            if name != "check_feeds" or isinstance(value, str | os.PathLike)
+        ]
+        model = "model" if self.original.path is None else repr(str(self.original.path))
+        return f"onnx_nb.simplify({', '.join([model, *written])})"
 
     def rows(self) -> list[dict[str, Any]]:
         """Give a row for each change: rule, key, names of nodes before and after, tensors, and why."""
@@ -211,9 +252,13 @@ def simplify(
     >>> s.changes[-1].rule, s.changes[-1].why
     ('fold_reshape', 'its shape is always [0, 6]')
     """
+    given = dict(locals())
     loaded = load(model)
     tell = progress or (lambda _done, _what: None)
     asked = _checked_names(skipped_optimizers)
+    if isinstance(check_feeds, Iterator):
+        check_feeds = list(check_feeds)
+    options = _unusual({**given, "skipped_optimizers": tuple(sorted(asked)), "check_feeds": check_feeds})
     if skip_fuse_bn:
         asked |= {"fuse_bn_into_conv"}
     if skip_constant_folding:
@@ -243,6 +288,7 @@ def simplify(
         warnings.warn(f"{loaded.called} simplified is not the same: {check.said}", stacklevel=2)
     tell(1.0, "done")
     return Simplification(
+        loaded,
         result,
         check.verified,
         tuple(work.changes),
@@ -253,6 +299,7 @@ def simplify(
         tuple(work.steps or ()),
         _operators(loaded),
         _operators(result),
+        options,
     )
 
 
@@ -265,6 +312,31 @@ def rewrites() -> dict[str, str]:
     'Leave out Identity nodes'
     """
     return {**_FOLDS, **{rule.name: rule.does for rule in RULES if rule.name not in _FOLDS}, **_OTHERS}
+
+
+def _unusual(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give those of the arguments of `simplify` that are not as they are by default."""
+    known = inspect.signature(simplify).parameters.items()
+    usual = {name: each.default for name, each in known if name not in ("model", "progress")}
+    return MappingProxyType(
+        {
+            name: given[name]
+            for name, default in usual.items()
+            # arrays are not compared
+            if type(given[name]) is not type(default) or given[name] != default
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Give an argument as Python writes it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 _UNDO: Final = (
@@ -498,7 +570,8 @@ class _Work:
     def _keep(self, net: Rewriting, since: int, what: str) -> None:
         if self.steps is not None and not net.prefix and len(net.changes) > since:
             again = any(step.name == what for step in self.steps)
-            self.steps.append(Step(f"{what}, again" if again else what, net.model()))
+            done = len(self.changes) + len(net.changes)
+            self.steps.append(Step(f"{what}, again" if again else what, net.model(), done))
 
     def functions(self, model: Model) -> Model:
         """Rewrite the body of each local function as a graph of its own, of whose inputs nothing is known."""
