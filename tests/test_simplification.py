@@ -400,6 +400,19 @@ def test_a_range_of_vectors_runs_once_their_shapes_are_known() -> None:
     assert not onnx_nb.simplify(parsed(scalars)).changes
 
 
+@pytest.mark.parametrize("allowzero", [0, 1])
+def test_a_reshape_still_takes_an_empty_batch(allowzero: int) -> None:
+    text = f"""g (float[n, 3, h, w] x) => (float[n, 3, hw] y)
+        <int64 zero = {{0}}, int64 two = {{2}}, int64 three = {{3}}, int64[1] c = {{3}}, int64[1] axes = {{0}}> {{
+        s = Shape(x)  n = Gather(s, zero)  h = Gather(s, two)  w = Gather(s, three)  hw = Mul(h, w)
+        a = Unsqueeze(n, axes)  b = Unsqueeze(hw, axes)  t = Concat <axis = 0> (a, c, b)
+        y = Reshape <allowzero = {allowzero}> (x, t) }}"""
+    s = onnx_nb.simplify(parsed(text))
+    # [0, 3, -1] would do for every other batch
+    for shape in ((0, 3, 4, 5), (2, 3, 4, 5)):
+        assert session.run(s.model, {"x": np.ones(shape, np.float32)}, optimize=False)["y"].shape == (shape[0], 3, 20)
+
+
 # --- what must stay --------------------------------------------------------------------------------------------------
 
 

@@ -652,6 +652,8 @@ def _partly_known(net: Rewriting, op: Op) -> str | None:
             target.append(0 if data is not None and place < len(data) and data[place] == size else -1)
     if target.count(-1) > 1:
         return None
+    if -1 in target and -1 not in asked and 0 in target:
+        return None  # where what is kept is empty, as a batch of none, the other size cannot be worked out
     net.set_input(op, 1, net.new_constant(np.asarray(target, np.int64), f"{net.names[op.outputs[0]]}_shape"))
     return f"its shape is always {target}"
 
