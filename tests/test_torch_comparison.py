@@ -27,6 +27,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 import torch
 
 from onnx_nb.analysis.torch_comparison import TorchComparison, compare_recording
+from onnx_nb.drawing.html import comparison_page
 from tests import modules
 
 LAYER = "encoder.layer.2"
@@ -504,3 +505,101 @@ def test_bad_input_gets_an_answer_that_names_what_to_do() -> None:
     training.train()
     with pytest.warns(UserWarning, match=r"in train mode: Dropout '1' .* Call module\.eval\(\) first"):
         onnx_nb.compare_torch(training, x, model=small)
+
+
+def work(folder: Path) -> dict[str, Callable[[Any], object]]:
+    """Everything that tells how far it is, and takes its time."""
+    module, kwargs, model, _ = modules.exported("bert", "torchscript")
+    found = onnx_nb.compare_torch(module, (), kwargs, model=model)
+    recording = onnx_nb.record(module, (), kwargs)
+    return {
+        "record": lambda tell: onnx_nb.record(module, (), kwargs, repeat=True, progress=tell),
+        "align": lambda tell: align(onnx_nb.record(module, (), kwargs, functions=True), model, progress=tell),
+        "compare_torch": lambda tell: onnx_nb.compare_torch(
+            module, (), kwargs, model=model, memory_limit=50_000, progress=tell
+        ),
+        "compare": lambda tell: onnx_nb.compare(recording, model, memory_limit=50_000, progress=tell),
+        "drill": lambda tell: found.drill(LAYER, progress=tell),
+        "isolate": lambda tell: found.isolate(LAYER, folder / "case", progress=tell),
+        "save": lambda tell: found.save(folder / "comparison.npz", progress=tell),
+        "page": lambda tell: comparison_page(found, progress=tell),
+    }
+
+
+@pytest.mark.parametrize("name", ["record", "align", "compare_torch", "compare", "drill", "isolate", "save", "page"])
+def test_work_tells_how_far_it_is_and_whatever_that_raises_ends_it_without_a_trace(name: str, tmp_path: Path) -> None:
+    module, kwargs, _, _ = modules.exported("bert", "torchscript")
+    run = work(tmp_path)[name]
+    told: list[tuple[float, str]] = []
+    run(lambda done, what: told.append((done, what)))
+    parts = [done for done, _ in told]
+    assert len(parts) >= 2
+    assert parts == sorted(parts)
+    assert parts[0] >= 0
+    assert parts[-1] <= 1
+    assert all(what for _, what in told)
+    written = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+    class Enough(BaseException):
+        pass
+
+    for last in sorted({0, len(told) // 2, len(told) - 1}):
+        calls = 0
+
+        def stop(_done: float, _what: str, last: int = last) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > last:
+                raise Enough
+
+        with pytest.raises(Enough):
+            run(stop)
+        assert calls == last + 1
+        assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+        assert torch.backends.mha.get_fastpath_enabled()
+        now = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+        assert {file.name for file in now} == {file.name for file in written}
+    with torch.no_grad():
+        module(**kwargs)
+
+
+def test_providers_are_those_of_everything_that_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = "AzureExecutionProvider"
+    if other not in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has no provider besides the CPU")
+    module, kwargs, model, recording = modules.exported("bert", "torchscript")
+    asked: list[Any] = []
+
+    class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, *args: Any, providers: Any = None, **options: Any) -> None:
+            asked.append(providers)
+            super().__init__(*args, providers=providers, **options)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    found = onnx_nb.compare_torch(module, (), kwargs, model=model, providers=[other], memory_limit=50_000)
+    assert found.first_divergent() is None
+    inside = found.drill(LAYER)
+    assert all(point.isolated is not None and point.isolated.rel_l2 < 1e-5 for point in inside.points)
+    part = found.isolate(LAYER, tmp_path)
+    assert all(errors.rel_l2 < 1e-5 for errors in part.errors().values())
+    onnx_nb.compare(recording, model, providers=other)
+    onnx_nb.compare(model, model, feeds_of(recording, model), providers=[other])
+    align(onnx_nb.record(module, (), kwargs, functions=True), model, providers=[other])
+    assert len(asked) >= 8
+    assert all(providers == [other] for providers in asked)
+    assert f"providers=['{other}']" in (tmp_path / "run.py").read_text()
+
+
+def test_a_provider_that_does_not_start_is_told_and_nothing_else_runs_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, kwargs, model, recording = modules.exported("conv", "torchscript")
+    known = [*onnxruntime.get_available_providers(), "CUDAExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: known)
+    options: dict[str, Any] = {"providers": ["CUDAExecutionProvider"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # onnxruntime's own
+        with pytest.raises(onnx_nb.OnnxNbError, match="'CUDAExecutionProvider' could not be started"):
+            onnx_nb.compare_torch(module, (), kwargs, model=model, **options)
+        with pytest.raises(onnx_nb.OnnxNbError, match="'CUDAExecutionProvider' could not be started"):
+            onnx_nb.compare(model, model, feeds_of(recording, model), **options)

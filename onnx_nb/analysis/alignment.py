@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import feeds as feeding
 from onnx_nb.analysis import session as sessions
+from onnx_nb.analysis.capture import described
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch import Call, FunctionCall, Recording
 
 Key = tuple[str, ...]
@@ -202,7 +204,14 @@ def _descendants(name: str) -> tuple[str, ...]:
     return f"{name}_DequantizeLinear_Output", f"{name}_DequantizeLinear", name
 
 
-def align(recording: Recording, model: ModelLike, *, feeds: Mapping[str, Any] | None = None) -> Alignment:
+def align(
+    recording: Recording,
+    model: ModelLike,
+    *,
+    feeds: Mapping[str, Any] | None = None,
+    providers: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Alignment:
     """Find the ONNX tensor of each output of each recorded module call.
 
     Parameters
@@ -213,6 +222,10 @@ def align(recording: Recording, model: ModelLike, *, feeds: Mapping[str, Any] | 
         The export of the same module, by either exporter.
     feeds
         What to run the model on if values have to break a tie; the recorded arguments if ``None``.
+    providers
+        Execution providers for that, best first; the CPU if ``None``.
+    progress
+        Called between windows with the part done and what runs next. What it raises ends the work.
 
     Raises
     ------
@@ -225,20 +238,23 @@ def align(recording: Recording, model: ModelLike, *, feeds: Mapping[str, Any] | 
     found = Proposals(recording, graph)
     if not found.tied:
         return found.settled({})
-    seen = _Seen(found, graph)
-    Windows(graph, found.tied, memory_limit=1 << 30).run(feeds_of(recording, graph.model, feeds), seen)
+    seen = _Seen(found, graph, progress)
+    Windows(graph, found.tied, memory_limit=1 << 30, providers=providers).run(
+        feeds_of(recording, graph.model, feeds), seen
+    )
     return found.settled(seen.distances)
 
 
 class _Seen:
     """Takes the values that may break ties."""
 
-    def __init__(self, proposals: Proposals, graph: Graph) -> None:
+    def __init__(self, proposals: Proposals, graph: Graph, progress: Progress | None) -> None:
         self.distances: dict[tuple[int, int], float] = {}
-        self._proposals, self._graph = proposals, graph
+        self._proposals, self._graph, self._progress = proposals, graph, progress
 
     def before(self, nodes: Sequence[int], done: float) -> None:
-        pass
+        if self._progress is not None:
+            self._progress(done, described(self._graph, nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is not None and found.is_tensor() and not index:

@@ -7,6 +7,7 @@ file with thousands of small ones opens as fast as one with a few.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import zipfile
@@ -17,12 +18,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import ModelFileError, shown
+from onnx_nb.analysis.errors import ModelFileError, readable, shown
+from onnx_nb.analysis.progress import Progress, stage
+from onnx_nb.analysis.writing import together
 
 _KINDS: Final = ("float64", "int64")
 
 
-def write(path: str | os.PathLike[str], content: Any, kind: str) -> None:
+def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None = None) -> None:
     """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64.
 
     Parameters
@@ -33,21 +36,24 @@ def write(path: str | os.PathLike[str], content: Any, kind: str) -> None:
         A dataclass.
     kind
         What it is, for `read` to insist on.
+    progress
+        Called with the part done and what is done next. What it raises ends the work, and nothing is written.
+
+    Raises
+    ------
+    ModelFileError
+        If the file cannot be written.
     """
     arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in _KINDS}
     filled = dict.fromkeys(_KINDS, 0)
     tree = json.dumps({"kind": kind, "content": _packed(content, arrays, filled)})
-    target = Path(path)
-    partial = target.with_name(f"{target.name}.part")
     joined: dict[str, Any] = {name: np.concatenate([np.zeros(0, name), *parts]) for name, parts in arrays.items()}
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, tree=np.frombuffer(tree.encode(), np.uint8), **joined)
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        message = f"{shown(str(target))} cannot be written: {error.strerror}."
-        raise ModelFileError(message, advice="Choose another folder.") from error
+    if progress is not None:
+        progress(0.5, f"compressing {readable(sum(array.nbytes for array in joined.values()))}")
+    packed = io.BytesIO()
+    np.savez_compressed(packed, tree=np.frombuffer(tree.encode(), np.uint8), **joined)
+    with together(stage(progress, 0.9, 1.0), packed.tell()) as files:
+        files.add(Path(path), [packed.getvalue()])
 
 
 def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) -> Any:

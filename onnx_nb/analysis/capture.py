@@ -41,10 +41,10 @@ from onnx_nb.analysis.windows import WINDOW_BYTES, Value, Windows, can_look_insi
 if TYPE_CHECKING:
     import pandas as pd
 
+    from onnx_nb.analysis.progress import Progress
+
 Predicate = Callable[[str, Any], bool]
 """Is given the name of a tensor and its array (read-only; a list of arrays for a sequence)."""
-Progress = Callable[[float, str], None]
-"""Is given the part done (0 … 1) and what runs next; what it raises ends the capture."""
 
 SMALL: Final = 4096
 """Values of so few bytes are held instead of their statistics, which are not smaller, until these are asked for."""

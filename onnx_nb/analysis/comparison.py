@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 
 from onnx_nb.analysis import archive, counterparts, lockstep
-from onnx_nb.analysis.capture import Capture, Done, Progress, available_memory, count_of, named, spread
+from onnx_nb.analysis.capture import Capture, Done, available_memory, count_of, named, spread
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.differences import Differences, differences
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.counterparts import Option
     from onnx_nb.analysis.graph import Graph
     from onnx_nb.analysis.matching import Matching
+    from onnx_nb.analysis.progress import Progress
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Of which errors a histogram is."""
@@ -125,7 +126,14 @@ def compare(
     """
     if isinstance(reference, Recording):
         return _compared_with_torch(
-            reference, candidate, feeds, rtol=rtol, atol=atol, memory_limit=memory_limit, providers=providers
+            reference,
+            candidate,
+            feeds,
+            rtol=rtol,
+            atol=atol,
+            memory_limit=memory_limit,
+            providers=providers,
+            progress=progress,
         )
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
@@ -459,10 +467,23 @@ class Comparison:
         with together() as files:
             files.add(Path(path), [text.getvalue().encode()])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it to a file that `load` reads; the models and their values are not in it."""
+    def save(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
+        """Write all of it to a file that `load` reads; the models and their values are not in it.
+
+        Parameters
+        ----------
+        path
+            An existing file is replaced, once all is written.
+        progress
+            Called with the part done and what is done next. What it raises ends the work, and nothing is written.
+
+        Raises
+        ------
+        ModelFileError
+            If the file cannot be written.
+        """
         known = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
-        archive.write(path, known, "comparison")
+        archive.write(path, known, "comparison", progress)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:

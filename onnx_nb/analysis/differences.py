@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.fields import Ints
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.value_types import ValueType
 
 What = Literal["added", "removed", "changed"]
-Progress = Callable[[float, str], None]
-"""Is given the part done (0 … 1) and what is compared; what it raises ends the comparison."""
 
 SAME, ONLY, CHANGED = range(3)
 """What a node or value is, as in `Side.node_state`. ONLY: the other model has no counterpart."""

@@ -6,7 +6,7 @@ A row is some hundred bytes: nine numbers and at most `statistics.BINS` counts, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,8 +21,7 @@ from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.capture import Capture
-
-Progress = Callable[[float, str], None]
+    from onnx_nb.analysis.progress import Progress
 
 NUMBERS: Final = ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
 _ROW_BYTES: Final = 8 * (len(NUMBERS) + 4)

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.tensors import Place
-    from onnx_nb.analysis.writing import Progress
 
 __all__ = ["Audit", "DataFile", "Problem", "TensorEntry", "audit", "check", "convert", "inline", "load_from"]
 

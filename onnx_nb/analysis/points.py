@@ -14,13 +14,14 @@ import numpy as np
 
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.digest import numbered
-from onnx_nb.analysis.errors import cut
+from onnx_nb.analysis.errors import cut, shown
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.metrics import METRICS, Errors, Number
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.comparison import Comparison, Point, Which
     from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.progress import Progress
 
 WHICH: Final[tuple[Which, ...]] = ("cumulative", "isolated")
 SPARK: Final = 24
@@ -35,7 +36,7 @@ _FEW: Final = 8
 _TEXTS: Final = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
 
 
-def columns_of(comparison: Comparison, *, details: int = 0) -> Columns:
+def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress | None = None) -> Columns:
     """Give all points as columns; `model/comparison.ts` reads them.
 
     Parameters
@@ -44,6 +45,8 @@ def columns_of(comparison: Comparison, *, details: int = 0) -> Columns:
         Any.
     details
         Bytes that what `detail_of` gives may take, packed; that of the worst points comes first.
+    progress
+        Called with the part done and what is packed next. What it raises ends the work.
 
     Examples
     --------
@@ -53,6 +56,7 @@ def columns_of(comparison: Comparison, *, details: int = 0) -> Columns:
     >>> packed.arrays["cumulative_max_abs"].tolist(), packed.meta["names"], packed.meta["first"]
     ([0.5], ['a'], 0)
     """
+    tell = progress or _nobody
     points = comparison.points
     arrays: dict[str, Any] = {
         "output": np.asarray([point.output for point in points], np.uint8),
@@ -85,6 +89,7 @@ def columns_of(comparison: Comparison, *, details: int = 0) -> Columns:
             continue
         arrays[f"{which}_state"] = np.asarray([_state(errors) for errors in found], np.uint8)
         for name, metric in METRICS.items():
+            tell(0.0, f"{metric.label} of {len(points):,} points")
             numbers = [math.nan if errors is None else metric.of(errors) for errors in found]
             arrays[f"{which}_{name}"] = np.asarray(numbers, np.float64)
     texts = {name: [getattr(point, name) for point in points] for name in _TEXTS}
@@ -97,7 +102,7 @@ def columns_of(comparison: Comparison, *, details: int = 0) -> Columns:
         meta[f"{name}s"], places = numbered(column)
         arrays[name] = np.asarray(places, np.uint32)
     arrays["missing_side"] = np.asarray([each.side == "candidate" for each in missing], np.uint8)
-    packed, rows, left_out = _details(comparison, details)
+    packed, rows, left_out = _details(comparison, details, tell)
     arrays["details"] = np.frombuffer(b"".join(packed), np.uint8)
     arrays["detail_row"] = np.asarray(rows, np.uint32)
     arrays["detail_end"] = np.cumsum([len(each) for each in packed], dtype=np.uint32)
@@ -240,12 +245,18 @@ def _row(comparison: Comparison, point: Point | None) -> int:
     return -1 if point is None else comparison.points.index(point)
 
 
-def _details(comparison: Comparison, room: int) -> tuple[list[bytes], list[int], int]:
+def _nobody(_done: float, _what: str) -> None:
+    """Hear what nobody asked for."""
+
+
+def _details(comparison: Comparison, room: int, tell: Progress) -> tuple[list[bytes], list[int], int]:
     """Pack the worst points in detail, as many as there is room for; and count the others."""
     packed: list[bytes] = []
     rows: list[int] = []
+    all_of_it = room
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
+        tell(1 - room / all_of_it, f"details of {shown(comparison.points[row].name)}")
         made = detail_of(comparison.points[row]).to_bytes()
         if len(made) > room:
             break

@@ -26,6 +26,7 @@ from onnx_nb.analysis.capture import Store, available_memory, unspilled
 from onnx_nb.analysis.errors import AlignmentError, ExportError, closest, cut, readable, shown
 from onnx_nb.analysis.model import Model, load
 from onnx_nb.analysis.operators import MARK
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.source_lines import running_line
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def record(
     functions: bool = False,
     repeat: bool = False,
     memory_limit: int | None = None,
+    progress: Progress | None = None,
 ) -> Recording:
     """Run a module once and record what each call of a submodule got and gave.
 
@@ -192,6 +194,8 @@ def record(
     memory_limit
         Half of so many bytes may be taken by values in memory, the rest goes into files of a temporary folder; half of
         the memory that is available if ``None``.
+    progress
+        Called before each call of a submodule, with about the part done and the submodule. What it raises ends the run.
 
     Returns
     -------
@@ -219,12 +223,13 @@ def record(
     module, args, kwargs = as_given(module, args, kwargs)
     _warn_of_training(module)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
-    first = _Recorder(module, store, None, functions=functions)
+    halves = 0.5 if repeat else 1.0
+    first = _Recorder(module, store, None, functions=functions, progress=stage(progress, 0.0, halves))
     first.run(args, kwargs)
     recording = Recording(type(module).__name__, first.finished(), first.contents, store)
     recording.functions = tuple(first.functions)
     if repeat:
-        again = _Recorder(module, store, first.contents, functions=functions)
+        again = _Recorder(module, store, first.contents, functions=functions, progress=stage(progress, halves, 1.0))
         again.run(args, kwargs)
         recording.unstable = _unstable(again, recording)
         if recording.unstable:
@@ -273,7 +278,15 @@ def _warn_of_training(module: torch.nn.Module) -> None:
 class _Recorder:
     """The hooks of one forward pass."""
 
-    def __init__(self, module: torch.nn.Module, store: Store, known: list[Any] | None, *, functions: bool) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        store: Store,
+        known: list[Any] | None,
+        *,
+        functions: bool,
+        progress: Progress | None,
+    ) -> None:
         self.contents: list[Any] = []
         self.functions: list[FunctionCall] = []
         self.changed: set[int] = set()
@@ -283,6 +296,7 @@ class _Recorder:
         self._store = store
         self._known = known
         self._listens = functions
+        self._progress = progress
         self._looks = False
         """Whether it is our own code that calls torch now."""
         self._calls: list[dict[str, Any]] = []
@@ -324,8 +338,11 @@ class _Recorder:
 
         if torch.compiler.is_compiling() or id(part) not in self._names:
             return
-        self._looks = True
         path, *aliases = self._names[id(part)]
+        if self._progress is not None:
+            done = len(self._calls) / max(len(self._names), len(self._calls) + 1)
+            self._progress(done, f"torch: {type(part).__name__} {shown(path or 'the module itself')}")
+        self._looks = True
         if type(part) not in self._signatures:
             self._signatures[type(part)] = _parameters(type(part))
         parameters = self._signatures[type(part)]

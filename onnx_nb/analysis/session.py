@@ -151,6 +151,8 @@ def create(
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
     elif folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    if isinstance(providers, str):
+        providers = [providers]
     unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
     if unknown:
         message = f"onnxruntime has no {', '.join(map(shown, unknown))} here."
@@ -158,10 +160,17 @@ def create(
     data = _serialised(loaded, proto)
     if MARK[0].encode() in data:
         data = _serialised(loaded, _with_marks(proto))
+    wanted = list(providers or ["CPUExecutionProvider"])
     try:
-        return ort.InferenceSession(data, options, providers=list(providers or ["CPUExecutionProvider"]))
+        # what fails is told: onnxruntime would print it, and go on without the provider
+        session = ort.InferenceSession(data, options, providers=wanted, enable_fallback=False)
     except Exception as error:
         raise _refused(loaded, error) from error
+    missing = [provider for provider in wanted if provider not in session.get_providers()]
+    if missing:
+        message = f"{', '.join(map(shown, missing))} could not be started, and {loaded.name} would run without."
+        raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
+    return session
 
 
 def run_session(

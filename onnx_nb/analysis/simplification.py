@@ -28,10 +28,12 @@ from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.rewrites import RULES
 from onnx_nb.analysis.rewriting import Change, Rewriting
-from onnx_nb.analysis.verification import Check, Progress, all_nodes
+from onnx_nb.analysis.verification import Check, all_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from onnx_nb.analysis.progress import Progress
 
 Axes = Mapping[int, str] | Sequence[int]
 

@@ -23,14 +23,17 @@ from numpy.typing import NDArray
 from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.alignment import CLOSE, Match, distance
 from onnx_nb.analysis.assembly import assemble
-from onnx_nb.analysis.errors import AlignmentError, closest, shown, text
+from onnx_nb.analysis.capture import described
+from onnx_nb.analysis.errors import AlignmentError, ModelFileError, closest, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import Errors
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch import Recording, to_numpy
 from onnx_nb.analysis.source_lines import running_line
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
+from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +45,7 @@ _SURE: Final = 4.0
 MOST_OPERATIONS: Final = 2000
 """A submodule with more is not looked into at once."""
 
+_CPU: Final = ("CPUExecutionProvider",)
 _RUN: Final = '''"""Run model.onnx on what torch gave to {path}, and compare with what torch made of it."""
 
 from pathlib import Path
@@ -61,7 +65,7 @@ def arrays(kind):
 
 options = onnxruntime.SessionOptions()
 options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-session = onnxruntime.InferenceSession(str(here / "model.onnx"), options, providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession(str(here / "model.onnx"), options, providers={providers})
 names = [output.name for output in session.get_outputs()]
 found = dict(zip(names, session.run(names, arrays("input"))))
 for name, wanted in arrays("output").items():
@@ -81,34 +85,55 @@ class Isolated:
     """What torch gave to it, for each input of the model."""
     expected: Mapping[str, NDArray[Any]]
     """What torch made of it, for each output of the model."""
+    providers: tuple[str, ...] | None = None
+    """That run it; the CPU if None."""
 
     def __repr__(self) -> str:
         return f"Isolated({shown(self.path)}, {self.model!r})"
 
     def errors(self) -> dict[str, Errors]:
         """Run it, and compare each output with torch's."""
-        made = sessions.run(self.model, self.feeds, optimize=False)
+        made = sessions.run(self.model, self.feeds, optimize=False, providers=self.providers)
         return {name: Errors.of(wanted, made[name]) for name, wanted in self.expected.items()}
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write a folder that shows the error with onnx and onnxruntime alone.
 
         Parameters
         ----------
         folder
             Gets ``model.onnx``, ``test_data_set_0`` as onnx's own tests have it, and ``run.py``.
+        progress
+            Called with the part done and what is written. What it raises ends the work; the data files appear together
+            or not at all.
+
+        Raises
+        ------
+        ModelFileError
+            If a file cannot be written.
         """
         place = Path(folder)
         data = place / "test_data_set_0"
-        data.mkdir(parents=True, exist_ok=True)
-        for old in (*data.glob("input_*.pb"), *data.glob("output_*.pb")):
-            old.unlink()
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"folder {shown(str(data))} cannot be made: {error.strerror}."
+            raise ModelFileError(message, advice="Choose another folder.") from error
+        if progress is not None:
+            progress(0.0, "writing model.onnx")
         self.model.save(place / "model.onnx")
-        for kind, arrays in (("input", self.feeds), ("output", self.expected)):
-            for number, (name, array) in enumerate(arrays.items()):
-                tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-                (data / f"{kind}_{number}.pb").write_bytes(tensor.SerializeToString())
-        (place / "run.py").write_text(_RUN.format(path=ascii(self.path or "the model")), encoding="utf-8")
+        total = sum(array.nbytes for arrays in (self.feeds, self.expected) for array in arrays.values())
+        former = {*data.glob("input_*.pb"), *data.glob("output_*.pb")}
+        with together(stage(progress, 0.5, 1.0), total) as files:
+            for kind, arrays in (("input", self.feeds), ("output", self.expected)):
+                for number, (name, array) in enumerate(arrays.items()):
+                    tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+                    files.add(data / f"{kind}_{number}.pb", [tensor.SerializeToString()])
+                    former.discard(data / f"{kind}_{number}.pb")
+            script = _RUN.format(path=ascii(self.path or "the model"), providers=list(self.providers or _CPU))
+            files.add(place / "run.py", [script.encode()])
+        for old in former:  # of another submodule, saved here before
+            old.unlink(missing_ok=True)
         return place
 
 
@@ -243,7 +268,13 @@ class Operations:
 
 
 def record_operations(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], path: str, index: int
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    path: str,
+    index: int,
+    *,
+    progress: Progress | None = None,
 ) -> Operations:
     """Run a module again, and record the operations inside of one call.
 
@@ -253,6 +284,8 @@ def record_operations(
         As for `record`.
     path, index
         Which call of which submodule.
+    progress
+        Called before each call of a submodule. What it raises ends the run.
 
     Raises
     ------
@@ -278,7 +311,14 @@ def record_operations(
 
     part = module.get_submodule(path)
     mode: Any = None
-    calls = 0
+    calls = begun = 0
+    modules = sum(1 for _ in module.modules())
+
+    def told(submodule: torch.nn.Module, *_: Any) -> None:
+        nonlocal begun
+        if progress is not None:
+            progress(min(begun / modules, 1.0), f"torch once more: {type(submodule).__name__}")
+        begun += 1
 
     def before(*_: Any) -> None:
         nonlocal mode, calls
@@ -294,6 +334,8 @@ def record_operations(
             mode = None
 
     with contextlib.ExitStack() as undone, torch.no_grad():
+        for each in module.modules():
+            undone.callback(each.register_forward_pre_hook(told).remove)
         undone.callback(part.register_forward_pre_hook(before).remove)
         undone.callback(part.register_forward_hook(after).remove)
         undone.callback(after)
@@ -304,8 +346,19 @@ def record_operations(
     return Operations(found)
 
 
-def align_operations(operations: Operations, part: Isolated) -> dict[int, tuple[int, Match]]:
+def align_operations(
+    operations: Operations, part: Isolated, *, progress: Progress | None = None
+) -> dict[int, tuple[int, Match]]:
     """Find the tensors of a submodule's part of an export that hold results of its operations.
+
+    Parameters
+    ----------
+    operations
+        From `record_operations`.
+    part
+        From `isolate`.
+    progress
+        Called between windows with the part done and what runs next. What it raises ends the work.
 
     Returns
     -------
@@ -314,15 +367,17 @@ def align_operations(operations: Operations, part: Isolated) -> dict[int, tuple[
     """
     graph = Graph.of(part.model)
     order = graph.rank
-    seen = _Kept()
+    seen = _Kept(graph, stage(progress, 0.0, 0.5))
     wanted = [v for v in range(len(graph.value_names)) if not graph.value_frame[v] and graph.producer[v] >= 0]
     wanted = [v for v in wanted if not graph.folded[graph.producer[v]]]
-    Windows(graph, wanted, memory_limit=1 << 30).run(part.feeds, seen)
+    Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, seen)
     tensors = sorted(seen.arrays, key=lambda value: (int(order[graph.producer[value]]), value))
     names = graph.value_names
     outputs = set(graph.outputs.tolist())
     scores = np.zeros((len(operations.found), len(tensors)))
     for i, operation in enumerate(operations.found):
+        if progress is not None:
+            progress(0.5 + i / len(operations.found) / 2, f"looking for {operation.name}")
         for j, value in enumerate(tensors):
             array = seen.arrays[value]
             if operation.array.shape == array.shape and operation.array.dtype.kind == array.dtype.kind and array.size:
@@ -375,11 +430,13 @@ def _chain(scores: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
 class _Kept:
     """Keeps all that passes."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph, progress: Progress | None) -> None:
         self.arrays: dict[int, NDArray[Any]] = {}
+        self._graph, self._progress = graph, progress
 
     def before(self, nodes: Sequence[int], done: float) -> None:
-        pass
+        if self._progress is not None:
+            self._progress(done, described(self._graph, nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is not None and found.is_tensor() and not index:

@@ -13,7 +13,7 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,14 @@ from onnx import ModelProto, helper
 from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, distance, feeds_of
 from onnx_nb.analysis.attributes import proven
+from onnx_nb.analysis.capture import described
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import ATOL, RTOL, Errors, classes_axis
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch import Recording, as_given, export, record
 from onnx_nb.analysis.source_lines import source_of
 from onnx_nb.analysis.submodules import (
@@ -50,6 +52,15 @@ MEMORY: Final = 1 << 30
 """Values that are compared at once may take so many bytes, unless told otherwise."""
 
 
+class Settings(NamedTuple):
+    """How a model is run, and what may differ."""
+
+    rtol: float = RTOL
+    atol: float = ATOL
+    providers: tuple[str, ...] | None = None
+    memory_limit: int = MEMORY
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TorchComparison(Comparison):
     """A `Comparison` of a torch module with its export; what `compare_torch` gives.
@@ -66,8 +77,11 @@ class TorchComparison(Comparison):
     """What the inputs of the model got."""
     run: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
     """Module, args and kwargs; None where only a recording was given."""
+    settings: Settings = dataclasses.field(default_factory=Settings)
 
-    def isolate(self, path: str, folder: str | os.PathLike[str] | None = None) -> Isolated:
+    def isolate(
+        self, path: str, folder: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
+    ) -> Isolated:
         """Cut out the part of the export that a submodule is, with what torch's submodule got and gave.
 
         Parameters
@@ -76,6 +90,8 @@ class TorchComparison(Comparison):
             Of the submodule; "shared#2" for a second call.
         folder
             Where to save it, see `Isolated.save`.
+        progress
+            Called with the part done and what is done next. What it raises ends the work.
 
         Raises
         ------
@@ -91,12 +107,15 @@ class TorchComparison(Comparison):
         (['Gemm'], (3, 8))
         """
         recording, graph, pairs = self._parts()
+        if progress is not None:
+            progress(0.0, f"cutting out {shown(path or 'the model')}")
         part = isolate(recording, graph, pairs, self.given or {}, path)
+        part = dataclasses.replace(part, providers=self.settings.providers)
         if folder is not None:
-            part.save(folder)
+            part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
 
-    def drill(self, path: str) -> Comparison:
+    def drill(self, path: str, *, progress: Progress | None = None) -> Comparison:
         """Compare the operations inside of a submodule: each with its line of Python.
 
         The module runs once more. The export's part of it gets what torch's got, so that the cumulative error is that
@@ -107,6 +126,9 @@ class TorchComparison(Comparison):
         ----------
         path
             Of the submodule; "shared#2" for a second call.
+        progress
+            Called before each submodule and between windows, with about the part done and what runs next. What it
+            raises ends the work.
 
         Raises
         ------
@@ -116,11 +138,11 @@ class TorchComparison(Comparison):
         if self.run is None:
             message = "the module is not known, only a recording of it."
             raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
-        part = self.isolate(path)
+        part = self.isolate(path, progress=stage(progress, 0.0, 0.1))
         recording, _, pairs = self._parts()
         call = recording.calls[call_around(recording, pairs, path)]
-        operations = record_operations(*self.run, call.path, call.index)
-        return _drilled(operations, part, f"{self.reference} {path}".rstrip())
+        operations = record_operations(*self.run, call.path, call.index, progress=stage(progress, 0.1, 0.4))
+        return _drilled(operations, part, f"{self.reference} {path}".rstrip(), self.settings, stage(progress, 0.4, 1.0))
 
     def _parts(self) -> tuple[Recording, Graph, dict[int, tuple[int, Match]]]:
         if self.recording is None or self.alignment is None or self.model is None:
@@ -157,6 +179,7 @@ def compare_torch(
     repeat: bool = False,
     providers: Sequence[str] | None = None,
     memory_limit: int | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> TorchComparison:
     """Compare what a torch module computes with what its ONNX export does, at every submodule.
@@ -181,9 +204,13 @@ def compare_torch(
     repeat
         Run the module twice, and warn of submodules that give other values.
     providers
-        Execution providers, best first; the CPU if ``None``.
+        Execution providers, best first, for everything that is run, also later by `TorchComparison.drill`; the CPU if
+        ``None``. The module runs on the device where it is.
     memory_limit
         Bytes that values may take at once; the rest of the recording goes to disk.
+    progress
+        Called before each submodule and between windows, with about the part done and what runs next. What it raises
+        ends the comparison.
     **options
         Passed on to ``torch.onnx.export``.
 
@@ -210,8 +237,18 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
-    recording = record(module, args, kwargs, functions=True, repeat=repeat, memory_limit=memory_limit)
+    recording = record(
+        module,
+        args,
+        kwargs,
+        functions=True,
+        repeat=repeat,
+        memory_limit=memory_limit,
+        progress=stage(progress, 0.0, 0.3),
+    )
     if model is None:
+        if progress is not None:
+            progress(0.3, f"exporting {recording.cls}")
         model = export(module, args, kwargs, exporter=exporter, **options)
     elif options:
         named = ", ".join(map(shown, options))
@@ -226,6 +263,7 @@ def compare_torch(
         atol=atol,
         providers=providers,
         memory_limit=memory_limit,
+        progress=stage(progress, 0.5, 1.0),
     )
     return dataclasses.replace(found, run=as_given(module, args, kwargs))
 
@@ -241,6 +279,7 @@ def compare_recording(
     atol: float = ATOL,
     providers: Sequence[str] | None = None,
     memory_limit: int | None = None,
+    progress: Progress | None = None,
 ) -> TorchComparison:
     """Compare a recording of a torch module with a model; see `compare_torch`."""
     graph = Graph.of(load(model))
@@ -248,31 +287,42 @@ def compare_recording(
     wanted = _of_alignment(recording, graph, alignment.on(graph.model)) if alignment is not None else {}
     if found is not None:
         wanted = {value: tuple(found.numbers_of(value)) for value in found.possible}
-    limit = MEMORY if memory_limit is None else memory_limit
+    named = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
+    settings = Settings(rtol, atol, named, MEMORY if memory_limit is None else memory_limit)
     doubtful = frozenset(found.functions) if found is not None else frozenset()
-    seen = _Cumulative(recording, wanted, rtol, atol, outputs=set(graph.outputs.tolist()), doubtful=doubtful)
+    seen = _Cumulative(recording, wanted, settings, outputs=set(graph.outputs.tolist()), doubtful=doubtful)
     given = feeds_of(recording, graph.model, feeds)
     _check_shapes(recording, graph.model, given)
-    if recording.nbytes > min(SMALL, limit) or not _at_once(graph, list(wanted), given, seen, providers):
-        Windows(graph, list(wanted), memory_limit=limit, providers=providers).run(given, seen)
+    small = recording.nbytes <= min(SMALL, settings.memory_limit)
+    if not small or not _at_once(graph, list(wanted), given, seen, settings):
+        seen.progress = graph, stage(progress, 0.0, 0.5)
+        _windows(graph, list(wanted), settings).run(given, seen)
     settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
     pairs = _pairs(recording, graph, settled)
     own: Mapping[int, Errors] = {}
     if isolated:
         regions = _Regions(recording, graph, pairs, seen.data_types, given)
-        own = regions.run(limit, providers, rtol, atol)
-    return dataclasses.replace(_told(graph, settled, pairs, seen, own), given=given)
+        own = regions.run(settings, stage(progress, 0.5, 1.0))
+    if progress is not None:
+        progress(1.0, "done")
+    return dataclasses.replace(_told(graph, settled, pairs, seen, own), given=given, settings=settings)
+
+
+def _windows(graph: Graph, wanted: Sequence[int], settings: Settings) -> Windows:
+    return Windows(graph, wanted, memory_limit=settings.memory_limit, providers=settings.providers)
 
 
 def _at_once(
-    graph: Graph, wanted: Sequence[int], given: Mapping[str, Any], seen: _Cumulative, providers: Sequence[str] | None
+    graph: Graph, wanted: Sequence[int], given: Mapping[str, Any], seen: _Cumulative, settings: Settings
 ) -> bool:
     """Run a small model in one session, which takes half the time of several; say whether it could be run."""
     names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
     if not names or any(not isinstance(array, np.ndarray) for array in given.values()):
         return False
     try:
-        session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
+        session = sessions.create(
+            graph.model, optimize=False, providers=settings.providers, outputs=names, transient=True
+        )
         values = {name: sessions.to_value(array) for name, array in given.items()}
         results = sessions.run_values(session, values, name=graph.model.name)
     except OnnxNbError:  # run in windows it names the node that fails
@@ -340,8 +390,7 @@ class _Cumulative:
         self,
         recording: Recording | Operations,
         wanted: Mapping[int, tuple[int, ...]],
-        rtol: float,
-        atol: float,
+        settings: Settings,
         *,
         outputs: Collection[int] = (),
         doubtful: Collection[int] = (),
@@ -351,12 +400,15 @@ class _Cumulative:
         self.data_types: dict[int, int] = {}
         self.recording = recording
         self._wanted = wanted
-        self._rtol, self._atol = rtol, atol
+        self._settings = settings
         self._outputs = outputs
         self._doubtful = doubtful
+        self.progress: tuple[Graph, Progress | None] | None = None
+        """Of what the nodes are that run, and who hears of them."""
 
     def before(self, nodes: Sequence[int], done: float) -> None:
-        pass
+        if self.progress is not None and self.progress[1] is not None:
+            self.progress[1](done, described(self.progress[0], nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is None or not found.is_tensor() or index:
@@ -371,7 +423,7 @@ class _Cumulative:
             if number in self._doubtful and distance(reference, array) > NEAR:
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
-            errors = Errors.of(reference, array, rtol=self._rtol, atol=self._atol, argmax=axis)
+            errors = Errors.of(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
             self.errors[value, number] = errors
             self.distances[value, number] = _distance(errors)
 
@@ -409,20 +461,23 @@ class _Regions:
             if fits:
                 self._numbers.setdefault(value, number)
 
-    def run(self, limit: int, providers: Sequence[str] | None, rtol: float, atol: float) -> dict[int, Errors]:
+    def run(self, settings: Settings, progress: Progress | None) -> dict[int, Errors]:
         """Give the errors of each tensor."""
         found: dict[int, Errors] = {}
-        for values in self._groups(limit):
+        tell = progress or (lambda _done, _what: None)
+        for values in self._groups(settings.memory_limit):
+            tell(len(found) / len(self._numbers), f"{len(values):,} regions, each on torch's values")
             nodes, inputs = self._needed(values)
             model = self._cut(nodes, values, inputs)
-            session = sessions.create(model, optimize=False, providers=providers, transient=True)
+            session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
             given = {name: sessions.to_value(array) for name, array in self._given(inputs).items()}
             results = sessions.run_values(session, given, name=model.name)
             for value in values:
+                tell(len(found) / len(self._numbers), f"errors of {shown(self._graph.value_names[value])}")
                 array = sessions.to_array(results.pop(_made(self._graph.value_names[value])))
                 reference = self._recording.value(self._numbers[value])
                 if array.shape == reference.shape:
-                    found[value] = Errors.of(reference, array, rtol=rtol, atol=atol)
+                    found[value] = Errors.of(reference, array, rtol=settings.rtol, atol=settings.atol)
         return found
 
     def _groups(self, limit: int) -> Iterable[list[int]]:
@@ -514,15 +569,19 @@ def _dtype(data_type: int) -> np.dtype[Any]:
     return helper.tensor_dtype_to_np_dtype(data_type)
 
 
-def _drilled(operations: Operations, part: Isolated, reference: str) -> Comparison:
+def _drilled(
+    operations: Operations, part: Isolated, reference: str, settings: Settings, progress: Progress | None
+) -> Comparison:
     graph = Graph.of(part.model)
-    pairs = align_operations(operations, part)
+    pairs = align_operations(operations, part, progress=stage(progress, 0.0, 0.5))
     wanted: dict[int, tuple[int, ...]] = {}
     for number, (value, _) in pairs.items():
         wanted[value] = (*wanted.get(value, ()), number)
-    seen = _Cumulative(operations, wanted, RTOL, ATOL)
-    Windows(graph, list(wanted), memory_limit=MEMORY).run(part.feeds, seen)
-    own = _Regions(operations, graph, pairs, seen.data_types, part.feeds).run(MEMORY, None, RTOL, ATOL)
+    seen = _Cumulative(operations, wanted, settings)
+    seen.progress = graph, stage(progress, 0.5, 0.75)
+    _windows(graph, list(wanted), settings).run(part.feeds, seen)
+    regions = _Regions(operations, graph, pairs, seen.data_types, part.feeds)
+    own = regions.run(settings, stage(progress, 0.75, 1.0))
     names = numbered(operation.name for operation in operations.found)
     points = []
     for depth, (number, (value, match)) in enumerate(pairs.items()):

@@ -20,8 +20,7 @@ from onnx_nb.analysis.rewrites import RANDOM
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
-
-Progress = Callable[[float, str], None]
+    from onnx_nb.analysis.progress import Progress
 
 
 class Check:

@@ -25,9 +25,9 @@ from onnx_nb.analysis.tensors import declared_bytes, placed, raw_bytes, type_and
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.tensors import Place
 
-    Progress: TypeAlias = Callable[[float, str], None]
     Part: TypeAlias = bytes | wire.Chunk
 
 PAGE: Final = 4096

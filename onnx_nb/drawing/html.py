@@ -11,7 +11,7 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.capture import Capture
     from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.summary import Summary
 
 _PAGE = """<!doctype html>
@@ -61,8 +62,6 @@ STATISTICS: Final = 8_000_000
 
 DETAILS: Final = 3_000_000
 """Bytes that histograms of the worst points of a comparison may take in a page."""
-
-Progress = Callable[[float, str], None]
 
 
 def bake(
@@ -172,7 +171,7 @@ def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
     return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
 
 
-def comparison_page(comparison: Comparison, *, limit: int = DETAILS) -> str:
+def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
     """Give a comparison as a page.
 
     Parameters
@@ -181,6 +180,8 @@ def comparison_page(comparison: Comparison, *, limit: int = DETAILS) -> str:
         Any.
     limit
         Bytes that histograms and the like of the worst points may take.
+    progress
+        Called with a fraction and a message; what it raises ends the work.
 
     Examples
     --------
@@ -189,7 +190,7 @@ def comparison_page(comparison: Comparison, *, limit: int = DETAILS) -> str:
     True
     """
     title = f"{comparison.reference} and {comparison.candidate}"
-    parts = {"points": columns_of(comparison, details=limit).to_bytes()}
+    parts = {"points": columns_of(comparison, details=limit, progress=progress).to_bytes()}
     return _document(title, {}, "comparison", parts, bundle="results.js")
 
 
