@@ -124,6 +124,8 @@ class Columns:
 def _compressed(data: bytes) -> bytes:
     """Make one zlib stream, its blocks compressed side by side where there are several cores (as pigz does)."""
     size = max(1 << 20, -(-len(data) // 8))
+    if len(data) <= size:
+        return zlib.compress(data, 1)
     view = memoryview(data)
     pieces = [view[at : at + size] for at in range(0, len(data), size)]
 

@@ -86,10 +86,7 @@ class LogHistogram:
         """Where the bins begin and end, ascending, shape (n + 1,); (1,) if there is no bin."""
         if not len(self.counts):
             return np.zeros(1)
-        # Python's integers: the end of the last bin may lie beyond 64 bits
-        places = range(self.codes.first, self.codes.first + len(self.counts) + 1)
-        codes = [min(place << self.codes.exponent, _LARGEST_CODE) for place in places]
-        return np.asarray(codes, np.int64).view(np.float64)
+        return self._ends(0, len(self.counts) + 1)
 
     @property
     def total(self) -> int:
@@ -112,8 +109,16 @@ class LogHistogram:
         below = np.cumsum(self.codes.counts)
         at = min(int(np.searchsorted(below, rank - self.zeros)), len(below) - 1)
         inside = (rank - self.zeros - (int(below[at - 1]) if at else 0)) / int(self.codes.counts[at])
-        low, high = self.edges[at : at + 2].tolist()
+        low, high = self._ends(at, at + 2).tolist()
         return float(low + (high - low) * min(max(inside, 0.0), 1.0))
+
+    def _ends(self, start: int, stop: int) -> Floats:
+        """Give some of the edges."""
+        places = np.arange(self.codes.first + start, self.codes.first + stop)
+        # the end of the last bin may lie beyond the largest number, and beyond 64 bits
+        last = _LARGEST_CODE >> self.codes.exponent
+        codes = np.minimum(places, last) << self.codes.exponent
+        return np.where(places > last, np.int64(_LARGEST_CODE), codes).view(np.float64)
 
     def merge(self, other: LogHistogram) -> LogHistogram:
         """Give the histogram of the numbers of both, exactly."""

@@ -31,6 +31,8 @@ _DECADES: Final = 16
 """Magnitudes that the small histograms span at most: smaller errors count into their first bar."""
 _PARTS: Final = 64
 """At most so many places are named below the axis, where there is room for them."""
+_TOLD: Final = 256
+"""Points between two reports of progress."""
 _FEW: Final = 8
 """So few points are all named."""
 _TEXTS: Final = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
@@ -46,7 +48,7 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
     details
         Bytes that what `detail_of` gives may take, packed; that of the worst points comes first.
     progress
-        Called with the part done and what is packed next. What it raises ends the work.
+        Called with the part done and what is read; what it raises ends the work.
 
     Examples
     --------
@@ -56,8 +58,15 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
     >>> packed.arrays["cumulative_max_abs"].tolist(), packed.meta["names"], packed.meta["first"]
     ([0.5], ['a'], 0)
     """
-    tell = progress or _nobody
     points = comparison.points
+    numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
+    for row, point in enumerate(points):
+        if progress is not None and row % _TOLD == 0:
+            progress(0.5 * row / len(points), f"Reading point {row + 1:,} of {len(points):,}")
+        for which in WHICH:
+            errors: Errors | None = getattr(point, which)
+            if errors is not None:
+                numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
     arrays: dict[str, Any] = {
         "output": np.asarray([point.output for point in points], np.uint8),
         "score": comparison.scores("isolated") if comparison.has_isolated else np.full(len(points), math.nan),
@@ -88,21 +97,19 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
         if not any(found):
             continue
         arrays[f"{which}_state"] = np.asarray([_state(errors) for errors in found], np.uint8)
-        for name, metric in METRICS.items():
-            tell(0.0, f"{metric.label} of {len(points):,} points")
-            numbers = [math.nan if errors is None else metric.of(errors) for errors in found]
-            arrays[f"{which}_{name}"] = np.asarray(numbers, np.float64)
+        for name, column in zip(METRICS, numbers[which], strict=True):
+            arrays[f"{which}_{name}"] = column
     texts = {name: [getattr(point, name) for point in points] for name in _TEXTS}
     known = [point.isolated or point.cumulative for point in points]
     texts["shape"] = ["" if errors is None else "×".join(map(str, errors.shape)) or "scalar" for errors in known]
     texts["dtype"] = ["" if errors is None else " → ".join(dict.fromkeys(errors.dtypes)) for errors in known]
     missing = comparison.unmatched
     texts |= {f"missing_{name}": [getattr(each, name) for each in missing] for name in ("name", "reason", "op_type")}
-    for name, column in texts.items():
-        meta[f"{name}s"], places = numbered(column)
+    for name, text in texts.items():
+        meta[f"{name}s"], places = numbered(text)
         arrays[name] = np.asarray(places, np.uint32)
     arrays["missing_side"] = np.asarray([each.side == "candidate" for each in missing], np.uint8)
-    packed, rows, left_out = _details(comparison, details, tell)
+    packed, rows, left_out = _details(comparison, details, progress)
     arrays["details"] = np.frombuffer(b"".join(packed), np.uint8)
     arrays["detail_row"] = np.asarray(rows, np.uint32)
     arrays["detail_end"] = np.cumsum([len(each) for each in packed], dtype=np.uint32)
@@ -160,13 +167,6 @@ def tensor_at(comparison: Comparison, name: str, model: Model) -> str | None:
     values = Graph.of(model).value_names
     point = comparison[name]
     return next((tensor for tensor in (point.candidate, point.reference) if tensor in values), None)
-
-
-def point_at(comparison: Comparison, kind: str, name: str) -> str | None:
-    """Give the name of the point that a tensor or a node of either model is; None if it is none."""
-    if kind == "tensor":
-        return comparison[name].name if name in comparison else None
-    return next((point.name for point in comparison.points if kind == "node" and name and point.node == name), None)
 
 
 def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
@@ -245,18 +245,15 @@ def _row(comparison: Comparison, point: Point | None) -> int:
     return -1 if point is None else comparison.points.index(point)
 
 
-def _nobody(_done: float, _what: str) -> None:
-    """Hear what nobody asked for."""
-
-
-def _details(comparison: Comparison, room: int, tell: Progress) -> tuple[list[bytes], list[int], int]:
+def _details(comparison: Comparison, room: int, progress: Progress | None) -> tuple[list[bytes], list[int], int]:
     """Pack the worst points in detail, as many as there is room for; and count the others."""
     packed: list[bytes] = []
     rows: list[int] = []
-    all_of_it = room
+    whole = room
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
-        tell(1 - room / all_of_it, f"details of {shown(comparison.points[row].name)}")
+        if progress is not None:
+            progress(1 - 0.5 * room / whole, f"Packing the errors of {shown(comparison.points[row].name)}")
         made = detail_of(comparison.points[row]).to_bytes()
         if len(made) > room:
             break
