@@ -29,6 +29,7 @@ RANDOM = np.random.default_rng(0)
 VALUES = RANDOM.standard_normal((2, 5, 40)).astype(np.float32)
 NORM = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 96] x, float[96] s, float[96] b) => (float[2, 96] y)
 {{ a = Exp(x)  n = LayerNormalization<epsilon = {}>(a, s, b)  y = Tanh(n) }}"""
+STRANGE = '<ir_version: 8, opset_import: ["": 17]> g (float[2] p) => (float[2] q) { q = Exp(p) }'
 EXACT, ROUGH = (onnx.parser.parse_model(NORM.format(epsilon)) for epsilon in ("1e-12", "1e-2"))
 for _node in (*EXACT.graph.node, *ROUGH.graph.node):
     _node.name = f"{_node.op_type} node"
@@ -171,6 +172,21 @@ def test_a_graph_is_coloured_by_the_errors_and_by_the_metric_that_is_drawn() -> 
     panel.metric = "max_abs"
     assert g._overlay["label"] == "max_abs"
     assert np.frombuffer(g._overlay["nodes"])[1] == c["n"].errors().max_abs
+    other = ModelGraph(EXACT)
+    panel.graph = other
+    assert g._overlay is None
+    assert other._overlay["label"] == "max_abs"
+    other.overlay("parameters")
+    panel.graph = None
+    panel.metric = "rmse"
+    assert other._overlay["label"] == "parameters"
+
+
+def test_a_graph_of_neither_side_is_refused() -> None:
+    stranger = ModelGraph(onnx.parser.parse_model(STRANGE))
+    with pytest.raises(OnnxNbError, match=r"none of the 4 tensors of ComparisonPanel.* is in g"):
+        ComparisonPanel(compare(EXACT, ROUGH), graph=stranger)
+    assert stranger._overlay is None
 
 
 def test_an_overlay_says_which_numbers_a_comparison_has() -> None:

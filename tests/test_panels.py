@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from onnx import TensorProto, helper
 
 import onnx_nb
-from onnx_nb import CapturePanel, ExternalDataPanel, ModelGraph, capture, load
+from onnx_nb import CapturePanel, ExternalDataPanel, ModelGraph, OnnxNbError, capture, load
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.notebook.formatters import show_models
 from tests import models
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LOG = """<ir_version: 8, opset_import: ["": 17]>
 g (float[4] x) => (float[4] z) { a = Neg(x)  b = Log(a)  z = Relu(b) }"""
+
+STRANGE = '<ir_version: 8, opset_import: ["": 17]> g (float[2] p) => (float[2] q) { q = Exp(p) }'
 
 
 def digest_of(panel: CapturePanel) -> Columns:
@@ -61,9 +63,12 @@ def test_choosing_a_row_selects_the_tensor_in_the_graph_and_back() -> None:
     assert panel.selection == "a"
     g.selection = [{"kind": "node", "name": ""}]
     assert panel.selection == "a"
+    g.selection = [{"kind": "node", "name": "", "id": 2}]
+    assert panel.selection == "z"
+    assert g.selection[0]["kind"] == "node"
     panel.close()
-    g.selection = [{"kind": "tensor", "name": "z"}]
-    assert panel.selection == "a"
+    g.selection = [{"kind": "tensor", "name": "a"}]
+    assert panel.selection == "z"
 
 
 def test_a_graph_of_another_model_is_followed_by_name() -> None:
@@ -73,6 +78,27 @@ def test_a_graph_of_another_model_is_followed_by_name() -> None:
     assert other.selection[0]["name"] == "b"
     panel.selection = "z"  # the other has none
     assert other.selection[0]["name"] == "b"
+    assert panel._linked == "Linked with the graph of g, which has 3 of 4 tensors"
+
+
+def test_a_link_is_undone_made_again_and_refused_where_it_means_nothing() -> None:
+    model = load(onnx.parser.parse_model(LOG))
+    one, other = ModelGraph(model), ModelGraph(model)
+    panel = CapturePanel(capture(model), graph=one, selection="b")
+    assert panel._linked == "Linked with the graph of g"
+    panel.graph = None
+    panel.selection = "a"
+    one.selection = [{"kind": "tensor", "name": "z"}]
+    assert (panel.selection, one.selection[0]["name"], panel._linked) == ("a", "z", "")
+    panel.graph = other
+    assert other.selection[0]["name"] == "a"
+    other.selection = [{"kind": "tensor", "name": "x"}]
+    assert panel.selection == "x"
+    stranger = ModelGraph(onnx.parser.parse_model(STRANGE))
+    with pytest.raises(OnnxNbError, match=r"none of the 4 tensors of CapturePanel.* is in g"):
+        panel.graph = stranger
+    panel.selection = "b"
+    assert (panel.graph, other.selection[0]["name"]) == (other, "b")
 
 
 def test_a_large_capture_is_fetched_rather_than_saved() -> None:

@@ -119,3 +119,43 @@ def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
             body = graph.node_label(graph.frames[frame].owner_node)
             return f"{graph.node_label(node)} lies inside {where} {body}: select that node instead."
     return "" if ends else "No other node reads what the selection makes."
+
+
+def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None) -> list[str]:
+    """Give the names of the tensors that something selected in a graph stands for.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    kind
+        ``"tensor"``: that one; ``"node"``: those that it makes; of anything else none.
+    name
+        Of the tensor or the node.
+    index
+        Which node it is, if known: names of nodes may be empty, or the same.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[1] a, float[1] b) { a, b = Split(x) }'
+    >>> model = load(onnx.parser.parse_model(text))
+    >>> tensors_of(model, "node", "", 0), tensors_of(model, "tensor", "a"), tensors_of(model, "scope", "")
+    (['a', 'b'], ['a'], [])
+    """
+    if kind != "node":
+        return [name] if kind == "tensor" else []
+    graph = Graph.of(load(model))
+    names = graph.names
+    if index is None or not 0 <= index < len(names) or names[index] != name:
+        if not name or name not in names:
+            return []
+        index = names.index(name)
+    made = (graph.value_names[value] for value in graph.node_outputs(index) if value >= 0)
+    return [tensor for tensor in made if tensor]
+
+
+def found_in(names: Iterable[str], model: ModelLike) -> tuple[int, int]:
+    """Count the names that tensors of a model have, and all, each once."""
+    wanted = set(names)
+    return len(wanted.intersection(Graph.of(load(model)).value_names)), len(wanted)

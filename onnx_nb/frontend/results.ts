@@ -1,6 +1,6 @@
 /** The entry of the second bundle: panels of results, which need no graph. As an anywidget module it shows `_kind`. */
 
-import { Channel } from "./model/channel.ts";
+import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { type Details, detailsOf, Points } from "./model/comparison.ts";
 import { Digest } from "./model/digest.ts";
@@ -8,6 +8,7 @@ import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, 
 import { type CaptureAbout, createCapture } from "./panels/capture.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./panels/comparison.ts";
 import { type AuditData, createExternalData } from "./panels/externaldata.ts";
+import type { Told } from "./panels/task.ts";
 import { watchTheme } from "./render/theme.ts";
 import { css } from "./style/results.ts";
 
@@ -26,11 +27,17 @@ const showCapture: Show = async (root, model, signal) => {
   };
   const about = digest.meta as unknown as CaptureAbout;
   const view = createCapture(root, digest, about, { height: Number(model.get("height")), chosen }, signal);
-  const follow = (): void => view.choose(String(model.get("selection")));
-  follow();
-  model.on("change:selection", follow);
-  signal.addEventListener("abort", () => model.off("change:selection", follow));
+  follow(model, "selection", (name) => view.choose(name), signal);
+  follow(model, "_linked", (text) => view.setLinked(text), signal);
 };
+
+/** Hands on a text now, and whenever it is another. */
+function follow(model: WidgetModel, trait: string, take: (text: string) => void, signal: AbortSignal): void {
+  const changed = (): void => take(String(model.get(trait) ?? ""));
+  changed();
+  model.on(`change:${trait}`, changed);
+  signal.addEventListener("abort", () => model.off(`change:${trait}`, changed), { once: true });
+}
 
 const showExternalData: Show = async (root, model, signal) => {
   const { meta } = await unpack(bytesOf(model.get("_audit") as DataView));
@@ -66,20 +73,20 @@ const showComparison: Show = async (root, model, signal) => {
     chosen: (name) => set("selection", name),
     turned: (metric) => set("metric", metric),
     detail: packedOr(points, (row, ended) => asked(row, "", ended)),
-    async page(ended) {
-      const { buffers } = await channel.request("page", {}, { signal: ended });
+    async page(ended, told) {
+      const { buffers } = await channel.request("page", {}, working(ended, told));
       if (buffers[0] === undefined) throw new Error("the kernel sent no page");
       return bytesOf(buffers[0]);
     },
     ...(verbs.includes("isolate") && {
-      async isolate(name: string, ended: AbortSignal) {
-        const { value } = await channel.request("isolate", { name }, { signal: ended });
+      async isolate(name: string, ended: AbortSignal, told: Told) {
+        const { value } = await channel.request("isolate", { name }, working(ended, told));
         return (value as { message: string }).message;
       },
     }),
     ...(verbs.includes("drill") && {
-      async drill(name: string, ended: AbortSignal) {
-        const { buffers } = await channel.request("drill", { name }, { signal: ended });
+      async drill(name: string, ended: AbortSignal, told: Told) {
+        const { buffers } = await channel.request("drill", { name }, working(ended, told));
         if (buffers[0] === undefined) throw new Error("the kernel sent no operations");
         const inside = new Points(await unpack(bytesOf(buffers[0])));
         if (ended.aborted) return;
@@ -91,6 +98,7 @@ const showComparison: Show = async (root, model, signal) => {
           drilled = null;
           root.replaceChildren(...whole);
           view.redraw();
+          root.querySelector<HTMLElement>(".onnx-nb-act")?.focus();
         };
         drilled = createComparison(
           root,
@@ -102,28 +110,26 @@ const showComparison: Show = async (root, model, signal) => {
           },
           closing.signal,
         );
+        root.querySelector("button")?.focus(); // the one that leads back
         if (inside.about.notable >= 0) drilled.choose(inside.text("name", inside.about.notable));
       },
     }),
   };
   const view = createComparison(root, points, options, signal);
   watchTheme(root, () => (drilled ?? view).redraw(), signal);
-  const follow = (): void => view.choose(String(model.get("selection")));
-  const turn = (): void => view.setMetric(String(model.get("metric")));
-  follow();
-  for (const [trait, changed] of [
-    ["selection", follow],
-    ["metric", turn],
-  ] as const) {
-    model.on(`change:${trait}`, changed);
-    signal.addEventListener("abort", () => model.off(`change:${trait}`, changed));
-  }
+  follow(model, "selection", (name) => view.choose(name), signal);
+  follow(model, "metric", (metric) => view.setMetric(metric), signal);
+  follow(model, "_linked", (text) => view.setLinked(text), signal);
   const resting = setTimeout(() => {
     // the live panel is there all the same
     channel.request("picture", { svg: view.svg() }).catch(() => undefined);
   }, REST_MS);
   signal.addEventListener("abort", () => clearTimeout(resting));
 };
+
+function working(signal: AbortSignal, told: Told): { signal: AbortSignal; progress: (progress: Progress) => void } {
+  return { signal, progress: ({ fraction, message }) => told(fraction, message) };
+}
 
 /** What came along with the points, else what is asked for. */
 function packedOr(points: Points, ask: ComparisonOptions["detail"]): ComparisonOptions["detail"] {

@@ -1,4 +1,4 @@
-"""What every widget of onnx_nb shares: the bundles, the theme, and keyword arguments that are checked."""
+"""What widgets share: the bundles, the theme, keyword arguments that are checked, and the link with a graph."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.selection import tensors_of
+
 if TYPE_CHECKING:
+    from onnx_nb.analysis.model import Model
     from onnx_nb.widgets._channel import Channel
+    from onnx_nb.widgets.graph import ModelGraph
 
 STATIC = Path(str(resources.files("onnx_nb"))) / "static"
 
@@ -54,3 +59,105 @@ class ResultWidget(OnnxWidget):
     """Base of the widgets that show a result, and no graph: they have a smaller bundle."""
 
     _esm = STATIC / "results.js"
+
+
+class LinkedWidget(ResultWidget):
+    """Base of the widgets of results of which one at a time is chosen, each a tensor of a model.
+
+    With a graph of that model what is chosen here is selected there, and the other way round.
+    """
+
+    selection = traitlets.Unicode().tag(sync=True)
+    """The name of what is chosen; empty for nothing."""
+
+    _linked = traitlets.Unicode().tag(sync=True)
+    """What to say of the graph; empty without one."""
+
+    _graph: ModelGraph | None = None
+    _following = False
+
+    @property
+    def graph(self) -> ModelGraph | None:
+        """The graph that it goes with; another, or ``None`` for no more, can be set at any time.
+
+        Raises
+        ------
+        OnnxNbError
+            If the model of the graph has none of the tensors; the link is as it was before.
+        """
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: ModelGraph | None) -> None:
+        if graph is self._graph:
+            return
+        linked = "" if graph is None else self._checked(graph.model)
+        if self._graph is not None:
+            self._graph.unobserve(self._follow, "selection")
+            self._leave(self._graph)
+        self._graph, self._linked = graph, linked
+        if graph is None:
+            return
+        graph.observe(self._follow, "selection")
+        self._enter(graph)
+        if graph.selection:
+            self._follow(None)
+        else:
+            self._lead(None)
+
+    def close(self) -> None:
+        """Remove the view, end its worker, and let go of the graph."""
+        self.graph = None
+        super().close()
+
+    def _found(self, model: Model) -> tuple[int, int]:
+        """Count the tensors that a model has, and all."""
+        raise NotImplementedError
+
+    def _tensor(self, model: Model) -> dict[str, Any] | None:
+        """Give what is chosen as a graph of the model has it selected; None if it has not."""
+        raise NotImplementedError
+
+    def _named(self, tensor: str) -> str | None:
+        """Give the name here of a tensor; None if there is none."""
+        raise NotImplementedError
+
+    def _enter(self, graph: ModelGraph) -> None:
+        """Do what else is done to a graph."""
+
+    def _leave(self, graph: ModelGraph) -> None:
+        """Take that back."""
+
+    def _checked(self, model: Model) -> str:
+        found, count = self._found(model)
+        if count and not found:
+            message = f"none of the {count:,} tensors of {self!r} is in {model.called}."
+            raise OnnxNbError(message, advice="Give the graph of a model that they are of.")
+        few = "" if found == count else f", which has {found:,} of {count:,} tensors"
+        return f"Linked with the graph of {model.called}{few}"
+
+    @traitlets.observe("selection")
+    def _lead(self, _change: Any) -> None:
+        """Select in the graph what is chosen here."""
+        if self._graph is None or not self.selection or self._following:
+            return
+        wanted = self._tensor(self._graph.model)
+        if wanted is not None and [each.get("name") for each in self._graph.selection] != [wanted["name"]]:
+            self._graph.selection = [wanted]
+
+    def _follow(self, _change: Any) -> None:
+        """Choose here what is selected in the graph."""
+        if self._graph is None or not self._graph.selection:
+            return
+        selected = self._graph.selection[0]
+        tensors = tensors_of(
+            self._graph.model, str(selected.get("kind")), str(selected.get("name")), selected.get("id")
+        )
+        found = next((name for tensor in tensors if (name := self._named(tensor)) is not None), None)
+        if found is not None:
+            # the graph keeps what is selected there, which may be the node of this tensor
+            self._following = True
+            try:
+                self.selection = found
+            finally:
+                self._following = False

@@ -9,16 +9,18 @@ import traitlets
 from onnx_nb.analysis.digest import of_capture
 from onnx_nb.analysis.errors import OnnxNbError, cut, shown
 from onnx_nb.analysis.graph import Graph
-from onnx_nb.widgets._base import ResultWidget
+from onnx_nb.analysis.selection import found_in
+from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.capture import Capture
+    from onnx_nb.analysis.model import Model
     from onnx_nb.widgets.graph import ModelGraph
 
 
-class CapturePanel(ResultWidget):
+class CapturePanel(LinkedWidget):
     """A table of all values of a capture, with their statistics.
 
     Parameters
@@ -26,7 +28,8 @@ class CapturePanel(ResultWidget):
     capture
         What `onnx_nb.capture` gave, or ``g.captured``.
     graph
-        A graph of the same model: a value chosen here is selected there, and the other way round.
+        A graph of the same model: a value chosen here is selected there, and the other way round. ``panel.graph = …``
+        takes another, or ``None``.
     height
         Height in pixels.
     theme
@@ -34,6 +37,8 @@ class CapturePanel(ResultWidget):
 
     Raises
     ------
+    OnnxNbError
+        If the graph has none of the values.
     TypeError
         If an argument is not known.
 
@@ -53,15 +58,11 @@ class CapturePanel(ResultWidget):
     _kind = traitlets.Unicode("capture").tag(sync=True)
     _digest = traitlets.Bytes(None, allow_none=True).tag(sync=True)
 
-    selection = traitlets.Unicode().tag(sync=True)
-    """The name of the value that is chosen; empty for none."""
-
     height = traitlets.Int(420, min=160).tag(sync=True)
     """Height of the table in CSS pixels."""
 
     def __init__(self, capture: Capture, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.capture = capture
-        self.graph = graph
         first = capture.nonfinite()
         stopped = capture.stopped
         self._packed = (
@@ -77,40 +78,25 @@ class CapturePanel(ResultWidget):
         small = self._packed if len(self._packed) <= COLUMNS_IN_STATE else None
         super().__init__(_digest=small, **traits)
         self._channel = Channel(self, {"columns": self._answer_columns})
-        if graph is not None:
-            graph.observe(self._follow, "selection")
-            self.observe(self._lead, "selection")
-            self._follow(None)
+        self.graph = graph
 
     def __repr__(self) -> str:
         return f"CapturePanel({self.capture!r})"
 
-    def close(self) -> None:
-        """Remove the view, and let go of the graph."""
-        if self.graph is not None:
-            self.graph.unobserve(self._follow, "selection")
-            self.graph = None
-        super().close()
-
     def _answer_columns(self, _call: Call) -> Reply:
         return Reply(buffers=[self._packed])
 
-    def _lead(self, _change: Any) -> None:
-        """Select in the graph what is chosen here."""
-        if self.graph is None or not self.selection:
-            return
-        there = Graph.of(self.graph.model)
+    def _found(self, model: Model) -> tuple[int, int]:
+        return found_in(self.capture.names, model)
+
+    def _tensor(self, model: Model) -> dict[str, Any] | None:
+        there = Graph.of(model)
         try:
             same = there is Graph.of(self.capture.model)
             value = self.capture.values[self.selection] if same else there.value(self.selection)
         except (KeyError, OnnxNbError):
-            return  # the other graph has no such tensor
-        self.graph.selection = [{"kind": "tensor", "name": there.value_names[value], "id": value}]
+            return None  # the other graph has no such tensor
+        return {"kind": "tensor", "name": there.value_names[value], "id": value}
 
-    def _follow(self, _change: Any) -> None:
-        """Choose here what is selected in the graph."""
-        if self.graph is None or not self.graph.selection:
-            return
-        selected = self.graph.selection[0]
-        if selected.get("kind") == "tensor" and selected.get("name") in self.capture:
-            self.selection = selected["name"]
+    def _named(self, tensor: str) -> str | None:
+        return tensor if tensor in self.capture else None

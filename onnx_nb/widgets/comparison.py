@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError, shown
-from onnx_nb.analysis.points import columns_of, detail_of, notable, point_at, tensor_at
+from onnx_nb.analysis.points import columns_of, detail_of, notable, tensor_at
+from onnx_nb.analysis.selection import found_in
 from onnx_nb.analysis.torch_comparison import TorchComparison
 from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
-from onnx_nb.widgets._base import ResultWidget
+from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import os
 
     from onnx_nb.analysis.comparison import Comparison
+    from onnx_nb.analysis.model import Model
     from onnx_nb.analysis.submodules import Isolated
     from onnx_nb.widgets.graph import ModelGraph
 
@@ -27,7 +29,7 @@ DETAILS_IN_STATE = 500_000
 """Bytes that details of points may take in a saved notebook; those of others are asked for."""
 
 
-class ComparisonPanel(ResultWidget):
+class ComparisonPanel(LinkedWidget):
     """Errors of all points of a comparison: where they begin, how large they are, and of which values.
 
     Parameters
@@ -36,7 +38,7 @@ class ComparisonPanel(ResultWidget):
         What `onnx_nb.compare`, `onnx_nb.compare_torch` or `Debugger.comparison` gave.
     graph
         A graph of either side: its boxes are coloured by the errors, and a point chosen here is selected there, and
-        the other way round.
+        the other way round. ``panel.graph = …`` takes another, or ``None``.
     height
         Height in pixels.
     theme
@@ -44,6 +46,8 @@ class ComparisonPanel(ResultWidget):
 
     Raises
     ------
+    OnnxNbError
+        If the graph has none of the tensors.
     TypeError
         If an argument is not known.
 
@@ -68,9 +72,6 @@ class ComparisonPanel(ResultWidget):
     _verbs = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """What can be done with a point besides looking at it."""
 
-    selection = traitlets.Unicode().tag(sync=True)
-    """The name of the point that is chosen, at first where the sides first differ, or the worst; empty for none."""
-
     metric = traitlets.Unicode("rel_l2").tag(sync=True)
     """Which of the metrics is drawn against depth, and colours a graph."""
 
@@ -79,8 +80,7 @@ class ComparisonPanel(ResultWidget):
 
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
-        self.graph = graph
-        self._following = False
+        self._coloured: Any = None
         self.isolated: Isolated | None = None
         """What *Isolate* cut out last: the submodel and what torch gave to it."""
         self._inside: dict[str, Comparison] = {}
@@ -109,15 +109,7 @@ class ComparisonPanel(ResultWidget):
                 **({"drill": self._answer_drill} if "drill" in verbs else {}),
             },
         )
-        if graph is not None:
-            graph.observe(self._follow, "selection")
-            self.observe(self._lead, "selection")
-            self.observe(self._colour, "metric")
-            self._colour(None)
-            if graph.selection:
-                self._follow(None)
-            else:
-                self._lead(None)
+        self.graph = graph
 
     def __repr__(self) -> str:
         return f"ComparisonPanel({self.comparison!r})"
@@ -144,13 +136,6 @@ class ComparisonPanel(ResultWidget):
         """
         return write_page(path, comparison_page(self.comparison, limit=limit))
 
-    def close(self) -> None:
-        """Remove the view, and let go of the graph."""
-        if self.graph is not None:
-            self.graph.unobserve(self._follow, "selection")
-            self.graph = None
-        super().close()
-
     def _answer_columns(self, _call: Call) -> Reply:
         return Reply(buffers=[self._packed])
 
@@ -164,8 +149,8 @@ class ComparisonPanel(ResultWidget):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_of(comparison.points[row]).to_bytes()])
 
-    def _answer_page(self, _call: Call) -> Reply:
-        return Reply(buffers=[comparison_page(self.comparison).encode()])
+    def _answer_page(self, call: Call) -> Reply:
+        return Reply(buffers=[comparison_page(self.comparison, progress=call.progress).encode()])
 
     def _answer_picture(self, call: Call) -> Reply:
         self._picture.draw(str(call.args.get("svg")))
@@ -187,31 +172,30 @@ class ComparisonPanel(ResultWidget):
         assert isinstance(self.comparison, TorchComparison)  # noqa: S101 - the verbs that ask are there for it alone
         return self.comparison
 
+    @traitlets.observe("metric")
     def _colour(self, _change: Any) -> None:
-        """Colour the graph by the errors."""
-        if self.graph is None or not self.comparison.points:
-            return
-        label = None if self.metric == "rel_l2" else self.metric
-        self.graph.overlay(self.comparison, label=label)
+        if self.graph is not None:
+            self._enter(self.graph)
 
-    def _lead(self, _change: Any) -> None:
-        """Select in the graph what is chosen here."""
-        if self.graph is None or not self.selection or self._following:
-            return
-        name = tensor_at(self.comparison, self.selection, self.graph.model)
-        if name is not None and [each.get("name") for each in self.graph.selection] != [name]:
-            self.graph.selection = [{"kind": "tensor", "name": name}]
+    def _enter(self, graph: ModelGraph) -> None:
+        if self.comparison.points:
+            graph.overlay(self.comparison, label=None if self.metric == "rel_l2" else self.metric)
+            self._coloured = graph._overlay  # noqa: SLF001 - a widget of ours, to know it again
 
-    def _follow(self, _change: Any) -> None:
-        """Choose here what is selected in the graph."""
-        if self.graph is None or not self.graph.selection:
-            return
-        selected = self.graph.selection[0]
-        found = point_at(self.comparison, str(selected.get("kind")), str(selected.get("name")))
-        if found is not None:
-            # the graph keeps what is selected there, which may be the node of this tensor
-            self._following = True
-            try:
-                self.selection = found
-            finally:
-                self._following = False
+    def _leave(self, graph: ModelGraph) -> None:
+        # a person may have chosen other colours since
+        if self._coloured is not None and graph._overlay is self._coloured:  # noqa: SLF001
+            graph.overlay(None)
+        self._coloured = None
+
+    def _found(self, model: Model) -> tuple[int, int]:
+        points = self.comparison.points
+        sides = ([point.candidate for point in points], [point.reference for point in points])
+        return max(found_in(names, model) for names in sides)
+
+    def _tensor(self, model: Model) -> dict[str, Any] | None:
+        name = tensor_at(self.comparison, self.selection, model)
+        return None if name is None else {"kind": "tensor", "name": name}
+
+    def _named(self, tensor: str) -> str | None:
+        return self.comparison[tensor].name if tensor in self.comparison else None

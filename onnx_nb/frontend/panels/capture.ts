@@ -21,6 +21,8 @@ export interface CaptureAbout {
 export interface CaptureView {
   /** the chosen tensor by name, "" for none */
   choose(name: string): void;
+  /** says which graph goes with it, "" for none */
+  setLinked(text: string): void;
 }
 
 const SPARKS = 32;
@@ -76,6 +78,8 @@ export function createCapture(
     signal,
     { title: "The rows that are shown, with all digits" },
   );
+  const linked = el("div", { class: "onnx-nb-dim onnx-nb-linked" });
+  linked.hidden = true;
   root.replaceChildren(
     el(
       "header",
@@ -86,6 +90,7 @@ export function createCapture(
       onlyOdd,
       save,
     ),
+    linked,
     ...strips(
       about,
       (name) => {
@@ -105,6 +110,10 @@ export function createCapture(
       if (row === table.row) return;
       table.choose(row);
       show(row);
+    },
+    setLinked(text) {
+      linked.textContent = elide(text, 200);
+      linked.hidden = text === "";
     },
   };
 }

@@ -266,6 +266,35 @@ describe("the panel of a comparison", () => {
     expect(root.querySelector(".onnx-nb-error")?.textContent).toContain("too many operations");
   });
 
+  it("shows how far work is, lets no other begin, and stops it", async () => {
+    const ended: AbortSignal[] = [];
+    const view = show(pointsOf(), {
+      drill: (_name, signal, told) => {
+        ended.push(signal);
+        told(0.25, "1 of 4 operations");
+        return new Promise(() => undefined);
+      },
+      isolate: () => Promise.resolve("it is in panel.isolated"),
+    });
+    view.choose("b");
+    await settled();
+    buttonIn(root, "Drill down").click();
+    buttonIn(root, "Isolate").click();
+    await settled(200);
+    const strip = root.querySelector(".onnx-nb-task") as HTMLElement;
+    expect(strip.hidden).toBe(false);
+    expect(strip.textContent).toContain("1 of 4 operations");
+    expect(strip.querySelector("progress")?.value).toBe(0.25);
+    expect(buttonIn(root, "Isolate").getAttribute("aria-disabled")).toBe("true");
+    buttonIn(strip, "Cancel").click();
+    expect(ended.map(({ aborted }) => aborted)).toEqual([true]);
+    expect(strip.hidden).toBe(true);
+    expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("Cancelled");
+    buttonIn(root, "Isolate").click();
+    await settled();
+    expect(strip.textContent).toContain("it is in panel.isolated");
+  });
+
   it("draws as SVG what it shows, in which names are text", () => {
     const svg = show(pointsOf()).svg();
     expect(svg).toMatch(/^<svg xmlns="http:\/\/www.w3.org\/2000\/svg" /);

@@ -10,6 +10,7 @@ import { errorsOf, figure, magnitude } from "./errors.ts";
 import { createMenu, item } from "./menu.ts";
 import { download } from "./save.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
+import { createTask, type Told } from "./task.ts";
 
 export interface ComparisonOptions {
   readonly height?: number;
@@ -20,11 +21,11 @@ export interface ComparisonOptions {
   /** what is known of a point beyond its metrics */
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
   /** gives the whole as a page */
-  readonly page?: (signal: AbortSignal) => Promise<Uint8Array>;
+  readonly page?: (signal: AbortSignal, told: Told) => Promise<Uint8Array>;
   /** cuts a point's module out, and tells what became of it */
-  readonly isolate?: (name: string, signal: AbortSignal) => Promise<string>;
+  readonly isolate?: (name: string, signal: AbortSignal, told: Told) => Promise<string>;
   /** shows the operations in a point's module */
-  readonly drill?: (name: string, signal: AbortSignal) => Promise<void>;
+  readonly drill?: (name: string, signal: AbortSignal, told: Told) => Promise<void>;
   /** a button that leads back */
   readonly back?: { readonly text: string; readonly go: () => void };
 }
@@ -33,6 +34,8 @@ export interface ComparisonView {
   /** the chosen point by name, "" for none */
   choose(name: string): void;
   setMetric(key: string): void;
+  /** says which graph goes with it, "" for none */
+  setLinked(text: string): void;
   redraw(): void;
   svg(): string;
 }
@@ -55,8 +58,18 @@ export function createComparison(
   let chosen = -1;
   let which: Which = about.isolated ? "isolated" : "cumulative";
   const voice = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
-  const told = el("div", { class: "onnx-nb-strip", attrs: { role: "status" } });
-  told.hidden = true;
+  const say = (text: string): void => {
+    voice.textContent = elide(text, 300);
+  };
+  let busy = false;
+  const task = createTask(
+    (now) => {
+      busy = now;
+      for (const press of root.querySelectorAll(".onnx-nb-act")) press.setAttribute("aria-disabled", String(now));
+    },
+    say,
+    signal,
+  );
 
   // ---------------------------------------------------------------- errors against depth
 
@@ -234,62 +247,33 @@ export function createComparison(
       },
     );
   };
-  /** Work of the kernel on the chosen point; what it says, and what goes wrong, stands below the bar. */
-  const act = (
-    text: string,
-    hint: string,
-    work: (name: string, signal: AbortSignal) => Promise<string | undefined>,
-    round: AbortSignal,
-    row: number,
-  ): HTMLButtonElement => {
-    const press = button(
-      text,
-      () => {
-        press.disabled = true;
-        press.textContent = `${text} …`;
-        work(points.text("name", row), signal)
-          .then(
-            (message) => tell(message ?? "", false),
-            (error) => tell(`${failure(error).message} ${failure(error).advice}`, true),
-          )
-          .finally(() => {
-            press.disabled = false;
-            press.textContent = text;
-          });
-      },
-      round,
-      { class: "onnx-nb-small", title: hint },
-    );
-    return press;
-  };
   const acts = (row: number, round: AbortSignal): HTMLElement[] => {
     const { isolate, drill } = options;
-    return [
-      ...(drill === undefined
-        ? []
-        : [
-            act(
-              "Drill down",
-              "Compare the operations inside, each with its line of Python",
-              async (name, ended) => {
-                await drill(name, ended);
-                return undefined;
-              },
-              round,
-              row,
-            ),
-          ]),
-      ...(isolate === undefined
-        ? []
-        : [act("Isolate", "Cut its part of the model out, with what it got", isolate, round, row)]),
-    ];
-  };
-  const tell = (message: string, bad: boolean): void => {
-    if (signal.aborted) return;
-    told.hidden = message === "";
-    told.classList.toggle("onnx-nb-error", bad);
-    const close = button("Close", () => tell("", false), signal, { class: "onnx-nb-small" });
-    told.replaceChildren(el("span", { class: "onnx-nb-message-text" }, elide(message, 600)), close);
+    const name = points.text("name", row);
+    const act = (text: string, hint: string, work: () => void): HTMLButtonElement => {
+      // not disabled: the keyboard would be lost, and the task lets no other begin
+      const attrs = { "aria-disabled": String(busy) };
+      return button(text, work, round, { class: "onnx-nb-small onnx-nb-act", title: hint, attrs });
+    };
+    const parts: HTMLElement[] = [];
+    if (drill !== undefined) {
+      parts.push(
+        act("Drill down", "Compare the operations inside, each with its line of Python", () =>
+          task.run(`Comparing the operations inside ${elide(name, 80)} …`, async (ended, told) => {
+            await drill(name, ended, told);
+            return "";
+          }),
+        ),
+      );
+    }
+    if (isolate !== undefined) {
+      parts.push(
+        act("Isolate", "Cut its part of the model out, with what it got", () =>
+          task.run(`Cutting ${elide(name, 80)} out …`, (ended, told) => isolate(name, ended, told)),
+        ),
+      );
+    }
+    return parts;
   };
 
   const choose = (row: number, tellIt: boolean): void => {
@@ -299,7 +283,7 @@ export function createComparison(
     depth.choose(row);
     detail.scrollTop = 0;
     show();
-    if (row >= 0) voice.textContent = elide(`${points.text("name", row)}, ${sizes(row)}`, 300);
+    if (row >= 0) say(`${points.text("name", row)}, ${sizes(row)}`);
     if (tellIt) options.chosen?.(row < 0 ? "" : points.text("name", row));
   };
 
@@ -313,7 +297,7 @@ export function createComparison(
       hint,
       () => {
         menu.close();
-        Promise.resolve(work()).catch((error) => tell(failure(error).message, true));
+        Promise.resolve(work()).catch((error) => task.fail(error));
       },
       signal,
     );
@@ -329,10 +313,13 @@ export function createComparison(
     ...(page === undefined
       ? []
       : [
-          save("HTML page", "This panel in one file that works offline", async () => {
-            const content = await page(signal);
-            download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), name, "html");
-          }),
+          save("HTML page", "This panel in one file that works offline", () =>
+            task.run("Writing the page …", async (ended, told) => {
+              const content = await page(ended, told);
+              download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), name, "html");
+              return "";
+            }),
+          ),
         ]),
   );
   const { back } = options;
@@ -342,6 +329,8 @@ export function createComparison(
     title: "Choose the first point that differs",
   });
   first.hidden = about.first < 0;
+  const linked = el("span", { class: "onnx-nb-dim onnx-nb-linked" });
+  linked.hidden = true;
   const header = el(
     "header",
     { class: "onnx-nb-bar" },
@@ -352,6 +341,7 @@ export function createComparison(
       { class: "onnx-nb-announced" },
       el("b", { class: "onnx-nb-said" }, elide(about.message, 600)),
       el("span", { class: "onnx-nb-dim" }, summary(points)),
+      linked,
     ),
     first,
     menu.element,
@@ -371,7 +361,7 @@ export function createComparison(
   );
   root.replaceChildren(
     header,
-    told,
+    task.element,
     el(
       "div",
       { class: "onnx-nb-comparison-body" },
@@ -384,6 +374,10 @@ export function createComparison(
   return {
     choose: (to) => choose(points.rowOf(to), false),
     setMetric,
+    setLinked(text) {
+      linked.textContent = elide(text, 200);
+      linked.hidden = text === "";
+    },
     redraw() {
       depth.redraw();
       show(); // its colours are of the theme

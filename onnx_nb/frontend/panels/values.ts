@@ -4,6 +4,7 @@ import type { Columns } from "../model/columns.ts";
 import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../scene/host.ts";
 import type { Dispatch } from "../scene/state.ts";
 import { button, copyButton, el, elide, focused, plain } from "./dom.ts";
+import { createProgress } from "./progress.ts";
 import { download } from "./save.ts";
 import { said, statistics } from "./statistics.ts";
 
@@ -68,16 +69,12 @@ export function createValues(
     const stopping = new AbortController();
     const stop = (): void => stopping.abort();
     signal.addEventListener("abort", stop, { once: true });
-    const told = el("span", { class: "onnx-nb-dim" });
-    const bar = el("progress", { attrs: { max: 1, value: 0, "aria-label": "Reading" } });
-    const cancel = button("Cancel", stop, signal);
-    const progress = (done: number, message: string): void => {
-      if (!bar.isConnected)
-        stats.replaceChildren(el("div", { class: "onnx-nb-row onnx-nb-reading" }, told, bar, cancel));
-      told.textContent = message;
-      bar.value = done;
+    const progress = createProgress("Reading", stop, signal);
+    const told = (done: number, message: string): void => {
+      if (!progress.element.isConnected) stats.replaceChildren(progress.element);
+      progress.tell(done, message);
     };
-    host.statistics(value, progress, stopping.signal).then(
+    host.statistics(value, told, stopping.signal).then(
       (found) => {
         if (signal.aborted || found === null) return;
         capture.textContent = "Capture again";
