@@ -20,6 +20,7 @@ from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.metrics import METRICS, Errors
 from onnx_nb.analysis.points import SPARK, columns_of, detail_of, notable, parts
 from onnx_nb.notebook.formatters import show_models
+from onnx_nb.widgets._channel import Call, Cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +185,7 @@ def test_a_graph_is_coloured_by_the_errors_and_by_the_metric_that_is_drawn() -> 
 
 def test_a_graph_of_neither_side_is_refused() -> None:
     stranger = ModelGraph(onnx.parser.parse_model(STRANGE))
-    with pytest.raises(OnnxNbError, match=r"none of the 4 tensors of ComparisonPanel.* is in g"):
+    with pytest.raises(OnnxNbError, match=r"none of the 6 tensors of ComparisonPanel.* is in g"):
         ComparisonPanel(compare(EXACT, ROUGH), graph=stranger)
     assert stranger._overlay is None
 
@@ -245,11 +246,13 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     panel = ComparisonPanel(c)
     assert panel._verbs == ["isolate", "drill"]
     assert ComparisonPanel(compare(EXACT, ROUGH))._verbs == []
-    call: Any = type("Call", (), {"args": {"name": "2"}})
+    told: list[str] = []
+    call = Call(1, "isolate", {"name": "2"}, lambda content, _buffers: told.append(content["progress"]["message"]))
     reply = panel._answer_isolate(call)
     assert panel.isolated is not None
     assert panel.isolated.path == "2"
     assert "panel.isolated" in reply.value["message"]
+    assert told == ["cutting out '2'"]
     inside = Columns.from_bytes(bytes(panel._answer_drill(call).buffers[0]))
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0
@@ -257,6 +260,12 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     call.args = {"row": 0, "inside": "2"}
     detail = Columns.from_bytes(bytes(panel._answer_detail(call).buffers[0]))
     assert detail.meta == detail_of(panel.drilled.points[0]).meta
+    call.stop.set()
+    for answer in (panel._answer_isolate, panel._answer_drill, panel._answer_page):
+        call.args = {"name": "0"}
+        with pytest.raises(Cancelled):
+            answer(call)
+    assert (panel.isolated.path, list(panel._inside)) == ("2", ["2"])
     for args, said in (({"row": 0, "inside": "1"}, "'1' was not drilled into"), ({"row": 99}, "there is no point 99")):
         call.args = args
         with pytest.raises(OnnxNbError, match=said):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError, shown
+from onnx_nb.analysis.metrics import METRICS
 from onnx_nb.analysis.points import columns_of, detail_of, notable, tensor_at
 from onnx_nb.analysis.selection import found_in
 from onnx_nb.analysis.torch_comparison import TorchComparison
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.submodules import Isolated
     from onnx_nb.widgets.graph import ModelGraph
 
@@ -72,7 +74,7 @@ class ComparisonPanel(LinkedWidget):
     _verbs = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """What can be done with a point besides looking at it."""
 
-    metric = traitlets.Unicode("rel_l2").tag(sync=True)
+    metric = traitlets.Enum(tuple(METRICS), default_value="rel_l2").tag(sync=True)
     """Which of the metrics is drawn against depth, and colours a graph."""
 
     height = traitlets.Int(560, min=240).tag(sync=True)
@@ -118,7 +120,7 @@ class ComparisonPanel(LinkedWidget):
         self._picture.show()
         return super()._repr_mimebundle_(**kwargs)
 
-    def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS) -> Path:
+    def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
         """Write the panel as one file that needs neither kernel nor network.
 
         Parameters
@@ -128,13 +130,15 @@ class ComparisonPanel(LinkedWidget):
         limit
             Bytes that histograms and the like may take; those of the worst points are kept, and the page says what
             was left out.
+        progress
+            Called with the part done and what is read; what it raises ends the work, and nothing is written.
 
         Raises
         ------
         OnnxNbError
             If the file cannot be written.
         """
-        return write_page(path, comparison_page(self.comparison, limit=limit))
+        return write_page(path, comparison_page(self.comparison, limit=limit, progress=progress))
 
     def _answer_columns(self, _call: Call) -> Reply:
         return Reply(buffers=[self._packed])
@@ -157,13 +161,13 @@ class ComparisonPanel(LinkedWidget):
         return Reply()
 
     def _answer_isolate(self, call: Call) -> Reply:
-        self.isolated = self._torch().isolate(str(call.args.get("name")))
+        self.isolated = self._torch().isolate(str(call.args.get("name")), progress=call.progress)
         return Reply(
             {"message": f"{self.isolated!r} is in panel.isolated; .save(folder) makes a folder that shows the error."}
         )
 
     def _answer_drill(self, call: Call) -> Reply:
-        drilled = self._torch().drill(str(call.args.get("name")))
+        drilled = self._torch().drill(str(call.args.get("name")), progress=call.progress)
         packed = columns_of(drilled, details=DETAILS_IN_STATE).to_bytes()
         self._inside[str(call.args.get("name"))] = self.drilled = drilled
         return Reply(buffers=[packed])
