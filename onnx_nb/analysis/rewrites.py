@@ -6,15 +6,15 @@ reason, or with None. `RULES` has them in the order in which they are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis import dimensions
-from onnx_nb.analysis.rewriting import LEFT_OUT, Rule, kind
+from onnx_nb.analysis.rewriting import LEFT_OUT, Rule, attributes_of, kind, rule
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.rewriting import Array, Op, Rewriting
@@ -26,23 +26,13 @@ RULES: list[Rule] = []
 JOINED_AT_MOST: Final = 1 << 20
 """Weights of more bytes are not copied to be side by side with others."""
 
-_Apply = Callable[["Rewriting", "Op"], "str | None"]
-
 RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 """Operators that compute something else each time."""
 
 
-def _rule(name: str, *ops: str) -> Callable[[_Apply], _Apply]:
-    """Name a rule; the first line of its docstring says what it does."""
-
-    def register(apply: _Apply) -> _Apply:
-        does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        RULES.append(Rule(name, does, apply, ops))
-        return apply
-
-    return register
+_rule = functools.partial(rule, RULES)
 
 
 # --- nodes that do nothing -------------------------------------------------------------------------------------------
@@ -183,27 +173,21 @@ def _nop_arithmetic(net: Rewriting, op: Op) -> str | None:
 @_rule("eliminate_nop_monotone_argmax", "ArgMax")
 def _nop_monotone_argmax(net: Rewriting, op: Op) -> str | None:
     """Leave out a monotone function before ArgMax."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.domain or net.only_use(op.inputs[0]) is not op:
+    before = net.before(op, 0, "Softmax", "LogSoftmax")
+    shape = net.shape(op.inputs[0])
+    if before is None or not shape or net.opset() < 13:
         return None
-    axis = op.attribute("axis", 0)
-    if before.op_type in ("Softmax", "LogSoftmax"):
-        shape = net.shape(op.inputs[0])
-        if shape is None or net.opset() < 13:
-            return None
-        if before.attribute("axis", -1) % len(shape) != axis % len(shape):
-            return None
-    else:
+    if before.attribute("axis", -1) % len(shape) != op.attribute("axis", 0) % len(shape):
         return None
     net.set_input(op, 0, before.inputs[0])
     return f"{before.op_type} keeps the order"
 
 
-@_rule("eliminate_idempotent", "Relu", "Ceil", "Floor", "Round", "Abs", "Sign", "Hardmax")
+@_rule("eliminate_idempotent", "Relu", "Ceil", "Floor", "Round", "Abs", "Sign")
 def _idempotent(net: Rewriting, op: Op) -> str | None:
     """Leave out what was just done: Relu after Relu, Floor after Floor."""
     before = net.maker(op.inputs[0])
-    if before is None or before.op_type != op.op_type or before.domain or op.op_type == "Hardmax":
+    if before is None or before.op_type != op.op_type or before.domain:
         return None
     return _pass(net, op, f"{op.op_type} of {op.op_type} is the same")
 
@@ -227,8 +211,8 @@ def _transposes(net: Rewriting, op: Op) -> str | None:
 @_rule("fuse_consecutive_squeezes", "Squeeze", "Unsqueeze")
 def _squeezes(net: Rewriting, op: Op) -> str | None:
     """Make one Squeeze of two, and one Unsqueeze of two."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type != op.op_type or before.domain or net.only_use(op.inputs[0]) is not op:
+    before = net.before(op, 0, op.op_type)
+    if before is None:
         return None
     inner = net.shape(before.inputs[0])
     first, second = dimensions.axes(net, before), dimensions.axes(net, op)
@@ -268,14 +252,12 @@ def _concats(net: Rewriting, op: Op) -> str | None:
     """Take the inputs of a Concat along the same axis into the Concat that reads it."""
     shape = net.shape(op.outputs[0])
     axis = op.attribute("axis", 0)
-    for value in op.inputs:
-        before = net.maker(value)
-        if before is None or before.op_type != "Concat" or before.domain or net.only_use(value) is not op:
+    for slot, value in enumerate(op.inputs):
+        before = net.before(op, slot, "Concat")
+        if before is None:
             continue
         other = before.attribute("axis", 0)
         if other != axis and (shape is None or other % len(shape) != axis % len(shape)):
-            continue
-        if before.frame != op.frame:
             continue
         inputs = [each for v in op.inputs for each in (before.inputs if v == value else [v])]
         net.replace([before, op], "Concat", inputs, op.outputs, {"axis": axis})
@@ -286,10 +268,8 @@ def _concats(net: Rewriting, op: Op) -> str | None:
 @_rule("fuse_consecutive_slices", "Slice")
 def _slices_in_row(net: Rewriting, op: Op) -> str | None:
     """Make one Slice of two along different axes."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type != "Slice" or before.domain or net.only_use(op.inputs[0]) is not op:
-        return None
-    if net.opset() < 10 or before.frame != op.frame:
+    before = net.before(op, 0, "Slice")
+    if before is None or net.opset() < 10:
         return None
     shape, first, second = net.shape(before.inputs[0]), dimensions.slices(net, before), dimensions.slices(net, op)
     if shape is None or first is None or second is None:
@@ -306,13 +286,15 @@ def _slices_in_row(net: Rewriting, op: Op) -> str | None:
     return "two Slices along different axes"
 
 
+_SUMS = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare"
+_REDUCING: Final = (*_SUMS.split(), "ReduceMax", "ReduceMin", "ArgMax", "ArgMin")
+
+
 @_rule("fuse_consecutive_reduce_unsqueeze", "Unsqueeze")
 def _reduce_unsqueeze(net: Rewriting, op: Op) -> str | None:
     """Let a reduction keep the axes that an Unsqueeze puts back."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.domain or not before.op_type.startswith(("Reduce", "ArgM")):
-        return None
-    if net.only_use(op.inputs[0]) is not op or before.attribute("keepdims", 1) != 0 or before.frame != op.frame:
+    before = net.before(op, 0, *_REDUCING)
+    if before is None or before.attribute("keepdims", 1) != 0:
         return None
     inner, back = net.shape(before.inputs[0]), dimensions.axes(net, op)
     away = [before.attribute("axis", 0)] if before.op_type.startswith("ArgM") else dimensions.axes(net, before)
@@ -321,18 +303,15 @@ def _reduce_unsqueeze(net: Rewriting, op: Op) -> str | None:
     rank = len(inner)
     if sorted(a % rank for a in away) != sorted(a % rank for a in back):
         return None
-    given = {name: onnx.helper.get_attribute_value(a) for name, a in before.all_attributes().items()}
-    net.replace([before, op], before.op_type, before.inputs, op.outputs, given | {"keepdims": 1})
+    net.replace([before, op], before.op_type, before.inputs, op.outputs, attributes_of(before) | {"keepdims": 1})
     return f"{before.op_type} can keep these axes"
 
 
 @_rule("fuse_consecutive_log_softmax", "Log")
 def _log_softmax(net: Rewriting, op: Op) -> str | None:
     """Make LogSoftmax of the Log of a Softmax."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type != "Softmax" or before.domain or net.only_use(op.inputs[0]) is not op:
-        return None
-    if before.frame != op.frame:
+    before = net.before(op, 0, "Softmax")
+    if before is None:
         return None
     axis = before.attribute("axis", -1 if net.opset() >= 13 else 1)
     net.replace([before, op], "LogSoftmax", before.inputs, op.outputs, {"axis": axis})
@@ -345,15 +324,8 @@ def _log_softmax(net: Rewriting, op: Op) -> str | None:
 @_rule("fuse_bn_into_conv", "BatchNormalization")
 def _bn_into_conv(net: Rewriting, op: Op) -> str | None:
     """Take a BatchNormalization into the weights of the Conv before it."""
-    conv = net.maker(op.inputs[0])
-    if (
-        conv is None
-        or conv.op_type not in ("Conv", "ConvTranspose")
-        or conv.domain
-        or net.only_use(op.inputs[0]) is not op
-    ):
-        return None
-    if conv.frame != op.frame or op.attribute("training_mode", 0) or any(v >= 0 for v in op.outputs[1:]):
+    conv = net.before(op, 0, "Conv", "ConvTranspose")
+    if conv is None or op.attribute("training_mode", 0) or any(v >= 0 for v in op.outputs[1:]):
         return None
     if conv.op_type == "ConvTranspose" and conv.attribute("group", 1) != 1:
         return None
@@ -388,13 +360,8 @@ def _bias_into_conv(net: Rewriting, op: Op) -> str | None:
     """Take what is added to each channel into the bias of the Conv before it."""
     if net.opset() < 7:
         return None
-    for slot in (0, 1):
-        conv, added = net.maker(op.inputs[slot]), op.inputs[1 - slot]
-        if conv is None or conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
-            continue
-        if net.only_use(op.inputs[slot]) is not op or conv.frame != op.frame or not net.is_constant(added):
-            continue
-        shape, weight = net.shape(op.inputs[slot]), net.shape(conv.inputs[1])
+    for conv, added in net.operands(op, "Conv", "ConvTranspose"):
+        shape, weight = net.shape(conv.outputs[0]), net.shape(conv.inputs[1])
         if shape is None or weight is None or net.dtype(added) != net.dtype(conv.inputs[1]):
             continue
         channels = weight[0] if conv.op_type == "Conv" else shape[1]
@@ -417,14 +384,11 @@ def _mul_into_conv(net: Rewriting, op: Op) -> str | None:
     """Take what multiplies each channel into the weights of the Conv before it."""
     if net.opset() < 7:
         return None
-    for slot in (0, 1):
-        conv, factor = net.maker(op.inputs[slot]), op.inputs[1 - slot]
-        if conv is None or conv.op_type != "Conv" or conv.domain or net.only_use(op.inputs[slot]) is not op:
-            continue
-        if conv.frame != op.frame or any(v >= 0 and not net.is_constant(v) for v in (*conv.inputs[1:], factor)):
+    for conv, factor in net.operands(op, "Conv"):
+        if any(v >= 0 and not net.is_constant(v) for v in (*conv.inputs[1:], factor)):
             continue
         weight = net.read(conv.inputs[1])
-        scale = _per_channel(net, factor, net.shape(op.inputs[slot]), weight.shape[0])
+        scale = _per_channel(net, factor, net.shape(conv.outputs[0]), weight.shape[0])
         if scale is None or weight.dtype != scale.dtype or net.dtype(factor) not in _FLOATS:
             continue
         spread = scale.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
@@ -444,18 +408,13 @@ def _mul_into_conv(net: Rewriting, op: Op) -> str | None:
 @_rule("fuse_scale_into_bn", "Mul", "Add")
 def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
     """Take what multiplies or is added to each channel into the BatchNormalization before it."""
-    for slot in (0, 1):
-        norm, other = net.maker(op.inputs[slot]), op.inputs[1 - slot]
-        if norm is None or norm.op_type != "BatchNormalization" or norm.domain or norm.attribute("training_mode", 0):
+    for norm, other in net.operands(op, "BatchNormalization"):
+        if norm.attribute("training_mode", 0) or any(v >= 0 for v in norm.outputs[1:]):
             continue
-        if not _normalizes_channels(net, norm):
-            continue
-        if net.only_use(op.inputs[slot]) is not op or norm.frame != op.frame or any(v >= 0 for v in norm.outputs[1:]):
-            continue
-        if not all(net.is_constant(v) for v in (*norm.inputs[1:3], other)):
+        if not _normalizes_channels(net, norm) or not all(net.is_constant(v) for v in (*norm.inputs[1:3], other)):
             continue
         scale, shift = net.read(norm.inputs[1]), net.read(norm.inputs[2])
-        own = _per_channel(net, other, net.shape(op.inputs[slot]), len(scale))
+        own = _per_channel(net, other, net.shape(norm.outputs[0]), len(scale))
         if own is None or own.dtype != scale.dtype:
             continue
         if op.op_type == "Mul":
@@ -495,12 +454,9 @@ def _matmul_add(net: Rewriting, op: Op) -> str | None:
     """Make a Gemm of a MatMul of two matrices and the bias that is added."""
     if net.opset() < 7:
         return None
-    for slot in (0, 1):
-        product, bias = net.maker(op.inputs[slot]), op.inputs[1 - slot]
-        if product is None or product.op_type != "MatMul" or product.domain or net.only_use(op.inputs[slot]) is not op:
-            continue
+    for product, bias in net.operands(op, "MatMul"):
         a, b, c = (net.shape(v) for v in (*product.inputs, bias))
-        if a is None or b is None or c is None or (len(a), len(b)) != (2, 2) or product.frame != op.frame:
+        if a is None or b is None or c is None or (len(a), len(b)) != (2, 2):
             continue
         if net.dtype(bias) not in _FLOATS or net.dtype(bias) != net.dtype(product.inputs[0]):
             continue
@@ -516,32 +472,23 @@ def _matmul_add(net: Rewriting, op: Op) -> str | None:
 def _transpose_into_gemm(net: Rewriting, op: Op) -> str | None:
     """Let a Gemm transpose what it reads."""
     for slot, name in ((0, "transA"), (1, "transB")):
-        before = net.maker(op.inputs[slot])
-        if before is None or before.op_type != "Transpose" or before.domain or dimensions.perm(net, before) != [1, 0]:
+        before = net.before(op, slot, "Transpose")
+        if before is None or dimensions.perm(net, before) != [1, 0]:
             continue
-        if net.only_use(op.inputs[slot]) is not op or before.frame != op.frame:
-            continue
-        given = {key: onnx.helper.get_attribute_value(a) for key, a in op.all_attributes().items()}
         inputs = [before.inputs[0] if place == slot else v for place, v in enumerate(op.inputs)]
-        net.replace([before, op], "Gemm", inputs, op.outputs, given | {name: 1 - op.attribute(name, 0)})
+        net.replace([before, op], "Gemm", inputs, op.outputs, attributes_of(op) | {name: 1 - op.attribute(name, 0)})
         return "Gemm transposes on its own"
     return None
 
 
-@_rule("fuse_pad_into_conv", "Conv", "AveragePool", "MaxPool")
+@_rule("fuse_pad_into_conv", "Conv")
 def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
     """Take zeros that are put around a tensor into the padding of the Conv that reads it."""
-    pad = net.maker(op.inputs[0])
-    if (
-        pad is None
-        or pad.op_type != "Pad"
-        or pad.domain
-        or net.only_use(op.inputs[0]) is not op
-        or pad.frame != op.frame
-    ):
+    pad = net.before(op, 0, "Pad")
+    if pad is None or pad.attribute("mode", "constant") != "constant":
         return None
     pads, shape = dimensions.pads(net, pad), net.shape(op.inputs[0])
-    if op.op_type != "Conv" or pads is None or shape is None or pad.attribute("mode", "constant") != "constant":
+    if pads is None or shape is None:
         return None
     if len(pads) != 2 * len(shape) or any(p < 0 for p in pads) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
         return None
@@ -553,9 +500,8 @@ def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
         return None
     own = op.attribute("pads", [0] * 2 * (rank - 2))
     added = [*pads[2:rank], *pads[rank + 2 :]]
-    given = {key: onnx.helper.get_attribute_value(a) for key, a in op.all_attributes().items()}
     both = [one + other for one, other in zip(own, added, strict=True)]
-    net.replace([pad, op], op.op_type, [pad.inputs[0], *op.inputs[1:]], op.outputs, given | {"pads": both})
+    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.outputs, attributes_of(op) | {"pads": both})
     return "a Conv pads with zeros on its own"
 
 
@@ -729,8 +675,7 @@ def _pass(net: Rewriting, op: Op, why: str) -> str | None:
 
 def _replace_keeping(net: Rewriting, olds: Sequence[Op], like: Op, inputs: Sequence[int], outputs: Sequence[int]) -> Op:
     """Replace nodes by one with the attributes of one of them."""
-    given = {name: onnx.helper.get_attribute_value(a) for name, a in like.all_attributes().items()}
-    return net.replace(olds, like.op_type, inputs, outputs[:1], given)
+    return net.replace(olds, like.op_type, inputs, outputs[:1], attributes_of(like))
 
 
 def _all_equal(array: Array, number: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.storage import Source
 
 Array = NDArray[Any]
+Apply = Callable[["Rewriting", "Op"], "str | None"]
+"""Rewrites where it can and says why it may; None where it cannot, without having changed anything."""
 
 LEFT_OUT: Final = -1
 """An optional input or output that is not there."""
 PROVENANCE: Final = "onnx_nb.merged"
-"""The key in a node's metadata under which the names of the nodes stand that it was made of."""
+"""The key in a node's metadata under which the names of the nodes that it was made of stand, as a list in JSON."""
 READ_AT_MOST: Final = 1 << 24
 """Constants of more bytes are not looked at by rules that ask for values."""
 
@@ -246,6 +249,24 @@ class Rewriting:
             return None
         [(number, times)] = self.readers[value].items()
         return self.ops[number] if times == 1 else None
+
+    def before(self, op: Op, slot: int, *op_types: str) -> Op | None:
+        """Give the node that makes an input, if it is of one of some standard operators, and is there for this only.
+
+        It stands in the same frame, and what it makes first is read once, by this node.
+        """
+        maker = self.maker(op.inputs[slot]) if slot < len(op.inputs) else None
+        if maker is None or maker.op_type not in op_types or maker.domain or maker.frame != op.frame:
+            return None
+        made = op.inputs[slot]
+        return maker if maker.outputs[0] == made and self.only_use(made) is op else None
+
+    def operands(self, op: Op, *op_types: str) -> Iterator[tuple[Op, int]]:
+        """Give for each of two inputs that `before` gives a node for, this node and the other input."""
+        for slot in (0, 1):
+            maker = self.before(op, slot, *op_types)
+            if maker is not None:
+                yield maker, op.inputs[1 - slot]
 
     def kind(self, value: int) -> shapes.Kind | None:
         """Give the type of a value as far as it is known."""
@@ -475,21 +496,23 @@ class Rewriting:
         attributes: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
+        domain: str = "",
         before: bool = False,
+        at: Op | None = None,
     ) -> Op:
         """Add a node that does what some did, where the last of them stands; it makes what they made so far.
 
-        With ``before`` it stands before the last of them, which reads what it makes.
+        With ``before`` it stands before the last of them, which reads what it makes; with ``at`` where another stands.
 
         Name, documentation and metadata are those of the node of the same operator, or of the last.
         """
-        last = olds[-1]
-        like = next((op for op in reversed(olds) if (op.op_type, op.domain) == (op_type, "")), last)
+        last = olds[-1] if at is None else at
+        like = next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         origins = [each for op in olds for each in _origins(op)]
         made = Op(
             number=len(self.ops),
             op_type=op_type,
-            domain="",
+            domain=domain,
             name=like.name if name is None else name,
             inputs=list(inputs),
             outputs=list(outputs),
@@ -501,6 +524,8 @@ class Rewriting:
         )
         if before:
             last.place = (*last.place, 1)
+        if domain:
+            self.opsets.setdefault(domain, 1)
         self.ops.append(made)
         assert self._open is not None  # noqa: S101 (rules only)
         self._open.after.append(made)
@@ -526,9 +551,11 @@ class Rewriting:
         attributes: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
+        domain: str = "",
+        at: Op | None = None,
     ) -> Op:
         """Put one node in the place of some, as `add`; they go if nothing else of them is read."""
-        made = self.add(olds, op_type, inputs, outputs, attributes, name=name)
+        made = self.add(olds, op_type, inputs, outputs, attributes, name=name, domain=domain, at=at)
         for op in olds:
             self._drop_if_useless(op)
         for value in made.outputs:
@@ -801,6 +828,8 @@ class Rewriting:
         wire.copy_fields(origin, proto, without=("graph",))
         if 0 < proto.ir_version < 4:
             proto.ir_version = 4
+        for domain in sorted(set(self.opsets) - set(self.graph.opsets)):
+            proto.opset_import.add(domain=domain, version=self.opset(domain))
         self._write_graph(proto.graph, 0)
         return self.source.with_proto(proto, self.source.name, self.large)
 
@@ -922,10 +951,25 @@ class Rule:
     name: str
     does: str
     """What it does, in one line."""
-    apply: Callable[[Rewriting, Op], str | None]
-    """Rewrites where it can and says why it may; None where it cannot, without having changed anything."""
+    apply: Apply
     ops: tuple[str, ...]
     """Standard operators that it starts from; all if empty."""
+
+
+def rule(rules: list[Rule], name: str, *ops: str) -> Callable[[Apply], Apply]:
+    """Add a function to some rules; the first line of its docstring says what it does."""
+
+    def register(apply: Apply) -> Apply:
+        does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        rules.append(Rule(name, does, apply, ops))
+        return apply
+
+    return register
+
+
+def attributes_of(op: Op) -> dict[str, Any]:
+    """Give the values of all attributes of a node by name."""
+    return {name: onnx.helper.get_attribute_value(each) for name, each in op.all_attributes().items()}
 
 
 def kind_of(array: Array) -> shapes.Kind:
@@ -973,8 +1017,17 @@ def _origins(op: Op) -> tuple[str, ...]:
     """Give the names of the nodes that a node was made of, in this graph or before."""
     if op.origins:
         return op.origins
-    said = next((text(entry.value) for entry in op.proto.metadata_props if entry.key == PROVENANCE), op.name)
-    return tuple(each for each in said.split(", ") if each)
+    return merged(op.proto) or ((op.name,) if op.name else ())
+
+
+def merged(node: NodeProto) -> tuple[str, ...]:
+    """Give the names of the nodes that a node was made of by `simplify`; none if it was not, or if it does not tell."""
+    said = next((text(entry.value) for entry in node.metadata_props if entry.key == PROVENANCE), "")
+    try:
+        found = json.loads(said) if said else []
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 
 
 def _say_origin(target: NodeProto, origins: Sequence[str]) -> None:
@@ -984,4 +1037,4 @@ def _say_origin(target: NodeProto, origins: Sequence[str]) -> None:
     kept = [entry for entry in target.metadata_props if entry.key != PROVENANCE]
     del target.metadata_props[:]
     target.metadata_props.extend(kept)
-    target.metadata_props.add(key=PROVENANCE, value=", ".join(origins))
+    target.metadata_props.add(key=PROVENANCE, value=json.dumps(origins, ensure_ascii=False))

@@ -21,13 +21,14 @@ import onnx
 from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto
 
 from onnx_nb.analysis import feeds, metrics, shapes, wire
+from onnx_nb.analysis.contrib import CONTRIB
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import SimplificationError, closest, shown, text
 from onnx_nb.analysis.folding import Folding, Left
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.rewrites import RULES
-from onnx_nb.analysis.rewriting import Change, Rewriting
+from onnx_nb.analysis.rewriting import Change, Rewriting, Rule
 from onnx_nb.analysis.verification import Check, all_nodes
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ Axes = Mapping[int, str] | Sequence[int]
 
 BUDGET: Final = 1 << 20
 """By how many bytes folding may make a model larger if nothing else is asked for."""
+TARGETS: Final = ("onnx", "onnxruntime")
 ROUNDS: Final = 8
 """Types are inferred at most so often; what is left then is left."""
 RTOL, ATOL = 1e-4, 1e-5
@@ -185,6 +187,7 @@ def simplify(
     size_budget: int = BUDGET,
     keep_inputs: bool = True,
     dynamic: Mapping[str, Axes] | None = None,
+    target: str = "onnx",
     strict: bool = False,
     trace: bool = False,
     progress: Progress | None = None,
@@ -227,6 +230,9 @@ def simplify(
     dynamic
         Axes of inputs that have a size in the model and are to be of any size: names by axis for each input, as
         ``{"x": {0: "batch"}}``, or only the axes.
+    target
+        ``"onnx"`` makes operators of the standard only; ``"onnxruntime"`` also those of ``com.microsoft`` that
+        onnxruntime has a kernel for on every processor, where they compute at once what several nodes do.
     strict
         Raise if the result is not verified to be the same.
     trace
@@ -257,6 +263,10 @@ def simplify(
     given = dict(locals())
     loaded = load(model)
     tell = progress or (lambda _done, _what: None)
+    _check_numbers(check_n=check_n, rtol=rtol, atol=atol, size_budget=size_budget)
+    if target not in TARGETS:
+        known = ", ".join(map(shown, TARGETS))
+        raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {known}.")
     asked = _checked_names(skipped_optimizers)
     if isinstance(check_feeds, Iterator):
         check_feeds = list(check_feeds)
@@ -272,6 +282,7 @@ def simplify(
         infer=not skip_shape_inference,
         quantizing=fold_quantization,
         budget=size_budget,
+        contrib=target == "onnxruntime",
         tell=tell,
         steps=[Step("original", loaded)] if trace else None,
     )
@@ -313,7 +324,8 @@ def rewrites() -> dict[str, str]:
     >>> rewrites()["eliminate_identity"]
     'Leave out Identity nodes'
     """
-    return {**_FOLDS, **{rule.name: rule.does for rule in RULES if rule.name not in _FOLDS}, **_OTHERS}
+    standard = {rule.name: rule.does for rule in RULES if rule.name not in _FOLDS}
+    return {**_FOLDS, **standard, **_OTHERS, **{rule.name: f"{rule.does}; for onnxruntime only" for rule in CONTRIB}}
 
 
 def _unusual(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -344,6 +356,12 @@ def _plain(value: Any) -> Any:
 _UNDO: Final = (
     "Find the change with skipped_optimizers=[…], which takes names of onnx_nb.rewrites() and keys of single changes."
 )
+
+
+def _check_numbers(**given: Any) -> None:
+    for name, number in given.items():
+        if not isinstance(number, int | float | np.number) or not number >= 0:  # NaN is not
+            raise SimplificationError(f"{name} is {number!r:.80}, and is to be a number from 0.")
 
 
 def _checked_names(asked: Iterable[str]) -> set[str]:
@@ -511,6 +529,7 @@ class _Work:
     infer: bool
     quantizing: bool
     budget: int
+    contrib: bool
     tell: Progress
     steps: list[Step] | None
     changes: list[Change] = field(default_factory=list)
@@ -520,19 +539,31 @@ class _Work:
 
     def rewritten(self, model: Model, prefix: str = "") -> Model:
         """Rewrite a graph until nothing changes; give the same model if nothing did."""
+        rules = [rule for rule in RULES if self.optimize or rule.name in _FOLDS]
         left: list[Left] = []
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
             net = Rewriting(model, self._types(model), skipped=self.skipped, prefix=prefix)
-            left = self._round(net, first=number == 0)
+            left = self._round(net, rules, first=number == 0)
+            model = self._done(net)
             if not net.changes:
                 break
-            self.changes += net.changes
-            if not prefix:
-                self.same |= net.same
-            model = net.model()
+        if self.contrib and self.optimize:
+            # at last, as other rules know the standard's operators only
+            net = Rewriting(model, self._types(model), skipped=self.skipped, prefix=prefix)
+            self._rules(net, CONTRIB)
+            model = self._done(net)
         self.left += left
         return model
+
+    def _done(self, net: Rewriting) -> Model:
+        """Write down what was changed."""
+        if not net.changes:
+            return net.source
+        self.changes += net.changes
+        if not net.prefix:
+            self.same |= net.same
+        return net.model()
 
     def _types(self, model: Model) -> shapes.Types:
         if self.infer:
@@ -540,14 +571,12 @@ class _Work:
         graph = Graph.of(model)
         return shapes.Types(graph, [], np.full(graph.node_count, -1, np.int32), {}, ())
 
-    def _round(self, net: Rewriting, *, first: bool) -> list[Left]:
+    def _round(self, net: Rewriting, rules: Sequence[Rule], *, first: bool) -> list[Left]:
         net.run([rule for rule in RULES if rule.name == "extract_constants"])
         if first:
             net.sweep()
             net.drop_unused()
         folding = Folding(net, budget=self.budget, spent=self.spent, quantizing=self.quantizing)
-        early = [rule for rule in RULES if rule.name not in _LATE and (self.optimize or rule.name in _FOLDS)]
-        late = [rule for rule in RULES if self.optimize and rule.name in _LATE]
         if self.fold:
             folding.known_integers()
         while True:
@@ -555,16 +584,19 @@ class _Work:
             if self.fold:
                 folding.constants()
                 self._keep(net, count, "fold constants")
-            done = len(net.changes)
-            net.merge_constants()
-            net.run(early, self._waiting)
-            net.run(late, self._waiting)
-            net.sweep()
-            self._keep(net, done, "rewrite")
+            self._rules(net, rules)
             if len(net.changes) == count:
                 break
         self.spent = folding.spent
         return list(folding.left.values())
+
+    def _rules(self, net: Rewriting, rules: Sequence[Rule]) -> None:
+        done = len(net.changes)
+        net.merge_constants()
+        net.run([rule for rule in rules if rule.name not in _LATE], self._waiting)
+        net.run([rule for rule in rules if rule.name in _LATE], self._waiting)
+        net.sweep()
+        self._keep(net, done, "rewrite")
 
     def _waiting(self, count: int) -> None:
         self.tell(0.3, f"{count} nodes to look at")
@@ -584,6 +616,10 @@ class _Work:
         proto = ModelProto()
         wire.copy_fields(model.proto, proto, without=("functions",))
         proto.functions.extend(new or old for new, old in zip(found, functions, strict=True))
+        imported = {entry.domain for entry in proto.opset_import}
+        used = {entry.domain: entry.version for new in found if new is not None for entry in new.opset_import}
+        for domain in sorted(set(used) - imported):
+            proto.opset_import.add(domain=domain, version=used[domain])
         return model.with_proto(proto)
 
     def _function(self, model: Model, function: FunctionProto) -> FunctionProto | None:
@@ -597,11 +633,13 @@ class _Work:
             if any(attribute.ref_attr_name for attribute in node.attribute):
                 node.domain = _OPAQUE + node.domain
         prefix = f"{text(function.domain)}.{text(function.name)}/"
-        body = self.rewritten(model.with_proto(proto, prefix[:-1]), prefix).proto.graph
-        if body is proto.graph:
+        rewritten = self.rewritten(model.with_proto(proto, prefix[:-1]), prefix).proto
+        if rewritten is proto:
             return None
+        body = rewritten.graph
         found = FunctionProto()
-        wire.copy_fields(function, found, without=("node", "value_info"))
+        wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
+        found.opset_import.extend(rewritten.opset_import)
         written = {text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
         for tensor in body.initializer:
             if text(tensor.name) in written:
