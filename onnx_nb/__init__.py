@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.external_data import ExternalDataPanel
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.pair import GraphPair
+    from onnx_nb.widgets.simplification import SimplificationPanel
     from onnx_nb.widgets.summary import ModelSummary
     from onnx_nb.widgets.view import ModelView
 
@@ -79,6 +80,7 @@ _HOME = {
     "ModelView": "widgets.view",
     "Recording": "analysis.pytorch",
     "Simplification": "analysis.simplification",
+    "SimplificationPanel": "widgets.simplification",
     "Summary": "analysis.summary",
     "TorchComparison": "analysis.torch_comparison",
     "align": "analysis.alignment",
@@ -135,6 +137,7 @@ __all__ = [
     "Recording",
     "Simplification",
     "SimplificationError",
+    "SimplificationPanel",
     "Summary",
     "TorchComparison",
     "align",

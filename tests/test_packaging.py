@@ -17,7 +17,7 @@ import pytest
 from tests import models
 
 ROOT = Path(__file__).parent.parent
-BUNDLES = ("widget.js", "results.js")
+BUNDLES = ("widget.js", "pairs.js", "results.js")
 # a machine that has Python and nothing else
 BARE = {name: value for name, value in os.environ.items() if name not in {"PATH", "PYTHONPATH", "VIRTUAL_ENV"}}
 

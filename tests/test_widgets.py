@@ -166,7 +166,7 @@ def test_the_page_is_whole_and_lets_nothing_in(tmp_path: Path) -> None:
     assert not [p for p in path.parent.iterdir() if p != path]
 
 
-@pytest.mark.parametrize("name", ["widget.js", "results.js"])
+@pytest.mark.parametrize("name", ["widget.js", "pairs.js", "results.js"])
 def test_a_bundle_cannot_close_its_own_script_element(name: str) -> None:
     bundle = (Path(onnx_nb.__file__).parent / "static" / name).read_text(encoding="utf-8")
     assert "</script" not in bundle

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 What = Literal["added", "removed", "changed"]
 
-SAME, ONLY, CHANGED = range(3)
-"""What a node or value is, as in `Side.node_state`. ONLY: the other model has no counterpart."""
+SAME, ONLY, CHANGED, FOLDED = range(4)
+"""What a node or value is, as in `Side.node_state`. ONLY: the other model has no counterpart. FOLDED: it is constant
+there, or reads what became constant; only `provenance` knows of that."""
 LISTED: Final = 5000
 """At most so many changes are sent to the browser."""
 CHUNK: Final = 1 << 22
@@ -97,11 +98,12 @@ class Side:
     group: Ints
     """The scope of the other model that holds most of the same nodes, −1 for none."""
     node_state: NDArray[np.uint8]
-    """SAME, ONLY or CHANGED."""
+    """SAME, ONLY, CHANGED or FOLDED."""
     value_state: NDArray[np.uint8]
     group_only: Ints
     """Drawn nodes in each group, at any depth, that the other model does not have."""
     group_changed: Ints
+    group_folded: Ints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,9 +212,7 @@ class Differences:
 
     def columns(self) -> Columns:
         """Give both sides and the first `LISTED` changes in one buffer for the browser; see the module ``pair.ts``."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for number, side in enumerate(self._sides):
-            arrays |= {f"{field.name}_{number}": getattr(side, field.name) for field in fields(Side)}
+        arrays = side_columns(self._sides)
         about = [
             [c.what, c.kind, c.name, c.op, c.detail, c.reference, c.candidate, c.how, *c.nodes, *c.tensors]
             for c in self.changes[:LISTED]
@@ -225,11 +225,9 @@ class Differences:
     def _sides(self) -> tuple[Side, Side]:
         graphs = Graph.opened(self.reference), Graph.opened(self.candidate)
         there, value_there = _with_calls(*graphs, self.matching)
-        node = there, _inverse(there, graphs[1].node_count)
-        counterpart = value_there, _inverse(value_there, graphs[1].value_count)
-        trees = tuple(scopes(graph) for graph in graphs)
-        groups = _groups_alike(trees[0], trees[1], node[0]), _groups_alike(trees[1], trees[0], node[1])
-        made = []
+        node = there, inverse(there, graphs[1].node_count)
+        counterpart = value_there, inverse(value_there, graphs[1].value_count)
+        states = []
         for at in (0, 1):
             node_state = np.where(node[at] < 0, ONLY, SAME).astype(np.uint8)
             value_state = np.where(counterpart[at] < 0, ONLY, SAME).astype(np.uint8)
@@ -242,22 +240,44 @@ class Differences:
                 readers = graphs[at].consumers(weight)
                 node_state[readers[node_state[readers] == SAME]] = CHANGED
             _pass_on(graphs[at], node_state)
-            tree = trees[at]
-            drawn = ~graphs[at].folded
-            only, changed = (
-                upward(
-                    np.add,
-                    np.bincount(tree.node_group[(node_state == state) & drawn], minlength=len(tree.group_parent)),
-                    tree.group_parent,
-                ).astype(np.int32)
-                for state in (ONLY, CHANGED)
-            )
-            # the box of a node with bodies is its group: it shows what the node is as well
-            owners = np.flatnonzero(tree.group_kind == BODY)
-            only[owners] += node_state[tree.group_node[owners]] == ONLY
-            changed[owners] += node_state[tree.group_node[owners]] == CHANGED
-            made.append(Side(node[at], counterpart[at], groups[at], node_state, value_state, only, changed))
-        return made[0], made[1]
+            states.append((node_state, value_state))
+        return sides(graphs, node, counterpart, (states[0], states[1]))
+
+
+def side_columns(found: tuple[Side, Side]) -> dict[str, NDArray[Any]]:
+    """Give the columns of both sides by name, as ``pair.ts`` knows them."""
+    return {f"{field.name}_{at}": getattr(side, field.name) for at, side in enumerate(found) for field in fields(Side)}
+
+
+States = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+"""Of nodes and of values, as in `Side`."""
+
+
+def sides(
+    graphs: tuple[Graph, Graph], node: tuple[Ints, Ints], value: tuple[Ints, Ints], states: tuple[States, States]
+) -> tuple[Side, Side]:
+    """Add to what nodes and values of two opened graphs are to each other what their scopes are."""
+    trees = tuple(scopes(graph) for graph in graphs)
+    groups = _groups_alike(trees[0], trees[1], node[0]), _groups_alike(trees[1], trees[0], node[1])
+    made = []
+    for at in (0, 1):
+        node_state, value_state = states[at]
+        tree = trees[at]
+        drawn = ~graphs[at].folded
+        counts = [
+            upward(
+                np.add,
+                np.bincount(tree.node_group[(node_state == state) & drawn], minlength=len(tree.group_parent)),
+                tree.group_parent,
+            ).astype(np.int32)
+            for state in (ONLY, CHANGED, FOLDED)
+        ]
+        # the box of a node with bodies is its group: it shows what the node is as well
+        owners = np.flatnonzero(tree.group_kind == BODY)
+        for count, state in zip(counts, (ONLY, CHANGED, FOLDED), strict=True):
+            count[owners] += node_state[tree.group_node[owners]] == state
+        made.append(Side(node[at], value[at], groups[at], node_state, value_state, *counts))
+    return made[0], made[1]
 
 
 def _with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, Ints]:
@@ -362,8 +382,8 @@ class _Pairs:
         self.protos = _Protos(reference), _Protos(candidate)
         self.matching = matching
         self.there = matching.node
-        self.back = _inverse(matching.node, candidate.node_count)
-        self.value_back = _inverse(matching.value, candidate.value_count)
+        self.back = inverse(matching.node, candidate.node_count)
+        self.value_back = inverse(matching.value, candidate.value_count)
 
     def in_order(self, changes: Iterable[Change]) -> list[Change]:
         """Put changes of nodes into the order of the flow: what was added behind what it follows, constants last."""
@@ -569,7 +589,8 @@ def _pass_on(graph: Graph, state: NDArray[np.uint8]) -> None:
                     waiting.append(reader)
 
 
-def _inverse(there: Ints, count: int) -> Ints:
+def inverse(there: Ints, count: int) -> Ints:
+    """Give the column that leads back."""
     back = np.full(count, -1, np.int32)
     mine = np.flatnonzero(there >= 0)
     back[there[mine]] = mine

@@ -57,6 +57,8 @@ class Change:
     """Names of the tensors that are constants now, or have another producer."""
     gone: tuple[str, ...]
     """Names of the tensors that the nodes that are gone made; nodes may have no name."""
+    renamed: tuple[tuple[str, str], ...]
+    """Tensors for which others stand now: outputs of the model keep their names, and of equal constants one stays."""
     why: str
     """In words."""
 
@@ -126,6 +128,7 @@ class _Open:
     after: list[Op] = field(default_factory=list)
     tensors: dict[int, None] = field(default_factory=dict)
     gone: dict[str, None] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
 
 
 class Rewriting:
@@ -434,6 +437,7 @@ class Rewriting:
             self._kinds[old] = self._kinds.get(old) or self._kinds.get(new)
             self._changed(maker)
             self.same[self.names[new]] = self.names[old]
+            self._rename(new, old)
             self._move_readers(new, old)
             if former is not None:
                 self._drop_if_useless(former)
@@ -689,7 +693,18 @@ class Rewriting:
         assert done is not None  # noqa: S101 (opened before)
         after = tuple(op.name or op.op_type for op in done.after if op.alive)
         made = tuple(self.names[value] for value in done.tensors)
-        self.changes.append(Change(done.rule, done.key, tuple(done.before), after, made, tuple(done.gone), done.why))
+        self.changes.append(
+            Change(
+                done.rule,
+                done.key,
+                tuple(done.before),
+                after,
+                made,
+                tuple(done.gone),
+                tuple(done.renamed.items()),
+                done.why,
+            )
+        )
 
     def run(self, rules: Iterable[Rule], told: Callable[[int], None] | None = None) -> None:
         """Apply rules until none applies any more.
@@ -763,6 +778,7 @@ class Rewriting:
             with self.change(rule, value, f"{self.names[first]} is the same"):
                 self.same[self.names[value]] = self.names[first]
                 self._tell(value)
+                self._rename(value, first)
                 self._move_readers(value, first)
 
     def drop_unused(self) -> None:
@@ -779,6 +795,10 @@ class Rewriting:
     def _tell(self, value: int) -> None:
         assert self._open is not None  # noqa: S101 (rules only)
         self._open.tensors[value] = None
+
+    def _rename(self, old: int, new: int) -> None:
+        assert self._open is not None  # noqa: S101 (rules only)
+        self._open.renamed[self.names[old]] = self.names[new]
 
     def _looks(self, known: Constant) -> tuple[Any, ...] | None:
         """Give type and shape; None for a constant that is sparse, or lies in a body."""

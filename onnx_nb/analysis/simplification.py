@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import onnx
@@ -104,6 +104,13 @@ class Simplification:
         done = f"{len(self.changes)} change{'' if len(self.changes) == 1 else 's'}"
         nodes = f"{sum(self.before.values())} → {sum(self.after.values())} nodes"
         return f"Simplification({nodes}, {done}, {len(self.left)} left, {sure})"
+
+    @property
+    def verdict(self) -> Literal["verified", "wrong", "unchecked"]:
+        """What the verification came to; unchecked: it was not asked for, or the original does not run."""
+        if self.verified:
+            return "verified"
+        return "unchecked" if self.verification.startswith("It was not verified") else "wrong"
 
     def again(self, *, progress: Progress | None = None, **options: Any) -> Simplification:
         """Simplify the original once more, with the same arguments but for those given.

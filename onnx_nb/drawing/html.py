@@ -168,7 +168,7 @@ def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
         ``"reference"``, ``"candidate"`` and ``"differences"``, as ``Columns.to_bytes`` packs them, and what `bake`
         gives of each model, as ``"baked-reference"`` and ``"baked-candidate"``.
     """
-    return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
+    return _document(" and ".join(names), {"names": list(names)}, "pair", parts, bundle="pairs.js")
 
 
 def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:

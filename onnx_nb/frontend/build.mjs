@@ -1,4 +1,4 @@
-/** Bundles widget.ts and results.ts, each with its stylesheet, into one file each of ../static: what the Python package carries. */
+/** Bundles widget.ts, pairs.ts and results.ts, each with its stylesheet, into one file each of ../static: what the Python package carries. */
 
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -8,7 +8,7 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 const options = {
   absWorkingDir: here("."),
-  entryPoints: ["widget.ts", "results.ts"],
+  entryPoints: ["widget.ts", "pairs.ts", "results.ts"],
   outdir: here("../static"),
   bundle: true,
   format: "esm",

@@ -3,13 +3,13 @@
  * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
  */
 
+import { namesIn, pageHost, SILENCE_MS, WORDS } from "./kernel.ts";
 import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
 import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
-import { createPair } from "./panels/pair.ts";
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
 import type {
@@ -22,16 +22,12 @@ import type {
   StatisticsReply,
 } from "./scene/host.ts";
 import type { OverlayData } from "./scene/overlay.ts";
-import { PairData } from "./scene/pair.ts";
 import type { Direction } from "./scene/scene.ts";
 import { type Plan, type Standing, same } from "./scene/state.ts";
-import { css } from "./style/index.ts";
+import { css } from "./style/graph.ts";
 
 /** The kernel calls them tensors and scopes. */
 const KINDS = { tensor: "value", node: "node", scope: "group" } as const;
-const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
-/** A kernel that says nothing for so long is busy, or gone. */
-const SILENCE_MS = 4000;
 
 /** One graph widget: columns and channel are shared by all its views. */
 class GraphWidget {
@@ -223,106 +219,6 @@ class GraphWidget {
   }
 }
 
-/** Two graphs beside each other: their columns, and what differs. */
-class PairWidget {
-  readonly #model: WidgetModel;
-  readonly #channel: Channel;
-  readonly #loaded: Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: PairData }>;
-
-  constructor(model: WidgetModel, signal: AbortSignal) {
-    this.#model = model;
-    this.#channel = new Channel(model, signal);
-    this.#loaded = this.#load();
-    this.#loaded.catch(() => undefined); // each view reports it
-  }
-
-  async #part(part: string): Promise<Packed> {
-    const saved = this.#model.get(`_${part}`);
-    if (saved instanceof DataView) return unpack(bytesOf(saved));
-    const { buffers } = await this.#channel.request("columns", { part });
-    const [packed] = buffers;
-    if (packed === undefined) throw new Error("the kernel sent no graph");
-    return unpack(bytesOf(packed));
-  }
-
-  async #load(): Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: PairData }> {
-    const [left, right, differences] = await Promise.all(
-      ["reference", "candidate", "differences"].map((part) => this.#part(part)),
-    );
-    return { columns: [new Columns(left), new Columns(right)], data: new PairData(differences) };
-  }
-
-  #graph(part: string, live: () => boolean): GraphHost {
-    const channel = this.#channel;
-    return {
-      ...pageHost,
-      get live(): boolean {
-        return live();
-      },
-      reason: "Nothing is cut out of two graphs side by side: show one of them by itself.",
-      async inspect(target, _name, signal) {
-        const { value } = await channel.request("inspect", { part, kind: target.kind, id: target.id }, { signal });
-        return value as InspectReply;
-      },
-      async figures(target, signal) {
-        const { value } = await channel.request("figures", { part, kind: target.kind, id: target.id }, { signal });
-        return value as readonly (readonly [string, string])[];
-      },
-    };
-  }
-
-  async render(root: HTMLElement, signal: AbortSignal): Promise<void> {
-    const model = this.#model;
-    const { columns, data } = await this.#loaded;
-    if (signal.aborted) return;
-    let live = true;
-    const names = namesIn(model, "_names");
-    const pair = createPair(
-      root,
-      columns,
-      data,
-      {
-        graphs: [this.#graph("reference", () => live), this.#graph("candidate", () => live)],
-        selected(side, selection) {
-          const word = side === 0 ? "reference" : "candidate";
-          const told = selection.map((each) => ({ ...each, side: word, kind: WORDS[each.kind] }));
-          model.set("selection", told);
-          model.save_changes();
-        },
-        synced(synced) {
-          model.set("synced", synced);
-          model.save_changes();
-        },
-        picture: (svg) => {
-          if (live) this.#channel.request("picture", { svg }).catch(() => undefined); // the live graphs are there
-        },
-      },
-      {
-        height: Number(model.get("height")),
-        synced: model.get("synced") === true,
-        names: [names[0] ?? "", names[1] ?? ""],
-      },
-      signal,
-    );
-    const follow = (): void => pair.setSynced(model.get("synced") === true);
-    model.on("change:synced", follow);
-    signal.addEventListener("abort", () => model.off("change:synced", follow));
-    const turn = (to: boolean): void => {
-      live = to;
-      if (!signal.aborted) for (const view of pair.views) view.dispatch({ type: "live", live });
-    };
-    const silent = setTimeout(() => turn(false), SILENCE_MS);
-    signal.addEventListener("abort", () => clearTimeout(silent));
-    this.#channel.request("ping", {}).then(
-      () => {
-        clearTimeout(silent);
-        turn(true);
-      },
-      () => undefined,
-    );
-  }
-}
-
 function directionIn(model: WidgetModel): Direction {
   return model.get("direction") === "right" ? "right" : "down";
 }
@@ -349,10 +245,6 @@ function overlayOf(
     nodes: numbers(nodes),
     groups: numbers(groups),
   };
-}
-
-function namesIn(model: WidgetModel, trait: string): string[] {
-  return (model.get(trait) as string[] | undefined) ?? [];
 }
 
 function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
@@ -477,15 +369,15 @@ function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSigna
 }
 
 export default () => {
-  let shared: GraphWidget | PairWidget | undefined;
+  let shared: GraphWidget | undefined;
   const closing = new AbortController();
-  const widgetOf = (model: WidgetModel): GraphWidget | PairWidget => {
-    shared ??= new (model.get("_kind") === "pair" ? PairWidget : GraphWidget)(model, closing.signal);
+  const widgetOf = (model: WidgetModel): GraphWidget => {
+    shared ??= new GraphWidget(model, closing.signal);
     return shared;
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
-      if (model.get("_kind") === "graph" || model.get("_kind") === "pair") widgetOf(model);
+      if (model.get("_kind") !== "summary") widgetOf(model);
       return () => closing.abort();
     },
     render({ model, el }: Mount): () => void {
@@ -518,51 +410,7 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
   }
 }
 
-/** A page with two graphs: what differs, and of each side its columns and what is said of them. */
-async function mountPairPage(about: HTMLElement): Promise<void> {
-  style(document.body, css);
-  const root = rootIn(document.body, "pair");
-  try {
-    const { names } = JSON.parse(about.textContent ?? "") as { names: [string, string] };
-    const part = (name: string): Promise<Packed> => {
-      const element = document.getElementById(`onnx-nb-${name}`);
-      if (element === null) throw new Error(`this page lacks its part '${name}'`);
-      return unpack(bytesIn(element));
-    };
-    const graphs = await Promise.all(
-      (["reference", "candidate"] as const).map(async (side) => ({
-        columns: new Columns(await part(side)),
-        host: { ...pageHost, baked: { ...bakedOf(await part(`baked-${side}`)), lacking: "" } },
-      })),
-    );
-    const [left, right] = graphs as [(typeof graphs)[0], (typeof graphs)[0]];
-    createPair(
-      root,
-      [left.columns, right.columns],
-      new PairData(await part("differences")),
-      { graphs: [left.host, right.host], selected: () => undefined, synced: () => undefined },
-      { height: Math.max(320, window.innerHeight - 480), synced: true, names },
-      new AbortController().signal,
-    );
-  } catch (error) {
-    fail(root, error);
-  }
-}
-
-const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
-
-const pageHost: GraphHost = {
-  live: false,
-  reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
-  plan: noKernel,
-  extract: noKernel,
-  inspect: noKernel,
-  changed: () => undefined,
-};
-
 const summary = document.getElementById("onnx-nb-summary");
 const columns = document.getElementById("onnx-nb-columns");
 const baked = document.getElementById("onnx-nb-baked");
-const pair = document.getElementById("onnx-nb-pair");
 if (summary !== null && columns !== null) void mountPage(summary, columns, baked);
-else if (pair !== null) void mountPairPage(pair);

@@ -23,6 +23,7 @@ PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
 PANELS = {
     ("onnx_nb.analysis.capture", "Capture"): ("onnx_nb.widgets.capture", "CapturePanel"),
     ("onnx_nb.analysis.comparison", "Comparison"): ("onnx_nb.widgets.comparison", "ComparisonPanel"),
+    ("onnx_nb.analysis.simplification", "Simplification"): ("onnx_nb.widgets.simplification", "SimplificationPanel"),
     ("onnx_nb.analysis.external_data", "Audit"): ("onnx_nb.widgets.external_data", "ExternalDataPanel"),
 }
 """Results, and the widgets that show them."""

@@ -55,6 +55,12 @@ class OnnxWidget(anywidget.AnyWidget):
         super().close()
 
 
+class PairWidget(OnnxWidget):
+    """Base of the widgets that show two graphs side by side."""
+
+    _esm = STATIC / "pairs.js"
+
+
 class ResultWidget(OnnxWidget):
     """Base of the widgets that show a result, and no graph: they have a smaller bundle."""
 

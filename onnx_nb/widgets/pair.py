@@ -15,7 +15,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.drawing.html import bake, pair_page, write_page
-from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._base import PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class GraphPair(OnnxWidget):
+class GraphPair(PairWidget):
     """Two live graphs side by side: what differs is marked and listed, and both move, open and select in step.
 
     Parameters

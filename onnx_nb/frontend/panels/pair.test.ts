@@ -65,6 +65,7 @@ function packed(): Packed {
     const only = state.filter((s) => s === 1).length;
     arrays.set(`group_only_${side}`, new Int32Array(from.groupCount).fill(only));
     arrays.set(`group_changed_${side}`, new Int32Array(from.groupCount).fill(1));
+    arrays.set(`group_folded_${side}`, new Int32Array(from.groupCount));
   }
   const row = (what: string, kind: string, name: string, op: string, n: number, m: number, ...words: string[]) => [
     what,

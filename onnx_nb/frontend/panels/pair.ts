@@ -21,6 +21,12 @@ export interface PairOptions {
   readonly height: number;
   readonly synced: boolean;
   readonly names: readonly [string, string];
+  /** what the graphs are to each other, "reference" and "candidate" if it is not said */
+  readonly titles?: readonly [string, string];
+  /** stands in the bar in place of the differences, which are listed elsewhere */
+  readonly legend?: readonly HTMLElement[];
+  /** groups of the reference that stand open at first */
+  readonly open?: Iterable<number>;
 }
 
 /** What a pair of graphs needs from outside. */
@@ -31,6 +37,8 @@ export interface PairHost {
   synced(synced: boolean): void;
   /** takes the picture that stands in the notebook where the live graphs cannot */
   picture?(svg: string): void;
+  /** what the inspector says of a target in the light of the other graph, label and text */
+  compared?(side: SideOf, target: Target): [string, string][];
 }
 
 /** The handle that tests and tools find at the root element. */
@@ -41,10 +49,13 @@ export interface Pair {
   readonly at: number;
   readonly synced: boolean;
   setSynced(synced: boolean): void;
+  /** Selects targets in both graphs, without telling the host, and brings the first of each into view side by side. */
+  show(targets: readonly [readonly Target[], readonly Target[]]): void;
 }
 
 const SIDES = [0, 1] as const;
-const TITLES = ["reference", "candidate"] as const;
+/** How the graphs are called by tests and tools. */
+const ROLES = ["reference", "candidate"] as const;
 const WORDS: readonly Tone[] = ["removed", "added", "changed"];
 /** Below this width the graphs stand one above the other. */
 const NARROW = 760;
@@ -52,6 +63,8 @@ const NARROW = 760;
 const STACKED = 0.72;
 /** Of a long list so many rows are made; a filter leads to the others. */
 const ROWS = 400;
+/** The scopes around so many of the targets that are shown are opened. */
+const OPENED = 8;
 /** What lies this near to the middle decides most where the other graph is put, world px. */
 const NEAR = 160;
 /** … and what is selected as much as so many others. */
@@ -69,6 +82,7 @@ export function createPair(
 ): Pair {
   root.classList.add("onnx-nb-pair");
   root.dataset.state = "loading";
+  const titles = options.titles ?? ROLES;
   let synced = options.synced;
   /** the side that a person works in: the other one follows */
   let leader: SideOf = 0;
@@ -102,18 +116,18 @@ export function createPair(
       },
     }) as GraphHost;
   };
-  const first = defaultOpen(columns[0]);
+  const first = new Set(options.open ?? defaultOpen(columns[0]));
   const opens = [first, openLike(first)] as const;
   const notes = SIDES.map(() => el("span", { class: "onnx-nb-pair-note", attrs: { role: "status" } }));
   const inner = SIDES.map(() => el("div"));
   const panes = SIDES.map((side) =>
     el(
       "section",
-      { class: "onnx-nb-pane", attrs: { "aria-label": `${TITLES[side]}: ${elide(options.names[side], 80)}` } },
+      { class: "onnx-nb-pane", attrs: { "aria-label": `${titles[side]}: ${elide(options.names[side], 80)}` } },
       el(
         "header",
         {},
-        el("b", {}, TITLES[side]),
+        el("b", {}, titles[side]),
         el("span", { class: "onnx-nb-ellipsis", title: options.names[side] }, elide(options.names[side], 60)),
         notes[side],
       ),
@@ -141,10 +155,7 @@ export function createPair(
     if (patch.selection !== undefined) {
       host.selected(side, patch.selection);
       follow(() => selectThere(side, patch.selection ?? []));
-      root.classList.toggle(
-        "onnx-nb-pair-selected",
-        views.some((view) => view.state.selection !== null),
-      );
+      mark();
     }
     if (!synced) return;
     if (patch.direction !== undefined) {
@@ -198,18 +209,48 @@ export function createPair(
       if (place === null) return;
       view.dispatch({ type: "reveal", target: place });
       remember();
-      anchor = [there, place];
+      anchor = pairOf(there, place);
       settle(side);
       return;
     }
     view.dispatch({ type: "reveal", target });
     remember();
-    anchor = [side, last];
+    anchor = pairOf(side, last);
     settle(side);
   }
 
-  /** what was selected last, and the side it is on: where it is in view it decides most */
-  let anchor: readonly [SideOf, Target] | null = null;
+  /** what was selected last in reference and candidate: where it is in view it decides most */
+  let anchor: readonly [Target, Target] | null = null;
+  const pairOf = (side: SideOf, target: Target): readonly [Target, Target] | null => {
+    const there = data.counterpart(side, target);
+    return there === null ? null : side === 0 ? [target, there] : [there, target];
+  };
+
+  function show(targets: readonly [readonly Target[], readonly Target[]]): void {
+    const [left] = targets[0];
+    const [right] = targets[1];
+    leader = left === undefined ? 1 : 0;
+    follow(() => {
+      for (const side of SIDES) {
+        const view = views[side];
+        notes[side].textContent = "";
+        view.apply({ selection: targets[side].map((each) => ({ ...each, name: columns[side].nameOf(each) })) });
+        for (const target of targets[side].slice(1, OPENED)) view.dispatch({ type: "reveal", target });
+        const [target] = targets[side];
+        if (target !== undefined) view.dispatch({ type: "reveal", target, centred: true });
+      }
+      remember();
+    });
+    mark();
+    anchor = left === undefined || right === undefined ? null : [left, right];
+    if (anchor !== null) settle(leader);
+  }
+  const mark = (): void => {
+    root.classList.toggle(
+      "onnx-nb-pair-selected",
+      views.some((view) => view.state.selection !== null),
+    );
+  };
   let settling = 0;
   /** Puts the other graph beside what this one shows, once both are laid out. */
   function settle(side: SideOf): void {
@@ -277,13 +318,13 @@ export function createPair(
       const [i, j] = [from[at], to[at]];
       count(a.x[i] + a.w[i] / 2, a.y[i] + a.h[i] / 2, b.x[j] + b.w[j] / 2, b.y[j] + b.h[j] / 2, 1);
     }
-    const ends = anchor === null ? null : centres(...anchor);
+    const ends = anchor === null ? null : centres(anchor);
     if (ends !== null) count(ends[side].x, ends[side].y, ends[other(side)].x, ends[other(side)].y, ANCHOR);
     return sum === 0 ? null : { x: x / sum, y: y / sum };
   }
 
-  /** Where a target and its counterpart lie, in reference and candidate. */
-  function centres(side: SideOf, target: Target): readonly [Point, Point] | null {
+  /** Where two targets lie, in reference and candidate. */
+  function centres(targets: readonly [Target, Target]): readonly [Point, Point] | null {
     const centre = (at: SideOf, given: Target): Point | null => {
       const { scene } = views[at].stage;
       if (scene === null) return null;
@@ -297,19 +338,18 @@ export function createPair(
       const { x, y, w, h } = scene.boxes;
       return { x: x[box] + w[box] / 2, y: y[box] + h[box] / 2 };
     };
-    const counterpart = data.counterpart(side, target);
-    const [mine, there] = [centre(side, target), counterpart === null ? null : centre(other(side), counterpart)];
-    if (mine === null || there === null) return null;
-    return side === 0 ? [mine, there] : [there, mine];
+    const [mine, there] = [centre(0, targets[0]), centre(1, targets[1])];
+    return mine === null || there === null ? null : [mine, there];
   }
 
   // ---------------------------------------------------------------- what is said
 
   function compared(side: SideOf, target: Target): [string, string][] {
+    if (host.compared !== undefined) return host.compared(side, target);
     const there = other(side);
     const found = data.counterpart(side, target);
     const name = found === null ? `nothing like it` : columns[there].nameOf(found) || "(unnamed)";
-    const rows: [string, string][] = [[`in ${TITLES[there]}`, name]];
+    const rows: [string, string][] = [[`in ${titles[there]}`, name]];
     if (target.kind === "group") {
       const { long } = new Tones(data.tones(side)).say(BOX.GROUP, target.id);
       rows.push(["differs", long || "no"]);
@@ -450,19 +490,12 @@ export function createPair(
 
   // ---------------------------------------------------------------- together
 
+  const { legend } = options;
+  const about = data.total === 0 ? "No differences" : counted(data.total, "difference");
+  const tools = legend ?? [el("b", {}, about), ...chips, field, previous, count, next];
   root.replaceChildren(
-    el(
-      "header",
-      { class: "onnx-nb-bar onnx-nb-pair-bar" },
-      el("b", {}, data.total === 0 ? "No differences" : counted(data.total, "difference")),
-      ...chips,
-      field,
-      previous,
-      count,
-      next,
-      toggle,
-    ),
-    list,
+    el("header", { class: "onnx-nb-bar onnx-nb-pair-bar" }, ...tools, toggle),
+    ...(legend === undefined ? [list] : []),
     body,
     voice,
   );
@@ -488,7 +521,7 @@ export function createPair(
       },
       signal,
     );
-    inner[side].dataset.widget = TITLES[side];
+    inner[side].dataset.widget = ROLES[side];
     return made;
   };
   const views: readonly [GraphView, GraphView] = [view(0), view(1)];
@@ -508,7 +541,7 @@ export function createPair(
       const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
       if (!plain || from === null || from.matches("input, textarea, select")) return;
       const key = event.key.toLowerCase();
-      if (key !== "n" && key !== "p") {
+      if (legend !== undefined || (key !== "n" && key !== "p")) {
         if (!from.closest(".onnx-nb-pane")) event.stopPropagation(); // the notebook would take it
         return;
       }
@@ -555,6 +588,7 @@ export function createPair(
       return synced;
     },
     setSynced,
+    show,
   };
   Object.assign(root, { onnxNb: handle });
   return handle;

@@ -41,7 +41,8 @@ function painted({ overlay, scene, theme }: Picture, box: number): { fill: strin
 function toned({ tones, scene, theme }: Picture, box: number): { tone: Tone; colour: string } | null {
   const tone = tones?.of(scene.boxes.kind[box], scene.boxes.id[box]) ?? null;
   if (tone === null) return null;
-  return { tone, colour: { removed: theme.bad, added: theme.good, changed: theme.warn }[tone] };
+  const { bad, good, warn } = theme;
+  return { tone, colour: { removed: bad, added: good, new: good, changed: warn, folded: warn }[tone] };
 }
 
 /** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */

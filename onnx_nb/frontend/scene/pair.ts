@@ -37,11 +37,13 @@ export class PairData {
   readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
 
   constructor({ meta, arrays }: Packed) {
-    const { changes, total, counts, message } = meta as unknown as {
+    const { changes, total, counts, message, made } = meta as unknown as {
       changes: readonly (readonly [Tone, ...string[]])[];
       total: number;
       counts: Partial<Record<Tone, number>>;
       message: string;
+      /** what it is called to be in the candidate only */
+      made?: "new";
     };
     this.total = total;
     this.counts = counts;
@@ -60,11 +62,13 @@ export class PairData {
       return {
         there: { node: column("node"), value: column("value"), group: column("group") },
         tones: {
-          only: side === 0 ? "removed" : "added",
+          only: side === 0 ? "removed" : (made ?? "added"),
+          folded: side === 0 ? "folded" : "reads folded",
           nodes: column("node_state"),
           values: column("value_state"),
           groupOnly: column("group_only"),
           groupChanged: column("group_changed"),
+          groupFolded: column("group_folded"),
         },
       };
     };

@@ -2,22 +2,32 @@
 
 import { BOX } from "./scene.ts";
 
-export const TONE = { SAME: 0, ONLY: 1, CHANGED: 2 } as const;
+export const TONE = { SAME: 0, ONLY: 1, CHANGED: 2, FOLDED: 3 } as const;
 
-export type Tone = "removed" | "added" | "changed";
+/** "new" is what "added" is where both graphs are one model, before and after */
+export type Tone = "removed" | "added" | "changed" | "folded" | "new";
 
 /** A sign beside each colour, for who cannot tell the colours apart. */
-export const SIGNS: Readonly<Record<Tone, string>> = { removed: "−", added: "+", changed: "~" };
+export const SIGNS: Readonly<Record<Tone, string>> = {
+  removed: "−",
+  added: "+",
+  changed: "~",
+  folded: "◆",
+  new: "+",
+};
 
 export interface ToneData {
   /** what it means to be in this graph only */
-  readonly only: "removed" | "added";
+  readonly only: "removed" | "added" | "new";
+  /** what is said of what is folded here */
+  readonly folded: string;
   /** a TONE by node and by value */
   readonly nodes: Uint8Array;
   readonly values: Uint8Array;
   /** by group, how many nodes at any depth are so */
   readonly groupOnly: Int32Array;
   readonly groupChanged: Int32Array;
+  readonly groupFolded: Int32Array;
 }
 
 export class Tones {
@@ -29,28 +39,32 @@ export class Tones {
 
   /** The tone of what a box shows; null where nothing is different. */
   of(kind: number, id: number): Tone | null {
-    const { only, nodes, values, groupOnly, groupChanged } = this.#data;
+    const { only, nodes, values, groupOnly, groupChanged, groupFolded } = this.#data;
     if (kind === BOX.GROUP || kind === BOX.OPEN) {
       if (groupChanged[id] > 0) return "changed";
-      return groupOnly[id] > 0 ? only : null;
+      return groupOnly[id] > 0 ? only : groupFolded[id] > 0 ? "folded" : null;
     }
     const tone = kind === BOX.NODE ? nodes[id] : values[id];
-    return tone === TONE.ONLY ? only : tone === TONE.CHANGED ? "changed" : null;
+    return [null, only, "changed" as const, "folded" as const][tone] ?? null;
   }
 
   /** "removed"; of a closed scope "2 removed, 3 changed", or "−2 ~3" where there is less room. */
   say(kind: number, id: number): { readonly long: string; readonly short: string } {
     const tone = this.of(kind, id);
     if (tone === null) return { long: "", short: "" };
-    if (kind !== BOX.GROUP && kind !== BOX.OPEN) return { long: tone, short: SIGNS[tone] };
-    const { only, groupOnly, groupChanged } = this.#data;
+    const { only, folded, groupOnly, groupChanged, groupFolded } = this.#data;
+    if (kind !== BOX.GROUP && kind !== BOX.OPEN) {
+      return { long: tone === "folded" ? folded : tone, short: SIGNS[tone] };
+    }
     const counts = [
       [groupOnly[id], only],
       [groupChanged[id], "changed"],
+      [groupFolded[id], "folded"],
     ] as const;
+    const words = (word: Tone): string => (word === "folded" ? folded : word);
     const there = counts.filter(([count]) => count > 0);
     return {
-      long: there.map(([count, word]) => `${count} ${word}`).join(", "),
+      long: there.map(([count, word]) => `${count} ${words(word)}`).join(", "),
       short: there.map(([count, word]) => `${SIGNS[word]}${count}`).join(" "),
     };
   }

@@ -1,4 +1,4 @@
-/** The stylesheet of the views of models: the parts in the order in which they override each other. */
+/** The stylesheet of a graph: the parts in the order in which they override each other. */
 
 import bar from "./bar.css";
 import base from "./base.css";
@@ -6,10 +6,9 @@ import beside from "./beside.css";
 import extract from "./extract.css";
 import inspector from "./inspector.css";
 import narrow from "./narrow.css";
-import pair from "./pair.css";
 import stage from "./stage.css";
 import summary from "./summary.css";
 import tree from "./tree.css";
 import values from "./values.css";
 
-export const css = [base, bar, stage, tree, inspector, values, extract, summary, narrow, beside, pair].join("");
+export const css = [base, bar, stage, tree, inspector, values, extract, summary, narrow, beside].join("");

@@ -1,0 +1,55 @@
+/** What the entries of graphs share: whether a kernel answers, and what is asked of it. */
+
+import type { Channel } from "./model/channel.ts";
+import type { Target } from "./model/columns.ts";
+import type { WidgetModel } from "./mount.ts";
+import type { GraphHost, InspectReply } from "./scene/host.ts";
+
+/** What the kernel calls tensors and scopes. */
+export const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
+/** A kernel that says nothing for so long is busy, or gone. */
+export const SILENCE_MS = 4000;
+
+export function namesIn(model: WidgetModel, trait: string): string[] {
+  return (model.get(trait) as string[] | undefined) ?? [];
+}
+
+/** One of two graphs, of which the kernel knows by `about`. */
+export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, live: () => boolean): GraphHost {
+  const ask = async (verb: string, { kind, id }: Target, signal: AbortSignal): Promise<unknown> =>
+    (await channel.request(verb, { ...about, kind, id }, { signal })).value;
+  return {
+    ...pageHost,
+    get live(): boolean {
+      return live();
+    },
+    reason: "Nothing is cut out of two graphs side by side: show one of them by itself.",
+    inspect: async (target, _name, signal) => (await ask("inspect", target, signal)) as InspectReply,
+    figures: async (target, signal) => (await ask("figures", target, signal)) as readonly (readonly [string, string])[],
+  };
+}
+
+/** Tells whether a kernel answers: not at once, for it may be busy with a cell. */
+export function watchKernel(channel: Channel, signal: AbortSignal, turn: (live: boolean) => void): void {
+  const silent = setTimeout(() => turn(false), SILENCE_MS);
+  signal.addEventListener("abort", () => clearTimeout(silent));
+  channel.request("ping", {}).then(
+    () => {
+      clearTimeout(silent);
+      if (!signal.aborted) turn(true);
+    },
+    () => undefined,
+  );
+}
+
+const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
+
+/** Of a page that was written: it has no kernel. */
+export const pageHost: GraphHost = {
+  live: false,
+  reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
+  plan: noKernel,
+  extract: noKernel,
+  inspect: noKernel,
+  changed: () => undefined,
+};
