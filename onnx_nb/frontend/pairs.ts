@@ -148,8 +148,8 @@ class SimplificationWidget {
           return { columns: [new Columns(left), new Columns(right)], data: new SimplificationData(between) };
         },
         graph: (side, step) => sideHost(channel, { part: side === 0 ? "reference" : "candidate", step }, () => live),
-        async again(skipped, progress, round) {
-          const told = ({ fraction, message }: Progress): void => progress(fraction, message);
+        async again(skipped, tell, round) {
+          const told = ({ fraction, message }: Progress): void => tell(fraction, message);
           const { value } = await channel.request("again", { skipped }, { signal: round, progress: told });
           return (value as { message: string }).message;
         },

@@ -11,6 +11,7 @@ import { SIGNS, type Tone } from "../scene/tones.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, focused, plain } from "./dom.ts";
 import { createPair, type Pair } from "./pair.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
+import { createTask, type Told } from "./task.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
@@ -18,11 +19,7 @@ export interface SimplificationHost {
   load(step: number): Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: SimplificationData }>;
   graph(side: SideOf, step: number): GraphHost;
   /** simplifies once more without what is named; the new result arrives by `show` */
-  again(
-    skipped: readonly string[],
-    progress: (fraction: number, message: string) => void,
-    signal: AbortSignal,
-  ): Promise<string>;
+  again(skipped: readonly string[], told: Told, signal: AbortSignal): Promise<string>;
   save(path: string, replace: boolean, signal: AbortSignal): Promise<Saved>;
   chosen(key: string): void;
   stepped(step: number): void;
@@ -88,7 +85,7 @@ export function createSimplification(
   let columns: readonly [Columns, Columns] | null = null;
   let wanted = options.chosen;
   let chosen = -1;
-  let working: AbortController | null = null;
+  let busy = false;
   let table: Table | null = null;
   /** the tensor of what was undone last: it is shown once the new result is there */
   let place = "";
@@ -173,72 +170,21 @@ export function createSimplification(
 
   // ---------------------------------------------------------------- work
 
-  const bar = el("progress", { attrs: { max: 1, value: 0, "aria-label": "Simplifying" } });
-  const doing = el("span", { class: "onnx-nb-ellipsis" });
-  const busy = strip("status", bar, doing);
-  busy.append(
-    button(
-      "Cancel",
-      () => {
-        working?.abort();
-        end("Cancelled");
-      },
-      signal,
-      { class: "onnx-nb-small" },
-    ),
+  const task = createTask(
+    (on) => {
+      busy = on;
+      enable();
+    },
+    say,
+    signal,
   );
-  const trouble = el("span", { class: "onnx-nb-message-text" });
-  const error = strip("alert", trouble);
-  error.classList.add("onnx-nb-error");
-  error.append(
-    button(
-      "Dismiss",
-      () => {
-        error.hidden = true;
-      },
-      signal,
-      { class: "onnx-nb-small" },
-    ),
-  );
-  const end = (text: string): void => {
-    working = null;
-    busy.hidden = true;
-    enable();
-    say(text);
-  };
   const again = (skipped: readonly string[], words: string): void => {
-    if (working !== null || !live) return;
-    const round = new AbortController();
-    working = round;
-    signal.addEventListener("abort", () => round.abort(), { once: true });
-    error.hidden = true;
-    bar.value = 0;
-    doing.textContent = words;
-    busy.hidden = false;
-    enable();
+    if (busy || !live) return;
     say(words);
-    host
-      .again(
-        skipped,
-        (fraction, message) => {
-          if (working !== round) return;
-          bar.value = fraction;
-          doing.textContent = `${words} ${elide(message, 120)}`;
-        },
-        round.signal,
-      )
-      .then(
-        (message) => {
-          if (working === round) end(message);
-        },
-        (thrown: unknown) => {
-          if (working !== round || round.signal.aborted) return;
-          const { message, advice } = failure(thrown);
-          trouble.textContent = elide(`${message} ${advice}`, 800);
-          error.hidden = false;
-          end("");
-        },
-      );
+    task.run(words, async (round, told) => {
+      say(await host.again(skipped, told, round));
+      return "";
+    });
   };
   const undo = (key: string): void => {
     place = key.includes(": ") ? key.slice(key.indexOf(": ") + 2) : "";
@@ -251,14 +197,14 @@ export function createSimplification(
   };
   /** What needs the kernel can be pressed while it answers and does nothing else. */
   const enable = (): void => {
-    const off = !live || working !== null;
+    const off = !live || busy;
     for (const each of root.querySelectorAll<HTMLButtonElement>("[data-kernel]")) {
       each.disabled = off;
       each.title = live ? (each.dataset.kernel ?? "") : GONE;
     }
     write.disabled = replace.disabled = off;
     opener.disabled = !live;
-    root.setAttribute("aria-busy", String(working !== null));
+    root.setAttribute("aria-busy", String(busy));
   };
 
   // ---------------------------------------------------------------- filling
@@ -632,8 +578,7 @@ export function createSimplification(
     ),
     said,
     saving,
-    busy,
-    error,
+    task.element,
     skips,
     steps,
     main,
