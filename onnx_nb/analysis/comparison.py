@@ -229,7 +229,7 @@ class Comparison:
     >>> c.first_divergent()
     Point('c', Add, cumulative 0.053)
     >>> print(c.message)
-    First differs at 'c' (Add): an error of 5.3e-02 of its norm, after none.
+    First differs at 'c' (Add): an error of 5.3e-02 of its norm, none before it.
     """
 
     reference: str
@@ -331,7 +331,7 @@ class Comparison:
             return f"First differs at {shown(first.name)}{what}: {many} are {kind}.{why}"
         if first.isolated is None:
             before = [_size(point.cumulative) for point in self.points[: self.points.index(first)] if point.cumulative]
-            after = f"at most {_figure(max(before))} before it" if any(before) else "after none"
+            after = f"at most {_figure(max(before))} before it" if any(before) else "none before it"
             own = f"an error of {_figure(errors.rel_l2)} of its norm"
             return f"First differs at {shown(first.name)}{what}: {own}, {after}.{why}"
         others = [point.isolated for point in self.points if point is not first and point.isolated is not None]

@@ -405,7 +405,7 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "mse": Metric("MSE", lambda errors: errors.mse),
         "max_rel": Metric("max |Δ|/|x|", lambda errors: errors.max_rel),
         "mean_rel": Metric("mean |Δ|/|x|", lambda errors: errors.mean_rel),
-        "rel_l2": Metric("‖Δ‖/‖x‖", lambda errors: errors.rel_l2),
+        "rel_l2": Metric("relative error ‖Δ‖/‖x‖", lambda errors: errors.rel_l2),
         "cosine": Metric("cosine", lambda errors: errors.cosine, higher_is_better=True, logarithmic=False),
         "sqnr": Metric("SQNR, dB", lambda errors: errors.sqnr, higher_is_better=True, logarithmic=False),
         "psnr": Metric("PSNR, dB", lambda errors: errors.psnr, higher_is_better=True, logarithmic=False),

@@ -215,7 +215,7 @@ describe("the panel of a comparison", () => {
     show(pointsOf({ states: [1, 2, 3, 2] }));
     press("Enter");
     expect(plot().getAttribute("aria-valuetext")).toContain("isolated NaN or Inf on one side");
-    expect(tableIn("Points").querySelector("[data-row='2']")?.textContent).toContain("∞");
+    expect(tableIn("Points").querySelector("[data-row='2']")?.textContent).toContain("NaN, Inf");
   });
 
   it("lists what only one side has, with the reason", () => {
@@ -229,8 +229,10 @@ describe("the panel of a comparison", () => {
 
   it("says so where there is nothing, and where nothing differs", () => {
     show(pointsOf({ names: [], cumulative: [], isolated: [], states: [], missing: ["x"], first: -1 }));
-    expect(root.textContent).toContain("There are no points to draw.");
+    expect(root.querySelector(".onnx-nb-depth, aside")).toBeNull();
     expect(shown("Unmatched")).toEqual(["x"]);
+    show(pointsOf({ names: [], cumulative: [], isolated: [], states: [], first: -1 }));
+    expect(root.textContent).toContain("There is nothing to show.");
     show(pointsOf({ cumulative: [0, 0, 0, 0], isolated: [0, 0, 0, 0], states: [1, 1, 1, 1], first: -1 }));
     expect(root.textContent).toContain("All 4 points are equal, to the last bit.");
   });
@@ -299,6 +301,9 @@ describe("the panel of a comparison", () => {
     const svg = show(pointsOf()).svg();
     expect(svg).toMatch(/^<svg xmlns="http:\/\/www.w3.org\/2000\/svg" /);
     expect(svg).toContain("&lt;img");
+    for (const said of ["First differs at", "‖Δ‖/‖x‖, in order of execution", ">cumulative<", ">isolated<"]) {
+      expect(svg).toContain(said);
+    }
     expect(svg).not.toContain("<img");
   });
 });
@@ -311,7 +316,7 @@ describe("numbers", () => {
       "0",
       "–",
       "∞",
-      "1.2e1",
+      "12",
     ]);
     expect(figure("sqnr", -3.25)).toBe("−3.3");
     expect(figure("outside", 0.016)).toBe("1.6 %");

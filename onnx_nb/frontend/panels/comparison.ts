@@ -83,6 +83,9 @@ export function createComparison(
       return Number.isFinite(x) ? x : NONE;
     });
   };
+  const parts = about.parts.map(([row, label]) => [row, elide(label, 24)] as const);
+  const odd = oddIn(points);
+  const labelOf = (): string => about.metrics.find(({ key }) => key === metric)?.label ?? metric;
   const depthOf = (): Depth => ({
     count: points.count,
     series: WHICH.filter((each) => points.has(each) && shown.has(each)).map((each) => ({
@@ -90,7 +93,8 @@ export function createComparison(
       numbers: seriesOf(each),
     })),
     logarithmic: about.metrics.find(({ key }) => key === metric)?.logarithmic ?? true,
-    parts: about.parts,
+    parts,
+    odd,
   });
   const sizes = (row: number): string =>
     [...WHICH]
@@ -101,6 +105,7 @@ export function createComparison(
   const depth = createDepth(
     depthOf(),
     {
+      metric: labelOf(),
       first: about.first,
       say: (row) => elide(`${points.text("name", row)}, ${points.text("op_type", row)}, ${sizes(row)}`, 300),
       tip: (row) => [
@@ -121,7 +126,7 @@ export function createComparison(
         if (shown.has(each) && shown.size > 1) shown.delete(each);
         else shown.add(each);
         press.setAttribute("aria-pressed", String(shown.has(each)));
-        depth.show(depthOf());
+        depth.show(depthOf(), labelOf());
       },
       signal,
       {
@@ -145,7 +150,7 @@ export function createComparison(
     if (key === metric || !about.metrics.some((each) => each.key === key)) return;
     metric = key;
     select.value = key;
-    depth.show(depthOf());
+    depth.show(depthOf(), labelOf());
   };
   select.addEventListener(
     "change",
@@ -302,11 +307,16 @@ export function createComparison(
       signal,
     );
   const { page } = options;
-  menu.fill(
+  const pictures = [
     save("SVG of the plot", "Vectors, as it is shown", () =>
       download(new Blob([depth.svg(about.message)], { type: "image/svg+xml" }), name, "svg"),
     ),
-    save("PNG of the plot", "Pixels, at twice its size", async () => download(await depth.png(), name, "png")),
+    save("PNG of the plot", "Pixels, at twice its size", async () =>
+      download(await depth.png(about.message), name, "png"),
+    ),
+  ];
+  menu.fill(
+    ...(points.count > 0 ? pictures : []),
     save("CSV of the table", "The points that are shown, every metric with all digits", () =>
       download(new Blob([csvOf(everything(points), table.rows)], { type: "text/csv" }), name, "csv"),
     ),
@@ -324,7 +334,13 @@ export function createComparison(
   );
   const { back } = options;
   const verdict = about.first >= 0 ? "bad" : points.count === 0 || about.outside > 0 ? "caution" : "fine";
-  const first = button("Show it", () => choose(about.first, true), signal, {
+  const goThere = (): void => {
+    choose(about.first, true);
+    table.choose(about.first);
+    depth.choose(about.first);
+    detail.scrollTop = 0;
+  };
+  const first = button("Show it", goThere, signal, {
     class: "onnx-nb-small",
     title: "Choose the first point that differs",
   });
@@ -349,7 +365,13 @@ export function createComparison(
   const chart = el(
     "section",
     { class: "onnx-nb-chart", attrs: { "aria-label": "Errors against depth" } },
-    el("div", { class: "onnx-nb-chart-bar" }, select, ...legend),
+    el(
+      "div",
+      { class: "onnx-nb-chart-bar" },
+      select,
+      ...legend,
+      el("span", { class: "onnx-nb-dim onnx-nb-order" }, "in order of execution →"),
+    ),
     depth.element,
   );
   const below = el(
@@ -359,15 +381,14 @@ export function createComparison(
     table.element,
     missing.element,
   );
+  const body =
+    points.count > 0
+      ? [el("div", { class: "onnx-nb-comparison-left" }, chart, below), detail]
+      : [points.missing > 0 ? below : el("p", { class: "onnx-nb-nothing onnx-nb-dim" }, "There is nothing to show.")];
   root.replaceChildren(
     header,
     task.element,
-    el(
-      "div",
-      { class: "onnx-nb-comparison-body" },
-      el("div", { class: "onnx-nb-comparison-left" }, chart, below),
-      detail,
-    ),
+    el("div", { class: `onnx-nb-comparison-body${points.count > 0 ? "" : " onnx-nb-pointless"}` }, ...body),
     voice,
   );
   show();
@@ -387,8 +408,25 @@ export function createComparison(
 }
 
 function said(points: Points, which: Which, metric: string, row: number): string {
-  if (points.state(which, row) === STATE.MISMATCHED && metric !== "mismatches") return "NaN or Inf on one side";
+  if (points.state(which, row) === STATE.MISMATCHED && metric !== "mismatches") {
+    return ofTexts(points, row) ? "texts differ" : "NaN or Inf on one side";
+  }
   return figure(metric, points.numbers(which, metric)[row]);
+}
+
+function ofTexts(points: Points, row: number): boolean {
+  return points.text("dtype", row).includes("string");
+}
+
+/** What points are that no number tells of. */
+function oddIn(points: Points): string {
+  const found = new Set<string>();
+  for (let row = 0; row < points.count; row++) {
+    if (WHICH.some((each) => points.state(each, row) === STATE.MISMATCHED)) {
+      found.add(ofTexts(points, row) ? "texts" : "NaN, Inf");
+    }
+  }
+  return found.size === 1 ? [...found][0] : "NaN, texts";
 }
 
 function summary(points: Points): string {
@@ -415,7 +453,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
     title: string,
     hint: string,
     numbers: Float64Array,
-    write: (x: number) => string,
+    write: (x: number, row: number) => string,
   ): TableColumn => ({
     key,
     title,
@@ -440,13 +478,19 @@ function columnsOf(points: Points): readonly TableColumn[] {
             ? NONE
             : x;
     });
+  const size = (x: number, row: number): string => {
+    if (x !== Number.POSITIVE_INFINITY) return magnitude(x);
+    return ofTexts(points, row) ? "texts" : "NaN, Inf";
+  };
   const mismatches = best("mismatches");
   const marked = (row: number): boolean => row === about.first || mismatches[row] > 0;
   const times = (x: number): string =>
     Number.isNaN(x)
       ? ""
-      : x === 0
-        ? "0"
+      : x < 0.05
+        ? x === 0
+          ? "0"
+          : "<0.1×"
         : x >= 1e4
           ? `${magnitude(x)}×`
           : x >= 9.95
@@ -460,6 +504,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
       title: "Matched",
       hint: "How both sides were found to mean the same",
       width: [56, 0.3],
+      spare: 3,
       text: (row) => points.text("matched", row),
     },
     ...(about.isolated
@@ -468,26 +513,39 @@ function columnsOf(points: Points): readonly TableColumn[] {
             ...number("score", "× usual", "Isolated error by the median of points of its kind", points.score, times),
             bad: marked,
           },
-          { ...number("isolated", "Isolated", "‖Δ‖/‖x‖ of its own error", worst("isolated"), magnitude), bad: marked },
+          { ...number("isolated", "Isolated", "‖Δ‖/‖x‖ of its own error", worst("isolated"), size), bad: marked },
         ]
       : []),
     {
-      ...number("cumulative", "Cumulative", "‖Δ‖/‖x‖ of both sides by themselves", worst("cumulative"), magnitude),
+      ...number("cumulative", "Cumulative", "‖Δ‖/‖x‖ of both sides by themselves", worst("cumulative"), size),
       width: [80, 0.4],
       bad: (row) => !about.isolated && marked(row),
     },
-    number(
-      "max_abs",
-      "max |Δ|",
-      about.isolated ? "Of the isolated error where it is known" : "The largest error",
-      best("max_abs"),
-      magnitude,
-    ),
-    number("sqnr", "SQNR dB", "Signal to quantisation noise", best("sqnr"), (x) => figure("sqnr", x)),
+    {
+      ...number(
+        "max_abs",
+        "max |Δ|",
+        about.isolated ? "Of the isolated error where it is known" : "The largest error",
+        best("max_abs"),
+        magnitude,
+      ),
+      spare: 1,
+    },
+    {
+      ...number("sqnr", "SQNR dB", "Signal to quantisation noise", best("sqnr"), (x) => figure("sqnr", x)),
+      spare: 2,
+    },
     ...(mismatches.some((x) => x > 0)
       ? [
           {
-            ...number("mismatches", "NaN, Inf", "On one side only", mismatches, (x: number) => (x > 0 ? plain(x) : "")),
+            ...number(
+              "mismatches",
+              "Odd values",
+              "NaN or Inf on one side only, or texts that differ",
+              mismatches,
+              (x: number) => (x > 0 ? plain(x) : ""),
+            ),
+            width: [72, 0.4] as const,
             bad: marked,
           },
         ]
@@ -495,7 +553,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
     {
       key: "histogram",
       title: "|Δ|",
-      hint: "Absolute errors, 1e… to 1e…",
+      hint: "How the absolute errors are spread, on one axis for all points",
       width: [64, 0],
       draw: (row) => spark(points, row, marked(row)),
     },

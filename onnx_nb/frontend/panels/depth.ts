@@ -1,13 +1,15 @@
 /** Errors against depth: a canvas to point at, to walk by the keyboard, and to look closer at by dragging over a part. */
 
 import type { Pen } from "../render/canvas.ts";
-import { drawChosen, drawDepth } from "../render/depth.ts";
+import { CAPTION, drawCaption, drawChosen, drawDepth } from "../render/depth.ts";
 import { SvgPen, xml } from "../render/svgpen.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import { type Depth, Frame, type Span, spanOf } from "../scene/depth.ts";
 import { button, el } from "./dom.ts";
 
 export interface DepthOptions {
+  /** what is drawn */
+  readonly metric: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
   /** a point in a line: read out, and shown beside it */
@@ -21,11 +23,12 @@ export interface DepthOptions {
 
 export interface DepthView {
   readonly element: HTMLElement;
-  show(depth: Depth): void;
+  show(depth: Depth, metric: string): void;
   choose(row: number): void;
   redraw(): void;
+  /** The plot with what the panel says of it. */
   svg(title: string): string;
-  png(): Promise<Blob>;
+  png(title: string): Promise<Blob>;
 }
 
 const HEIGHT = 206;
@@ -33,6 +36,7 @@ const HEIGHT = 206;
 const SLOP = 5;
 
 export function createDepth(given: Depth, options: DepthOptions, signal: AbortSignal): DepthView {
+  let { metric } = options;
   let depth = given;
   let span: Span = spanOf(depth.count);
   let chosen = -1;
@@ -97,6 +101,16 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     }
     if (hovered >= 0 && hovered !== chosen) drawChosen(pen as Pen, frame, hovered, colours.dim, colours);
     drawChosen(pen as Pen, frame, chosen, colours.text, colours);
+  };
+  const drawWhole = (pen: Pen, title: string, scale: number, w: number, h: number): void => {
+    const colours = look();
+    const whole = new Frame(depth, span, w, h);
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.fillStyle = colours.theme.background;
+    pen.fillRect(0, 0, w, h + CAPTION);
+    drawCaption(pen, whole, { title, metric }, colours);
+    pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
+    drawDepth(pen, whole, options.first, colours);
   };
   let due = 0;
   let stale = false;
@@ -242,8 +256,9 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   described();
   return {
     element,
-    show(next) {
+    show(next, label) {
       depth = next;
+      metric = label;
       soon(true);
     },
     choose,
@@ -253,26 +268,19 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     },
     svg(title) {
       const [w, h] = size();
-      const colours = look();
-      const pen = new SvgPen(createMeasure(colours.theme.font));
-      pen.setTransform(1, 0, 0, 1, 0, 0);
-      pen.fillStyle = colours.theme.background;
-      pen.fillRect(0, 0, w, h);
-      drawDepth(pen, new Frame(depth, span, w, h), options.first, colours);
-      const head = `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" role="img">`;
+      const pen = new SvgPen(createMeasure(look().theme.font));
+      drawWhole(pen, title, 1, w, h);
+      const high = h + CAPTION;
+      const head = `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${high}" viewBox="0 0 ${w} ${high}" role="img">`;
       return `${head}<title>${xml(title)}</title>${pen.finish()}</svg>`;
     },
-    png() {
+    png(title) {
       const [w, h] = size();
       const canvas = el("canvas");
-      [canvas.width, canvas.height] = [2 * w, 2 * h];
+      [canvas.width, canvas.height] = [2 * w, 2 * (h + CAPTION)];
       const pen = canvas.getContext("2d");
       if (pen === null) return Promise.reject(new Error("this browser draws no canvas"));
-      const colours = look();
-      pen.setTransform(2, 0, 0, 2, 0, 0);
-      pen.fillStyle = colours.theme.background;
-      pen.fillRect(0, 0, w, h);
-      drawDepth(pen as Pen, new Frame(depth, span, w, h), options.first, colours);
+      drawWhole(pen as Pen, title, 2, w, h);
       return new Promise((resolve, reject) => {
         canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
       });

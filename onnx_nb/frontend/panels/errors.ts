@@ -96,17 +96,22 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
     );
   }
   if (detail.channels.length > 1) parts.push(channels(detail, options.dark, signal));
-  if (detail.sample.length > 2) parts.push(scatter(points, row, which, detail));
+  const cloud = detail.sample.length > 2 ? scatter(points, row, which, detail) : null;
+  if (cloud !== null) parts.push(cloud);
   if (detail.worst.length > 0) parts.push(worst(points, detail));
   parts.push(figures(points, row, which, detail));
   return parts;
 }
 
-/** 0.05 → "5.0e−2": of errors the magnitude is what matters. */
+/** 0.05 → "5.0e−2", 4.25 → "4.3": of errors the magnitude is what matters. */
 export function magnitude(x: number): string {
   if (Number.isNaN(x)) return "–";
   if (x === 0) return "0";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  const size = Math.abs(x);
+  if (size >= 0.1 && size < 999.5) {
+    return (size < 99.5 ? x.toPrecision(2) : String(Math.round(x))).replace("-", "−");
+  }
   return x.toExponential(1).replaceAll("-", "−").replace("+", "");
 }
 
@@ -201,7 +206,7 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
   if (count <= BARS) {
     const bars = Array.from({ length: count }, (_, channel) =>
       el("i", {
-        class: errors[channel] === errors[at] && errors[at] > 0 ? "onnx-nb-most" : "",
+        class: channel === at && errors[at] > 0 ? "onnx-nb-most" : "",
         title: say(channel),
         style: { height: `${100 * place(errors[channel])}%` },
       }),
@@ -249,20 +254,26 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
 const SIDE = 132;
 
 /** Where candidates lie against references: on the diagonal if all is well. */
-function scatter(points: Points, row: number, which: Which, { sample, count }: Detail): HTMLElement {
+function scatter(points: Points, row: number, which: Which, { sample, count, worst }: Detail): HTMLElement | null {
   let low = Number.POSITIVE_INFINITY;
   let high = Number.NEGATIVE_INFINITY;
-  for (let at = 0; at < sample.length; at++) {
-    if (!Number.isFinite(sample[at])) continue;
-    low = Math.min(low, sample[at]);
-    high = Math.max(high, sample[at]);
+  const extremes = worst.flatMap(([, reference, candidate]) => {
+    const pair = [reference, candidate].map((text) => Number(text.replaceAll("−", "-")));
+    return pair.every(Number.isFinite) ? [pair] : [];
+  });
+  for (const x of [...Array.from(sample), ...extremes.flat()]) {
+    if (!Number.isFinite(x)) continue;
+    low = Math.min(low, x);
+    high = Math.max(high, x);
   }
+  if (low > high) return null;
   const place = (x: number): number => (high > low ? (x - low) / (high - low) : 0.5) * (SIDE - 8) + 4;
+  // a line of no length with round ends is a dot
+  const dot = (x: number, y: number): string => `M${place(x).toFixed(1)} ${(SIDE - place(y)).toFixed(1)}h0`;
   let path = "";
   for (let at = 0; at + 1 < sample.length; at += 2) {
     const [x, y] = [sample[at], sample[at + 1]];
-    // a line of no length with round ends is a dot
-    if (Number.isFinite(x) && Number.isFinite(y)) path += `M${place(x).toFixed(1)} ${(SIDE - place(y)).toFixed(1)}h0`;
+    if (Number.isFinite(x) && Number.isFinite(y)) path += dot(x, y);
   }
   const svg = shape("svg", {
     class: "onnx-nb-scatter",
@@ -275,6 +286,7 @@ function scatter(points: Points, row: number, which: Which, { sample, count }: D
   svg.append(
     shape("path", { class: "onnx-nb-diagonal", d: `M4 ${SIDE - 4}L${SIDE - 4} 4` }),
     shape("path", { d: path }),
+    shape("path", { class: "onnx-nb-extreme", d: extremes.map(([x, y]) => dot(x, y)).join("") }),
   );
   const said = el("ul", { class: "onnx-nb-dim onnx-nb-scatter-said" });
   for (const key of ["cosine", "rmse", "sqnr", "outside"]) {
@@ -282,10 +294,17 @@ function scatter(points: Points, row: number, which: Which, { sample, count }: D
     const x = points.numbers(which, key)[row];
     if (metric !== undefined && !Number.isNaN(x)) said.append(el("li", {}, `${metric.label} ${figure(key, x)}`));
   }
-  said.append(el("li", {}, `${plain(sample.length / 2)} of ${plain(count)} values`));
+  const shown = `${plain(sample.length / 2)} of ${plain(count)} values`;
+  said.append(el("li", {}, extremes.length > 0 ? `${shown}, and in red the worst` : shown));
   const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
   const title = `${candidate} ↑ against ${reference} →`;
-  return part(title, el("div", { class: "onnx-nb-scatter-box" }, svg, said));
+  const ends = el(
+    "div",
+    { class: "onnx-nb-scale-ends onnx-nb-dim onnx-nb-scatter-ends" },
+    el("span", {}, magnitude(low)),
+    el("span", {}, magnitude(high)),
+  );
+  return part(title, el("div", { class: "onnx-nb-scatter-box" }, el("div", {}, svg, ends), said));
 }
 
 function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {

@@ -2,7 +2,7 @@
 
 import type { StatisticsReply } from "../scene/host.ts";
 import { written } from "../scene/numbers.ts";
-import { el, plain } from "./dom.ts";
+import { counted, el, plain } from "./dom.ts";
 
 /** A histogram is drawn with at most so many bars. */
 const BARS = 64;
@@ -45,12 +45,22 @@ export function histogram(
   const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(most) : count / most);
   const [first, last] = [edges[0], edges[edges.length - 1]];
   const zero = -first / (last - first);
+  const digits = said(first) === said(last) && first !== last ? 8 : 4;
+  const end = (x: number): string => written(x, digits);
   return el(
     "div",
     {
       class: "onnx-nb-histogram",
-      attrs: { role: "img", "aria-label": `Histogram from ${said(first)} to ${said(last)}` },
+      attrs: {
+        role: "img",
+        "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${plain(most)} in a bar`,
+      },
     },
+    el(
+      "div",
+      { class: "onnx-nb-dim onnx-nb-tallest" },
+      `up to ${counted(most, "value")}${steep ? ", heights logarithmic" : ""}`,
+    ),
     el(
       "div",
       { class: "onnx-nb-bars" },
@@ -64,9 +74,9 @@ export function histogram(
     el(
       "div",
       { class: "onnx-nb-scale-ends" },
-      el("span", {}, said(first)),
+      el("span", {}, end(first)),
       zero > 0.2 && zero < 0.8 ? el("span", { class: "onnx-nb-zero", style: { left: `${100 * zero}%` } }, "0") : null,
-      el("span", {}, said(last)),
+      el("span", {}, end(last)),
     ),
   );
 }

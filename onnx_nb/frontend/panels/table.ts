@@ -15,6 +15,8 @@ export interface TableColumn extends RowColumn {
   /** shown in place of the text, which is read out */
   readonly draw?: (row: number) => Element | null;
   readonly bad?: (row: number) => boolean;
+  /** where there is no room for all, columns with the highest number are left out first */
+  readonly spare?: number;
 }
 
 export interface TableOptions {
@@ -65,6 +67,9 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
   /** row → its place among the rows shown, −1 if it is not */
   let places = new Int32Array(0);
   let chosen = -1;
+  /** whether the chosen row was in view when a person last scrolled */
+  let kept = true;
+  let fitting: readonly TableColumn[] = columns;
   const drawn = new Map<number, HTMLElement>();
 
   // ---------------------------------------------------------------- elements
@@ -76,7 +81,7 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
   });
   const left = el("span", { class: "onnx-nb-dim", attrs: { "aria-live": "polite" } });
   const filter = el("div", { class: "onnx-nb-filter" }, field, left);
-  const heads = columns.map((column) => headOf(column, () => sortBy(column), signal));
+  const heads = columns.map((column, at) => headOf(column, at, () => sortBy(column), signal));
   const head = el("div", { class: "onnx-nb-tr onnx-nb-head", attrs: { role: "row", "aria-rowindex": 1 } }, ...heads);
   const body = el("div", { class: "onnx-nb-tbody", attrs: { role: "rowgroup" } });
   const empty = el("p", { class: "onnx-nb-dim onnx-nb-nothing" });
@@ -85,10 +90,6 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
     {
       class: "onnx-nb-table",
       attrs: { role: "grid", tabindex: 0, "aria-label": options.label, "aria-colcount": columns.length },
-      style: {
-        "--nb-tracks": columns.map(({ width: [least, share] }) => `minmax(${least}px, ${share}fr)`).join(" "),
-        "--nb-least": `${columns.reduce((sum, { width: [least] }) => sum + least + GAP, 24 - GAP)}px`,
-      },
     },
     el("div", { attrs: { role: "rowgroup" } }, head),
     body,
@@ -97,6 +98,18 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
 
   // ---------------------------------------------------------------- drawing
 
+  /** Leaves out what there is no room for. */
+  const squeeze = (): void => {
+    fitting = fittingOf(columns, grid.clientWidth);
+    grid.style.setProperty(
+      "--nb-tracks",
+      fitting.map(({ width: [least, share] }) => `minmax(${least}px, ${share}fr)`).join(" "),
+    );
+    grid.style.setProperty("--nb-least", `${leastOf(fitting)}px`);
+    columns.forEach((column, at) => {
+      heads[at].hidden = !fitting.includes(column);
+    });
+  };
   /** px between the tops of two rows */
   const pitch = (): number => Math.min(ROW, TALLEST / Math.max(1, rows.length));
   const draw = (): void => {
@@ -134,8 +147,12 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
     el(
       "div",
       { class: "onnx-nb-tr", attrs: { role: "row" }, data: { row: String(row) } },
-      ...columns.map((column) => cellOf(column, row)),
+      ...columns.map((column, at) => (fitting.includes(column) ? cellOf(column, row, at) : null)),
     );
+  const clear = (): void => {
+    for (const element of drawn.values()) element.remove();
+    drawn.clear();
+  };
 
   let due = 0;
   const soon = (): void => {
@@ -164,8 +181,7 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
       heads[at].setAttribute("aria-sort", sort);
     });
     // rows are in another order of elements than on the screen otherwise
-    for (const element of drawn.values()) element.remove();
-    drawn.clear();
+    clear();
     draw();
   };
   const sortBy = (column: TableColumn): void => {
@@ -180,21 +196,24 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
 
   // ---------------------------------------------------------------- choosing
 
-  const bring = (row: number): void => {
-    const place = places[row];
-    if (place < 0) return;
+  /** px of rows in view, and how far below the top of them a row is */
+  const where = (row: number): readonly [room: number, y: number] => {
     const step = pitch();
-    const room = (grid.clientHeight || 400) - 2 * ROW;
-    const y = place * step;
-    if (y < grid.scrollTop) grid.scrollTop = y;
-    else if (y > grid.scrollTop + room * (step / ROW)) grid.scrollTop = y - room * (step / ROW);
+    return [((grid.clientHeight || 400) - 2 * ROW) * (step / ROW), places[row] * step - grid.scrollTop];
+  };
+  /** Brings a row into view: as far as it takes, or to the middle if it was out of view. */
+  const bring = (row: number, middle = false): void => {
+    if (row < 0 || places[row] < 0) return;
+    const [room, y] = where(row);
+    if (y < 0 || y > room) grid.scrollTop += middle ? y - room / 2 : y < 0 ? y : y - room;
+    kept = true;
     draw();
   };
   const choose = (row: number, tell: boolean): void => {
     if (row === chosen) return;
     chosen = row;
     draw();
-    if (row >= 0) bring(row);
+    bring(row, !tell);
     if (tell) options.chosen?.(row);
   };
   const step = (by: number): void => {
@@ -250,8 +269,24 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
   };
   body.addEventListener("click", (event) => rowAt(event) >= 0 && choose(rowAt(event), true), { signal });
   body.addEventListener("dblclick", (event) => rowAt(event) >= 0 && options.activated?.(rowAt(event)), { signal });
-  grid.addEventListener("scroll", soon, { signal });
-  const observer = new ResizeObserver(soon);
+  grid.addEventListener(
+    "scroll",
+    () => {
+      if (chosen >= 0 && places[chosen] >= 0) {
+        const [room, y] = where(chosen);
+        kept = y > -ROW && y < room + ROW;
+      }
+      soon();
+    },
+    { signal },
+  );
+  const observer = new ResizeObserver(() => {
+    const before = fitting;
+    squeeze();
+    if (before.length !== fitting.length) clear();
+    if (kept) bring(chosen, true);
+    soon();
+  });
   observer.observe(grid);
   signal.addEventListener(
     "abort",
@@ -264,6 +299,7 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
 
   const given = columns.find(({ key }) => key === options.sorting?.key);
   if (given !== undefined) sorting = { column: given, descending: options.sorting?.descending === true };
+  squeeze();
   arrange();
   return {
     filter,
@@ -281,6 +317,7 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
         arrange();
       }
       choose(row, false);
+      bring(row, true);
     },
     restrict(wanted) {
       only = wanted;
@@ -295,10 +332,10 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
   };
 }
 
-function headOf(column: TableColumn, sort: () => void, signal: AbortSignal): HTMLElement {
+function headOf(column: TableColumn, at: number, sort: () => void, signal: AbortSignal): HTMLElement {
   const element = el("div", {
     class: `onnx-nb-th${column.numbers === undefined ? "" : " onnx-nb-number"}`,
-    attrs: { role: "columnheader", "aria-sort": "none" },
+    attrs: { role: "columnheader", "aria-sort": "none", "aria-colindex": at + 1 },
   });
   if (column.numbers === undefined && column.text === undefined) {
     element.append(column.title);
@@ -311,12 +348,26 @@ function headOf(column: TableColumn, sort: () => void, signal: AbortSignal): HTM
   return element;
 }
 
-function cellOf(column: TableColumn, row: number): HTMLElement {
+function leastOf(columns: readonly TableColumn[]): number {
+  return columns.reduce((sum, { width: [least] }) => sum + least + GAP, 24 - GAP);
+}
+
+function fittingOf(columns: readonly TableColumn[], room: number): readonly TableColumn[] {
+  let fitting = columns;
+  while (room > 0 && leastOf(fitting) > room) {
+    const most = Math.max(...fitting.map(({ spare }) => spare ?? 0));
+    if (most === 0) break;
+    fitting = fitting.filter(({ spare }) => spare !== most);
+  }
+  return fitting;
+}
+
+function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   const numeric = column.numbers !== undefined;
   const bad = column.bad?.(row) === true;
   const element = el("div", {
     class: `onnx-nb-td${numeric ? " onnx-nb-number" : ""}${bad ? " onnx-nb-bad" : ""}`,
-    attrs: { role: "gridcell" },
+    attrs: { role: "gridcell", "aria-colindex": at + 1 },
   });
   const made = column.draw?.(row) ?? null;
   if (made !== null) element.append(made);

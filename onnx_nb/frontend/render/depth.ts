@@ -33,7 +33,7 @@ export function drawDepth(pen: Pen, frame: Frame, first: number, { theme, isolat
   }
   if (!Number.isNaN(frame.ceiling)) {
     pen.fillStyle = theme.bad;
-    pen.fillText("NaN, Inf", left - 8, frame.ceiling);
+    pen.fillText(depth.odd, left - 8, frame.ceiling);
   }
   names(pen, frame, theme);
   if (first >= 0 && within(frame, first)) {
@@ -52,6 +52,66 @@ export function drawDepth(pen: Pen, frame: Frame, first: number, { theme, isolat
   if (first < 0 || !within(frame, first)) return;
   const own = depth.series[depth.series.length - 1];
   if (own !== undefined) spot(pen, frame.x(first), frame.y(own.numbers[first]), 4.5, theme.bad);
+}
+
+/** px that the words above an exported plot take */
+export const CAPTION = 58;
+const MARGIN = 14;
+
+export interface Caption {
+  readonly title: string;
+  /** what is drawn against depth */
+  readonly metric: string;
+}
+
+/** What the panel around a plot says, for a picture that stands alone. */
+export function drawCaption(pen: Pen, frame: Frame, { title, metric }: Caption, { theme, isolated }: DepthLook): void {
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  pen.fillStyle = theme.text;
+  pen.font = `600 12px ${theme.font}`;
+  wrapped(pen, title, frame.width - 2 * MARGIN).forEach((text, at) => {
+    pen.fillText(text, MARGIN, 15 + 16 * at);
+  });
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.fillStyle = theme.dim;
+  const said = `${metric}, in order of execution`;
+  pen.fillText(said, MARGIN, CAPTION - 8);
+  let x = MARGIN + pen.measureText(said).width + 24;
+  for (const { which } of frame.depth.series) {
+    const y = CAPTION - 8;
+    pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
+    if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
+    else {
+      pen.beginPath();
+      pen.roundRect(x + 7, y - 3.5, 7, 7, 3.5);
+      pen.fill();
+    }
+    pen.fillStyle = theme.dim;
+    pen.fillText(which, x + 20, y);
+    x += 20 + pen.measureText(which).width + 18;
+  }
+}
+
+/** A text on two lines at most. */
+function wrapped(pen: Pen, text: string, width: number): string[] {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines[lines.length - 1] === "" ? word : `${lines[lines.length - 1]} ${word}`;
+    if (pen.measureText(longer).width <= width || lines[lines.length - 1] === "") lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  const [first, ...rest] = lines;
+  if (rest.length === 0) return [cut(pen, first, width)];
+  return [cut(pen, first, width), cut(pen, rest.join(" "), width)];
+}
+
+function cut(pen: Pen, text: string, width: number): string {
+  let kept = text.length;
+  while (kept > 1 && pen.measureText(kept < text.length ? `${text.slice(0, kept)}…` : text).width > width) {
+    kept = Math.floor(kept * 0.94);
+  }
+  return kept < text.length ? `${text.slice(0, kept)}…` : text;
 }
 
 /** Marks one point: a line down to its place, and a ring around each of its values. */

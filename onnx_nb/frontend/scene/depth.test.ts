@@ -6,6 +6,7 @@ const depthOf = (numbers: number[], more: Partial<Depth> = {}): Depth => ({
   series: [{ which: "cumulative", numbers: Float64Array.from(numbers) }],
   logarithmic: true,
   parts: [],
+  odd: "NaN, Inf",
   ...more,
 });
 const frameOf = (depth: Depth, span = spanOf(depth.count)): Frame => new Frame(depth, span, 800, 200);

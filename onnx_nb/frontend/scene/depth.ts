@@ -13,6 +13,8 @@ export interface Depth {
   readonly series: readonly Series[];
   readonly logarithmic: boolean;
   readonly parts: readonly (readonly [row: number, label: string])[];
+  /** what is said of points that are infinite */
+  readonly odd: string;
 }
 
 /** The rows in view, ends included; fractions let a view slide. */

@@ -10,7 +10,7 @@ export interface RowColumn {
   readonly numbers?: ArrayLike<number>;
   readonly text?: (row: number) => string;
   /** how a number is shown */
-  readonly write?: (x: number) => string;
+  readonly write?: (x: number, row: number) => string;
 }
 
 export interface Sorting {
@@ -120,7 +120,8 @@ function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array
 /** What a cell says. */
 export function cellText(column: RowColumn, row: number): string {
   if (column.numbers === undefined) return column.text?.(row) ?? "";
-  return (column.write ?? ((x: number): string => written(x, 4)))(column.numbers[row]);
+  const x = column.numbers[row];
+  return column.write === undefined ? written(x, 4) : column.write(x, row);
 }
 
 /** The rows as a CSV file, numbers with all their digits. */
