@@ -31,6 +31,8 @@ _DEPTH: Final = 45
 """A bin is not narrower than the largest magnitude divided by two to this: multiples of it must be exact in float64."""
 _FINEST: Final = -1074
 """The exponent of the smallest number above zero."""
+_SPREAD: Final = 1 - 2**-4
+"""Up to this part of the mean square, the square of the mean is taken from it: that costs at most four bits."""
 _SAFE: Final = 400
 """Squares of numbers below two to this, and above its inverse, neither overflow nor vanish."""
 
@@ -269,30 +271,29 @@ class _Pass:
         low: Number = math.inf
         high: Number = -math.inf
         zeros = 0
-        tally = Tally(self.array.size)
+        scratch = _spare.pop() if _spare else _Scratch()
+        tally = Tally(self.array.size, scratch)
         moments: _Moments | None = None
-        size = min(self.array.size, _CHUNK)
-        # fresh memory for every chunk would cost more than what is done in it
-        values, is_zero = np.empty(size), np.empty(size, bool)
         for each in self._chunks():
-            chunk, least, most = each, each.min(), each.max()
-            if not (np.isfinite(least) and np.isfinite(most)):
+            chunk, least, most = each, each.min().item(), each.max().item()
+            if not (math.isfinite(least) and math.isfinite(most)):
                 self._count_nonfinite(chunk)
                 chunk = chunk[np.isfinite(chunk)]
                 if not chunk.size:
                     continue
-                least, most = chunk.min(), chunk.max()
-            least, most = least.item(), most.item()
+                least, most = chunk.min().item(), chunk.max().item()
             low, high = min(low, least), max(high, most)
             tally.add(chunk, least, most)
-            zeros += int(np.count_nonzero(np.equal(chunk, 0, out=is_zero[: chunk.size])))
-            own = _moments(chunk, max(abs(least), abs(most)), values[: chunk.size])
+            if least <= 0 <= most:
+                zeros += int(np.count_nonzero(np.equal(chunk, 0, out=scratch.is_zero[: chunk.size])))
+            own = _moments(chunk, max(abs(least), abs(most)), scratch.values[: chunk.size])
             moments = own if moments is None else moments.merge(own)
         if moments is None:
             return Statistics(count=self.array.size, nan=self.nan, posinf=self.posinf, neginf=self.neginf)
         # what rounding would blur
         mean, std = (float(low), 0.0) if low == high else (moments.mean, moments.std)
         histogram = tally.histogram()
+        _spare.append(scratch)
         return Statistics(self.array.size, self.nan, self.posinf, self.neginf, zeros, low, high, mean, std, histogram)
 
     def _count_nonfinite(self, chunk: NDArray[Any]) -> None:
@@ -334,8 +335,12 @@ def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) 
         np.ldexp(values, -exponent, out=values)
     # einsum adds faster than sum, and always in one order
     mean = float(np.einsum("i->", values)) / values.size
-    values -= mean
-    std = math.sqrt(_squares(values) / values.size)
+    square = _squares(values) / values.size
+    if mean * mean <= _SPREAD * square:
+        std = math.sqrt(square - mean * mean)
+    else:  # the difference would have lost too many digits
+        values -= mean
+        std = math.sqrt(_squares(values) / values.size)
     return _Moments(values.size, math.ldexp(mean, exponent), math.ldexp(std, exponent))
 
 
@@ -346,6 +351,8 @@ class Tally:
     ----------
     size
         How many values there may be.
+    scratch
+        Memory that nothing else uses meanwhile.
 
     Examples
     --------
@@ -356,8 +363,8 @@ class Tally:
     Histogram(4 values in 113 bins from 0 to 904)
     """
 
-    def __init__(self, size: int) -> None:
-        self._scratch = _Scratch.of(size)
+    def __init__(self, size: int, scratch: _Scratch | None = None) -> None:
+        self._scratch = scratch or _Scratch(size)
         self._low: Number = math.inf
         self._high: Number = -math.inf
         self._bins: _Bins | None = None
@@ -384,15 +391,19 @@ def _squares(values: NDArray[np.float64]) -> float:
     return float(np.vecdot(rows, rows).sum()) + float(np.vecdot(rest, rest))
 
 
-class _Scratch(NamedTuple):
-    """Memory for all bins of one array."""
+class _Scratch:
+    """Memory for what is computed of one array: fresh memory for each would cost as much as what is done in it."""
 
-    waiting: NDArray[np.uint8]
-    scaled: NDArray[np.float32]
+    def __init__(self, size: int = _WAITING) -> None:
+        chunk = min(size, _CHUNK)
+        self.waiting = np.empty(min(size, _WAITING), np.uint8)
+        self.scaled = np.empty(chunk, np.float32)
+        self.values = np.empty(chunk, np.float64)
+        self.is_zero = np.empty(chunk, bool)
 
-    @classmethod
-    def of(cls, size: int) -> _Scratch:
-        return cls(np.empty(min(size, _WAITING), np.uint8), np.empty(min(size, _CHUNK), np.float32))
+
+_spare: Final[list[_Scratch]] = []
+"""Used before, and used by none now: one for each thread at most."""
 
 
 class _Bins:
@@ -421,10 +432,12 @@ class _Bins:
         self.negative = 0
         # the width is a number of float32, and so are all multiples that arise
         self.exact_in_float32 = abs(exponent) <= 126
-        # there is one bin more than there should be, for those that vanished
-        self.counts = np.zeros(BINS + 1, np.int64)
-        self.waiting, self.scaled = scratch
+        self.counts = np.zeros(256, np.int64)
+        self.waiting, self.scaled = scratch.waiting, scratch.scaled
         self.filled = 0
+        # bytes wait, of which those below zero wrap around: the first bin is then taken off the counts, not the values
+        self.signed = -128 <= self.first < 0
+        self.base = 0 if self.signed else self.first
 
     def hold(self, low: Number, high: Number) -> bool:
         """Say whether there are bins for all between two numbers, and these are as wide as such numbers ask for."""
@@ -437,7 +450,8 @@ class _Bins:
             self._count()
         if self.may_vanish and chunk.dtype.kind == "f":
             self.negative += int(np.count_nonzero(chunk < 0))
-        np.copyto(self.waiting[self.filled : self.filled + chunk.size], self._places(chunk), casting="unsafe")
+        waiting = self.waiting[self.filled : self.filled + chunk.size]
+        np.copyto(waiting.view(np.int8) if self.signed else waiting, self._places(chunk), casting="unsafe")
         self.filled += chunk.size
 
     def _count(self) -> None:
@@ -445,16 +459,16 @@ class _Bins:
         whole = self.filled & ~3 if self.filled >= 1 << 16 else 0
         if whole:
             pixels = Image.frombuffer("RGBA", (whole // 4, 1), self.waiting[:whole], "raw", "RGBA", 0, 1)
-            self.counts += np.reshape(pixels.histogram(), (4, 256)).sum(axis=0)[: BINS + 1]
-        self.counts += np.bincount(self.waiting[whole : self.filled], minlength=BINS + 1)
+            self.counts += np.reshape(pixels.histogram(), (4, 256)).sum(axis=0)
+        self.counts += np.bincount(self.waiting[whole : self.filled], minlength=256)
         self.filled = 0
 
     def _places(self, chunk: NDArray[Any]) -> NDArray[Any]:
-        """Give the bin of each value; every step is exact."""
+        """Give the bin of each value, less the base; every step is exact."""
         if chunk.dtype.kind != "f":
             shifted = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
             # of unsigned numbers too: what is beyond int64 wraps around and back
-            places: NDArray[np.intp] = shifted.astype(np.intp) - self.first
+            places: NDArray[np.intp] = shifted.astype(np.intp) - self.base
             return places
         if chunk.dtype == np.float32 and self.exact_in_float32:
             factor = np.float32(math.ldexp(1, -self.exponent))
@@ -467,20 +481,22 @@ class _Bins:
                 np.ldexp(scaled, -self.exponent, out=scaled)
         if self.first:  # else they are not negative, and become whole numbers all the same
             np.floor(scaled, out=scaled)
-            scaled -= scaled.dtype.type(self.first)
+        if self.base:
+            scaled -= scaled.dtype.type(self.base)
         return scaled
 
     def histogram(self) -> Histogram:
         self._count()
+        counts = np.roll(self.counts, -self.first) if self.signed else self.counts.copy()
         if self.may_vanish and self.negative:
-            vanished = self.negative - int(self.counts[: -self.first].sum())
+            vanished = self.negative - int(counts[: -self.first].sum())
             if vanished:
-                self.counts[-self.first] -= vanished
-                self.counts[-self.first - 1] += vanished
-        filled = np.flatnonzero(self.counts)
+                counts[-self.first] -= vanished
+                counts[-self.first - 1] += vanished
+        filled = np.flatnonzero(counts)
         if not len(filled):
             return EMPTY
-        return Histogram(self.exponent, self.first + int(filled[0]), self.counts[filled[0] : filled[-1] + 1].copy())
+        return Histogram(self.exponent, self.first + int(filled[0]), counts[filled[0] : filled[-1] + 1].copy())
 
 
 def _floor(value: Number, exponent: int) -> int:
