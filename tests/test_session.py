@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -22,7 +23,6 @@ from tests import models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from onnx_nb.analysis.model import ModelLike
 
@@ -478,3 +478,27 @@ def test_run_takes_providers() -> None:
     assert session.run(PROTO, FEEDS, providers=["CPUExecutionProvider"])["y"].shape == (500,)
     with pytest.raises(OnnxNbError, match=r"has no 'NoSuchProvider' here\. It has: .*CPUExecutionProvider"):
         session.run(PROTO, FEEDS, providers=["NoSuchProvider"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells how much memory a process has so")
+def test_shared_memory_is_taken_again_and_given_back() -> None:
+    code = (
+        "import gc, re, numpy as np, onnx.parser\n"
+        "from onnx_nb.analysis import session\n"
+        "def resident(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
+        "text = '<ir_version: 8, opset_import: [\"\": 17]> g (int64[1] n) => (float[m] y) { y = ConstantOfShape(n) }'\n"
+        "model = onnx.parser.parse_model(text)\n"
+        "def made(size):\n"
+        "    own = session.create(model, optimize=False, transient=True, shared_arena=True)\n"
+        "    return session.run_values(own, {'n': session.to_value(np.array([size >> 2]))})['y']\n"
+        "session.release_arena(); made(8)\n"
+        "before = resident()\n"
+        "for _ in range(20): value = made(32 << 20)\n"
+        "print(resident() - before)\n"
+        "del value; session.release_arena()\n"
+        "print(resident() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    held, left = map(int, done.stdout.split())
+    assert 32 << 20 < held < 80 << 20  # the next value is made before the last one is dropped
+    assert left < 8 << 20

@@ -92,6 +92,7 @@ def create(
     outputs: Iterable[str] | None = None,
     threads: int | None = None,
     transient: bool = False,
+    shared_arena: bool = False,
     written_to: Path | None = None,
 ) -> onnxruntime.InferenceSession:
     """Make an onnxruntime session; models over 2 GB too, and without reading weights twice.
@@ -111,6 +112,9 @@ def create(
     transient
         For a session of a few nodes that runs once or twice: its threads do not spin between runs, and the memory of a
         value goes back to the system when the value is dropped. What it computes is the same.
+    shared_arena
+        With ``transient``: values of all such sessions take their memory from one another, until `release_arena` gives
+        the system back what none of them needs. Fresh memory costs as much as what is often computed in it.
     written_to
         Where to write the model as onnxruntime runs it.
 
@@ -144,6 +148,9 @@ def create(
     if transient:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if shared_arena:
+        _make_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
     if written_to is not None:
         options.optimized_model_filepath = str(written_to)
     if buffers:
@@ -171,6 +178,40 @@ def create(
         message = f"{', '.join(map(shown, missing))} could not be started, and {loaded.name} would run without."
         raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
     return session
+
+
+def release_arena() -> None:
+    """Give back to the system what no value takes of the memory that sessions share.
+
+    Examples
+    --------
+    >>> release_arena()
+    """
+    import onnxruntime as ort
+
+    # only a run can ask for this
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    _nothing().run(["y"], {}, options)
+
+
+@functools.cache
+def _make_arena() -> None:
+    """Let this process have one; it grows by what is asked for, not to the next power of two."""
+    import onnxruntime as ort
+
+    kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    same_as_requested = 1
+    ort.create_and_register_allocator(kind, ort.OrtArenaCfg(0, same_as_requested, -1, -1))
+
+
+@functools.cache
+def _nothing() -> onnxruntime.InferenceSession:
+    """Give a session that has next to nothing to do."""
+    node = helper.make_node("Constant", [], ["y"], value_int=0)
+    graph = helper.make_graph([node], "nothing", [], [ValueInfoProto(name="y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return create(proto, optimize=False, threads=1, transient=True, shared_arena=True)
 
 
 def run_session(

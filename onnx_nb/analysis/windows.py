@@ -167,7 +167,10 @@ class Windows:
             if self._kinds[value] == INITIALIZER and not (value in given or value in self._overridable):
                 sink.record(value, self._alone(value), ())
         sizes = _Sizes(graph, feed)
-        yield from self._steps(self.section(0), given, {}, _Pass(sink, sizes), ())
+        try:
+            yield from self._steps(self.section(0), given, {}, _Pass(sink, sizes), ())
+        finally:
+            sessions.release_arena()
 
     def section(self, frame: int) -> _Section:
         """Give what there is to run of a frame."""
@@ -328,6 +331,10 @@ class Windows:
             for value in {v for node in nodes for v in section.reads[node] if last[v] < stop and v in alive}:
                 passing.alive -= _nbytes(alive.pop(value))
             passing.held = passing.sink.held()
+            passing.unused += sum(sizes.values())
+            if passing.unused > self.memory_limit // 8:
+                sessions.release_arena()
+                passing.unused = 0
             start = stop
             yield start / total
         if main and self._reuse and not planned:
@@ -342,7 +349,7 @@ class Windows:
             return start + 1
         if start in section.ends:  # a body, whose sessions are kept for each iteration
             return section.ends[start]
-        room = max(self.memory_limit - passing.alive - passing.held, 0)
+        room = max(self.memory_limit - passing.alive - passing.held - passing.unused, 0)
         budget = min(WINDOW_BYTES, room // 2)
         limit = min(passing.most_nodes(budget), len(order) - start)
         stop, nbytes = start, 0
@@ -460,7 +467,11 @@ class Windows:
         if len(nodes) > 1:
             name += f" … {graph.node_label(nodes[-1])}"
         made_session = sessions.create(
-            self.model.with_proto(proto, name), optimize=False, providers=self._providers, transient=True
+            self.model.with_proto(proto, name),
+            optimize=False,
+            providers=self._providers,
+            transient=True,
+            shared_arena=True,
         )
         if self._may_be_optional:
             for value, entry in zip(outputs, made_session.get_outputs(), strict=True):
@@ -669,6 +680,8 @@ class _Pass:
         self.sizes = sizes
         self.alive = 0
         self.held = 0
+        self.unused = 0
+        """So much may the sessions' arena hold besides."""
         self.done = 0.0
         self.typical = 0.0
         self.largest = 0
