@@ -20,6 +20,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_nb.analysis import session
 from onnx_nb.analysis.capture import ITERATIONS_KEPT, capture
 from onnx_nb.analysis.errors import CaptureError, FeedError, OnnxNbError
+from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.model import load
 from onnx_nb.analysis.statistics import Statistics
 from tests import models
@@ -822,3 +823,25 @@ def test_a_scan_whose_body_declares_no_shapes(limit: int | None) -> None:
     check(model, {"x": np.arange(6, dtype=np.float32)}, memory_limit=limit)
     cap = capture(model, {"x": np.arange(6, dtype=np.float32)}, memory_limit=limit, bodies=True, keep="*")
     assert cap["t", 1].tolist() == cap["last"].tolist() == [3, 5, 7]
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+def test_any_number_of_cores_gives_the_same_statistics(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = models.exported("resnet50", dynamo=False)
+    feeds = random_feeds(path, seed=0)
+    there = capture(path, feeds)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    here = capture(path, feeds)
+    assert list(here) == list(there)
+    assert all(here.statistics(name) == there.statistics(name) for name in there)
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+def test_what_statistics_raise_ends_the_capture(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("onnx_nb.analysis.capture.Statistics.of", fails)
+    with pytest.raises(MemoryError):
+        capture(ABC, {"x": np.zeros(5000, np.float32)})

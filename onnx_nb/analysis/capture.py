@@ -622,7 +622,7 @@ def run_feed(
     feed: Mapping[str, Any],
     *,
     store: Store,
-    pool: concurrent.futures.ThreadPoolExecutor,
+    pool: concurrent.futures.Executor,
     before: Callable[[Sequence[int], float], None] | None = None,
 ) -> Partial:
     """Run one feed and record what passes."""
@@ -646,9 +646,25 @@ def run_feed(
     )
 
 
-def statistics_pool() -> concurrent.futures.ThreadPoolExecutor:
-    """Give threads for the statistics of large arrays: numpy lets them run side by side."""
-    return concurrent.futures.ThreadPoolExecutor(min(os.cpu_count() or 1, 4), "onnx_nb statistics")
+def statistics_pool() -> concurrent.futures.Executor:
+    """Give threads for the statistics of large arrays: those cores that onnxruntime leaves, four at most.
+
+    Numpy lets them run side by side; two cores are onnxruntime's, and more threads would only wait for one another.
+    """
+    spare = min((os.cpu_count() or 1) - 2, 4)
+    return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _Here()
+
+
+class _Here(concurrent.futures.Executor):
+    """Does at once what it is given."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 (whoever asks for the result hears of it)
+            future.set_exception(error)
+        return future
 
 
 def _in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done) -> Generator[Partial]:
@@ -778,7 +794,7 @@ class Record:
         self._statistics: Statistics | None = None
         self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
 
-    def add(self, array: NDArray[Any], pool: concurrent.futures.ThreadPoolExecutor) -> None:
+    def add(self, array: NDArray[Any], pool: concurrent.futures.Executor) -> None:
         """Add an array, which may be gone after the next `wait`."""
         self.settled()
         if array.nbytes <= SMALL:
@@ -828,7 +844,7 @@ class _Recorder:
         job: Job,
         store: Store,
         before: Callable[[Sequence[int], float], None] | None,
-        pool: concurrent.futures.ThreadPoolExecutor,
+        pool: concurrent.futures.Executor,
     ) -> None:
         self.records: dict[int, Record] = {}
         self.kept: dict[int, dict[tuple[int, ...], Any]] = {}

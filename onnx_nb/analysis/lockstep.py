@@ -309,7 +309,7 @@ class _Meeting:
         number: int,
         *,
         sampled: bool,
-        pool: concurrent.futures.ThreadPoolExecutor,
+        pool: concurrent.futures.Executor,
         folder: str,
     ) -> None:
         self.waiting = [0, 0]
