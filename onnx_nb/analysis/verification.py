@@ -185,7 +185,8 @@ class Check:
             return
         self.verified = True
         agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
-        self.said = f"{agree} on {self._on}, to {largest:.2g} at most; onnx's checker accepts it.{drawn}"
+        nearly = f"to {largest:.2g} at most" if largest else "exactly"
+        self.said = f"{agree} on {self._on}, {nearly}; onnx's checker accepts it.{drawn}"
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -33,7 +33,7 @@ def test_a_tutorial_runs_and_is_saved_with_pictures(tutorial: Path, lab: Jupyter
     wanted = 0
     for index, cell in enumerate(notebook.cells):
         shown = lab.cell(index)
-        for kind in ("graph", "comparison"):
+        for kind in ("graph", "comparison", "simplification"):
             if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
                 lab.widget(kind, within=shown)
                 # drawn by the live widget a moment later, and hidden by it
