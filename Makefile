@@ -28,9 +28,9 @@ else
 	python notebooks/run.py
 endif
 
-# pytest last: its closing line says how it went
+# pytest last: its closing line says how it went; a worker takes whole files, and the long ones, those of the browser, come first
 test: tools .venv/installed-test torch lint types frontend bundle-is-current
-	python -m pytest
+	python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/installed-test
 	ruff check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # a slow machine is no fault of the code: benchmarks measure, tests do not
@@ -14,3 +15,9 @@ settings.load_profile("patient")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "agg"
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Say how many `-n auto` are: one more than cores, since a browser test also waits; each takes up to 2 GB."""
+    return min(os.cpu_count() or 1, 5) + 1

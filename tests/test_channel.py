@@ -33,7 +33,7 @@ class Browser:
 
     def wait(self, count: int = 1) -> list[dict[str, Any]]:
         for _ in range(count):
-            assert self.answered.acquire(timeout=10), f"only {len(self.answers)} answers came"
+            assert self.answered.acquire(timeout=60), f"only {len(self.answers)} answers came"
         return self.answers
 
 
@@ -105,7 +105,7 @@ def test_cancelling_reaches_a_verb_that_runs_and_one_that_waits() -> None:
     Channel(browser, {"slow": slow})
     browser.ask({"id": 1, "verb": "slow"})
     browser.ask({"id": 2, "verb": "slow"})
-    assert started.wait(10)
+    assert started.wait(60)
     browser.ask({"id": 2, "cancel": True})
     browser.ask({"id": 1, "cancel": True})
     while len([a for a in browser.answers if a.get("cancelled")]) < 2:

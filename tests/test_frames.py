@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -321,11 +320,9 @@ def test_many_calls_of_a_large_function_stay_within_the_budget() -> None:
     large = function("Large", ["a"], ["t1000"], inside)
     nodes = [helper.make_node("Large", ["x" if i == 0 else f"h{i}"], [f"h{i + 1}"], domain="my") for i in range(300)]
     proto = model_of(nodes, [large], ["h300"])
-    start = time.perf_counter()
     made = columns(proto)
     assert made.meta["nodes"] <= frames.NODES_OPENED + 2 * 1300
     assert made.meta["nodes"] > 40_000
-    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def seconds_of_children() -> float:
 def test_the_demo_writes_a_page_that_asks_for_nothing(tmp_path: Path) -> None:
     page = tmp_path / "first-light.html"
     command = [sys.executable, str(ROOT / "notebooks" / "run.py"), "--html", str(page)]
-    subprocess.run(command, check=True, timeout=MOST_SECONDS, env=os.environ | {"JUPYTER_PLATFORM_DIRS": "1"})
+    subprocess.run(command, check=True, timeout=5 * MOST_SECONDS, env=os.environ | {"JUPYTER_PLATFORM_DIRS": "1"})
     text = page.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     assert re.findall(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?!data:)[^"'\s>]+""", text) == []

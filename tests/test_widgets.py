@@ -35,7 +35,7 @@ def ask(widget: ModelGraph, verb: str, **args: Any) -> tuple[dict[str, Any], lis
 
     widget.send = send
     widget._handle_custom_msg({"id": 1, "verb": verb, "args": args}, [])
-    assert done.wait(20)
+    assert done.wait(60)
     return got[0]
 
 
@@ -149,7 +149,7 @@ def test_closing_ends_the_worker() -> None:
     workers = [t for t in threading.enumerate() if t.name == "onnx_nb ping"]
     widget.close()
     for worker in workers:
-        worker.join(10)
+        worker.join(60)
     assert workers
     assert not any(worker.is_alive() for worker in workers)
 

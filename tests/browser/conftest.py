@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one JupyterLab server and one Chromium for all, a fresh page for each."""
+"""Fixtures of the browser tests: one JupyterLab server and one Chromium a worker, a fresh page for each test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from tests.browser.jupyter import JupyterPage, JupyterServer
+from tests.browser.jupyter import PATIENCE, JupyterPage, JupyterServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +52,7 @@ def browser() -> Iterator[Browser]:
         path = chromium_path(playwright)
         if path is None:
             pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` (make test does it)")
-        # two cores may be busy; JupyterLab alone takes seconds to come up
-        expect.set_options(timeout=30_000)
+        expect.set_options(timeout=PATIENCE * 1000)
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()

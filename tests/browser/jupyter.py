@@ -8,12 +8,9 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -31,6 +28,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 Theme = Literal["light", "dark"]
+# seconds until what has not come is taken as never coming: other workers may keep all cores busy
+PATIENCE = 90
 # JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like
 NOISE = re.compile(r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop")
 
@@ -44,10 +43,6 @@ class JupyterServer:
         self.runtime = folder / "runtime"
         self.settings = folder / "settings"
         self.token = secrets.token_hex(16)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "server.log"
         self.setting("notification", {"fetchNews": "false", "checkForUpdates": False})
         homes = {
@@ -66,8 +61,7 @@ class JupyterServer:
             "LabApp.expose_app_in_browser": True,
             "LabApp.extension_manager": "readonly",
             "ServerApp.ip": "127.0.0.1",
-            "ServerApp.port": self.port,
-            "ServerApp.port_retries": 0,
+            "ServerApp.port": 0,  # whichever is free
             "ServerApp.root_dir": self.root,
             "ServerApp.terminals_enabled": False,
         }
@@ -87,24 +81,18 @@ class JupyterServer:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
             )
-        self._wait()
+        self.url = self._address()
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + 60
+    def _address(self) -> str:
+        # the server writes it down once it listens
+        told = self.runtime / f"jpserver-{self.process.pid}.json"
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                self.api("status")
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.2)
-            else:
-                return
+            if told.exists() and (text := told.read_text()).endswith("}"):
+                return str(json.loads(text)["url"]).rstrip("/")
+            time.sleep(0.1)
+        self.process.kill()
         raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text()[-3000:]}")
-
-    def api(self, path: str) -> Any:
-        """GET /api/PATH."""
-        request = urllib.request.Request(f"{self.url}/api/{path}", headers={"Authorization": f"token {self.token}"})  # noqa: S310 - our own server
-        with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310
-            return json.load(reply)
 
     def setting(self, plugin: str, values: dict[str, Any]) -> None:
         """Override settings of `@jupyterlab/apputils-extension:PLUGIN` for pages opened from now on."""
@@ -155,13 +143,13 @@ class Kernel:
     def _start(self) -> None:
         self._client.load_connection_file()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=30)
+        self._client.wait_for_ready(timeout=PATIENCE)
 
-    def run(self, code: str, timeout: float = 60) -> None:
+    def run(self, code: str, timeout: float = PATIENCE) -> None:
         """Run statements; an exception there is raised here with its traceback."""
         self._execute(code, {}, timeout)
 
-    def evaluate(self, expression: str, timeout: float = 60) -> Any:
+    def evaluate(self, expression: str, timeout: float = PATIENCE) -> Any:
         """Return the value of an expression, by way of JSON."""
         encoded = {"value": f"__import__('json').dumps({expression})"}
         answer = self._execute("", encoded, timeout)["user_expressions"]["value"]
@@ -201,7 +189,7 @@ class JupyterPage:
         self.errors: list[str] = []
         self._kernel: Kernel | None = None
         self._kernel_answered = False
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("websocket", self._on_websocket)
@@ -227,7 +215,7 @@ class JupyterPage:
         expect(self.page.locator("body")).to_have_attribute(
             "data-jp-theme-light", "false" if self.theme == "dark" else "true"
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not self._kernel_answered:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no kernel for {name}:\n{self.server.log.read_text()[-3000:]}")
