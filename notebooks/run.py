@@ -3,6 +3,7 @@
 python notebooks/run.py                                   JupyterLab on 00-first-light.ipynb, everything already shown
 python notebooks/run.py --html build/first-light.html     no JupyterLab: only the page with the live graph
 
+JupyterLab shows copies of the notebooks, in a new folder under build, so that what git tracks stays as it is.
 The page is written by `g.to_html`, so the notebook must leave a `ModelGraph` named `g`.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,19 +39,30 @@ HERE = Path(__file__).resolve().parent
 
 async def write_page(notebook: Path, page: Path) -> None:
     """Run the notebook in a kernel of its own and let its `g` write the page."""
-    client = NotebookClient(
-        nbformat.read(notebook, as_version=4),
-        resources={"metadata": {"path": str(notebook.parent)}},
-        extra_arguments=["--log-level=ERROR"],
-    )
-    async with client.async_setup_kernel():
-        await run_cells(client)
-        await client.async_execute_cell(nbformat.v4.new_code_cell(f"g.to_html({str(page)!r})"), 0)
+    with tempfile.TemporaryDirectory() as folder:  # for what its cells write
+        client = NotebookClient(
+            nbformat.read(notebook, as_version=4),
+            resources={"metadata": {"path": folder}},
+            extra_arguments=["--log-level=ERROR"],
+        )
+        async with client.async_setup_kernel():
+            await run_cells(client)
+            await client.async_execute_cell(nbformat.v4.new_code_cell(f"g.to_html({str(page)!r})"), 0)
     print(f"wrote {page}")
 
 
+def copied(notebook: Path) -> Path:
+    """Copy the notebook's folder to a new one, which is kept: a person may go on working there."""
+    build = HERE.parent / "build"
+    build.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="demo-", dir=build)) / notebook.parent.name
+    shutil.copytree(notebook.parent, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    return folder / notebook.name
+
+
 def open_lab(notebook: Path) -> None:
-    """Run the notebook in a kernel of JupyterLab's, save what it shows, and open it there, still alive."""
+    """Run a copy of the notebook in a kernel of JupyterLab's, save what it shows, and open it there, still alive."""
+    notebook = copied(notebook)
     with jupyter_lab(notebook.parent) as (server, lab):
         session = {"path": notebook.name, "name": notebook.name, "type": "notebook", "kernel": {"name": "python3"}}
         request = urllib.request.Request(  # noqa: S310 - the server started above
@@ -61,7 +74,8 @@ def open_lab(notebook: Path) -> None:
             kernel = json.load(reply)["kernel"]["id"]
         asyncio.run(show(notebook, Path(jupyter_runtime_dir()) / f"kernel-{kernel}.json"))
         url = f"{lab['url']}lab/tree/{notebook.name}?token={lab['token']}"
-        print(f"\nJupyterLab shows {notebook.name} at\n\n    {url}\n\nStop it with Ctrl+C.", flush=True)
+        print(f"\nJupyterLab shows {notebook.name} at\n\n    {url}\n", flush=True)
+        print(f"What you change there is kept in {notebook.parent}. Stop it with Ctrl+C.", flush=True)
         if sys.platform in {"darwin", "win32"} or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
             webbrowser.open(url)
         server.wait()

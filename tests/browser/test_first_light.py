@@ -289,7 +289,7 @@ def test_an_unreadable_model_is_a_clear_error(lab: JupyterPage, tmp_path: Path) 
 def exported_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "first-light.html"
     command = [sys.executable, str(ROOT / "notebooks" / "run.py"), "--html", str(path)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=300)
     return path
 
 
@@ -308,8 +308,13 @@ def test_the_exported_page_is_alive_without_kernel_and_network(browser: Browser,
     context.close()
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+
+
 def test_the_demo_opens_a_notebook_that_has_been_run_and_is_alive(browser: Browser, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    before = contents(tmp_path / "notebooks")
     hidden = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
@@ -329,5 +334,9 @@ def test_the_demo_opens_a_notebook_that_has_been_run_and_is_alive(browser: Brows
                 graph.extract()
         finally:
             demo.send_signal(signal.SIGINT)
-            demo.wait(30)
+            demo.wait(60)
     assert demo.returncode == 0
+    # what git tracks is as it was, and nothing came to it
+    assert contents(tmp_path / "notebooks") == before
+    (copy,) = tmp_path.glob("build/demo-*/notebooks/00-first-light.ipynb")
+    assert "application/vnd.jupyter.widget-view+json" in copy.read_text()
