@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis import session
-from onnx_nb.analysis.capture import ITERATIONS_KEPT, capture
+from onnx_nb.analysis.capture import capture
 from onnx_nb.analysis.errors import CaptureError, FeedError, OnnxNbError
 from onnx_nb.analysis.feeds import random_feeds
 from onnx_nb.analysis.model import load
+from onnx_nb.analysis.recording import ITERATIONS_KEPT
 from onnx_nb.analysis.statistics import Statistics
 from tests import models
 
@@ -842,6 +843,6 @@ def test_what_statistics_raise_ends_the_capture(cores: int, monkeypatch: pytest.
         raise MemoryError
 
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    monkeypatch.setattr("onnx_nb.analysis.capture.Statistics.of", fails)
+    monkeypatch.setattr("onnx_nb.analysis.recording.Statistics.of", fails)
     with pytest.raises(MemoryError):
         capture(ABC, {"x": np.zeros(5000, np.float32)})

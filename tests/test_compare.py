@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.capture import Store
 from onnx_nb.analysis.comparison import Comparison, compare
 from onnx_nb.analysis.errors import AlignmentError, CaptureError, FeedError
+from onnx_nb.analysis.kept import Store
 from tests import models
 
 if TYPE_CHECKING:

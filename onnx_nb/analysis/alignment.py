@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import feeds as feeding
 from onnx_nb.analysis import session as sessions
-from onnx_nb.analysis.capture import described
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.progress import described
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
 from onnx_nb.analysis.writing import together

@@ -1,7 +1,8 @@
 """Every intermediate value of a model: statistics as the values pass, arrays only where asked for.
 
 `windows` runs the model in small sessions and drops each value after its last reader, so that capturing everything
-takes less memory than a plain run. Here the values are turned into statistics, kept, spilled to disk, and searched.
+takes less memory than a plain run; `recording` turns the values into statistics, and `kept` holds or spills arrays.
+Here feeds are run in turn, in a process apart or side by side, and what they gave is put together and searched.
 """
 
 from __future__ import annotations
@@ -9,50 +10,35 @@ from __future__ import annotations
 import concurrent.futures
 import fnmatch
 import functools
-import importlib
 import itertools
-import os
-import pickle
-import shutil
-import tempfile
-import threading
-import uuid
-import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.data_frames import data_frame
-from onnx_nb.analysis.errors import CaptureError, closest, readable, shown
+from onnx_nb.analysis.errors import CaptureError, closest, shown
 from onnx_nb.analysis.feeds import read_feeds
 from onnx_nb.analysis.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT, Graph
+from onnx_nb.analysis.isolation import isolated
+from onnx_nb.analysis.kept import Store, available_memory
 from onnx_nb.analysis.lowering import lowered, original_nodes, originals
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.progress import Done, count_of, described
+from onnx_nb.analysis.recording import Job, Partial, Predicate, Record, run_feed, statistics_pool
+from onnx_nb.analysis.spreading import pickled, run_remote, spread
 from onnx_nb.analysis.statistics import Histogram, Statistics
-from onnx_nb.analysis.tensors import dtype_name
-from onnx_nb.analysis.windows import WINDOW_BYTES, Value, Windows, can_look_inside
+from onnx_nb.analysis.windows import Windows, can_look_inside
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.progress import Progress
 
-Predicate = Callable[[str, Any], bool]
-"""Is given the name of a tensor and its array (read-only; a list of arrays for a sequence)."""
-
-SMALL: Final = 4096
-"""Values of so few bytes are held instead of their statistics, which are not smaller, until these are asked for."""
-ITERATIONS_KEPT: Final = 64
-"""Of the iterations of a Loop or Scan, the first so many are kept as arrays; statistics are of all."""
 _FATAL: Final = ("duplicate_name", "dangling_input", "cycle")
-_SUBMITTED: Final = 16
-"""So many feeds are given to an executor in advance: a dataset may be larger than memory."""
 
 
 def capture(
@@ -152,8 +138,6 @@ def capture(
     given = read_feeds(loaded, feeds)
     try:
         if isolate:
-            from onnx_nb.analysis.isolation import isolated
-
             results = isolated(job, given, store, done)
         elif executor is not None:
             results = _spread(job, given, store, executor, done)
@@ -424,29 +408,6 @@ _NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf
 # --- what is asked for ----------------------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
-    """All that a process needs to know to run feeds; value numbers are the same in every process."""
-
-    model: Model
-    wanted: tuple[int, ...]
-    keep: frozenset[int] | Predicate | None
-    stop_at: Predicate | None
-    memory_limit: int
-    providers: tuple[str, ...] | None
-    times: bool
-
-    def windows(self, *, reuse: bool) -> Windows:
-        """Make what runs the model."""
-        return Windows(
-            Graph.of(self.model),
-            self.wanted,
-            memory_limit=self.memory_limit,
-            providers=self.providers,
-            single=self.times,
-            reuse=reuse,
-        )
-
-
 def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) -> list[int]:
     """Give the values to record."""
     kinds = graph.value_kind
@@ -549,122 +510,7 @@ def _translated(
     )
 
 
-def available_memory() -> int:
-    """Give the bytes of memory that this process could still take."""
-    found = []
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
-        found += [max(int(limit) - int(used), 1 << 28)] if limit.isdigit() else []
-    except OSError:  # another system, or no such group: what was found has to do
-        pass
-    return min(found, default=4 << 30)
-
-
-class Done:
-    """Tells ``progress`` how far it is.
-
-    Parameters
-    ----------
-    progress
-        Of `capture`.
-    total
-        How many feeds there are; None if only the last of them tells.
-    """
-
-    def __init__(self, progress: Progress | None, total: int | None) -> None:
-        self.progress = progress
-        self._total = total
-
-    def __call__(self, feeds: float, what: str) -> None:
-        """Say how many feeds are done; of an unknown number the next one is taken for half of the rest."""
-        if self.progress is not None:
-            self.progress(min(feeds / self._total, 1.0) if self._total else 1 - 0.5**feeds, what)
-
-    def all(self) -> None:
-        """Say that all is done."""
-        if self.progress is not None:
-            self.progress(1.0, "done")
-
-
-def count_of(feeds: Any) -> int | None:
-    """Give how many feeds there are, as far as that can be told without reading them."""
-    if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
-        return 1
-    if isinstance(feeds, list | tuple):
-        return len(feeds) if feeds and all(isinstance(feed, Mapping) for feed in feeds) else 1
-    return None
-
-
 # --- running feeds --------------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Partial:
-    """What one feed gave."""
-
-    records: dict[int, Record]
-    kept: dict[int, dict[tuple[int, ...], Any]]
-    """Value → iteration → what the store gave for it."""
-    order: list[int]
-    seconds: NDArray[np.float64]
-    nbytes: NDArray[np.int64]
-    windows: int
-    stopped: int = -1
-    """The value at which ``stop_at`` was true."""
-
-
-def run_feed(
-    job: Job,
-    windows: Windows,
-    feed: Mapping[str, Any],
-    *,
-    store: Store,
-    pool: concurrent.futures.Executor,
-    before: Callable[[Sequence[int], float], None] | None = None,
-) -> Partial:
-    """Run one feed and record what passes."""
-    recorder = _Recorder(Graph.of(job.model), job, store, before, pool)
-    stopped = -1
-    try:
-        windows.run(feed, recorder)
-    except _Stopped as stop:
-        stopped = stop.value
-    finally:
-        recorder.settle()
-    order = windows.runs
-    return Partial(
-        recorder.records,
-        recorder.kept,
-        order,
-        np.asarray([recorder.seconds.get(node, 0.0) for node in order]),
-        np.asarray([recorder.nbytes.get(node, 0) for node in order], np.int64),
-        recorder.windows,
-        stopped,
-    )
-
-
-def statistics_pool() -> concurrent.futures.Executor:
-    """Give threads for the statistics of large arrays: those cores that onnxruntime leaves, four at most.
-
-    Numpy lets them run side by side; two cores are onnxruntime's, and more threads would only wait for one another.
-    """
-    spare = min((os.cpu_count() or 1) - 2, 4)
-    return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _Here()
-
-
-class _Here(concurrent.futures.Executor):
-    """Does at once what it is given."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 (whoever asks for the result hears of it)
-            future.set_exception(error)
-        return future
 
 
 def _in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done) -> Generator[Partial]:
@@ -687,12 +533,6 @@ def _report(graph: Graph, done: Done, number: int, nodes: Sequence[int], part: f
     done(number + part, described(graph, nodes))
 
 
-def described(graph: Graph, nodes: Sequence[int]) -> str:
-    """Name the nodes of a window."""
-    first = graph.node_label(nodes[0])
-    return first if len(nodes) == 1 else f"{first} … {graph.node_label(nodes[-1])} ({len(nodes)} nodes)"
-
-
 def _spread(
     job: Job,
     feeds: Iterator[dict[str, Any]],
@@ -707,331 +547,6 @@ def _spread(
         yield partial
         done(number, f"{_counted(number, 'feed')} done")
     done.all()
-
-
-def spread(
-    executor: concurrent.futures.Executor, work: Callable[..., bytes], payload: bytes, feeds: Iterable[Any]
-) -> Generator[Any]:
-    """Let an executor call ``work(token, payload, feed)``; give what was pickled there, in the order of the feeds.
-
-    The token is the same for all feeds, so that what was made of the payload can be kept for the next one.
-
-    Raises
-    ------
-    CaptureError
-        If a process of the executor ended.
-    """
-    token = uuid.uuid4().hex
-    waiting: list[concurrent.futures.Future[bytes]] = []
-    number = 0
-    try:
-        for feed in itertools.chain(feeds, [None]):
-            if feed is not None:
-                waiting.append(executor.submit(work, token, payload, feed))
-            while waiting and (feed is None or len(waiting) >= _SUBMITTED):
-                yield pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
-                number += 1
-    except concurrent.futures.BrokenExecutor as error:
-        message = f"a worker process of the executor ended while feed {number} ran: {error}"
-        raise CaptureError(message, advice="isolate=True tells at which node.") from error
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-def pickled(job: Job) -> bytes:
-    """Pickle what another process is to run; functions of a notebook too, if cloudpickle is installed."""
-    given = [function for function in (job.keep, job.stop_at) if callable(function)]
-    own = all(getattr(function, "__module__", "") != "__main__" for function in given)
-    try:
-        if own:
-            return pickle.dumps(job)
-    except Exception as error:  # noqa: BLE001 (objects of any class may refuse)
-        reason = str(error)
-    else:
-        reason = "another process has not this notebook's or script's functions"
-    try:
-        data: bytes = importlib.import_module("cloudpickle").dumps(job)
-    except Exception as error:
-        message = f"keep, stop_at or the model cannot be sent to another process: {reason}."
-        advice = "Use functions of a module, or install cloudpickle."
-        raise CaptureError(message, advice=advice) from error
-    return data
-
-
-_kept_here = threading.local()
-
-
-def run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
-    """Run one feed wherever an executor runs it; sessions are kept for the next feed of the same capture."""
-    if getattr(_kept_here, "token", "") != token:
-        job: Job = pickle.loads(payload)  # noqa: S301 (our own)
-        _kept_here.job, _kept_here.windows, _kept_here.token = job, job.windows(reuse=True), token
-    store = Store(_kept_here.job.memory_limit)
-    try:
-        with statistics_pool() as pool:
-            partial = run_feed(_kept_here.job, _kept_here.windows, feed, store=store, pool=pool)
-        for found in partial.kept.values():
-            found.update((index, unspilled(content)) for index, content in found.items())
-        return pickle.dumps(partial)  # here, while the files of what was spilled are there
-    finally:
-        store.close()
-
-
-# --- recording ------------------------------------------------------------------------------------------------------
-
-
-class Record:
-    """The statistics of one value so far."""
-
-    __slots__ = ("_pending", "_statistics", "dtype", "nbytes", "shape")
-
-    def __init__(self, dtype: str, shape: tuple[int, ...] | None, nbytes: int) -> None:
-        self.dtype = dtype
-        self.shape = shape
-        """Of the first occurrence; None for what is no tensor."""
-        self.nbytes = nbytes
-        self._statistics: Statistics | None = None
-        self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
-
-    def add(self, array: NDArray[Any], pool: concurrent.futures.Executor) -> None:
-        """Add an array, which may be gone after the next `wait`."""
-        self.settled()
-        if array.nbytes <= SMALL:
-            self._pending = array.copy()
-        else:
-            self._pending = pool.submit(Statistics.of, array)
-
-    def merge(self, other: Record) -> None:
-        """Add what another feed gave."""
-        mine, theirs = self.settled(), other.settled()
-        self._statistics = theirs if mine is None else mine if theirs is None else mine.merge(theirs)
-        self.nbytes = max(self.nbytes, other.nbytes)
-
-    def settled(self) -> Statistics | None:
-        """Give the statistics; None if the value has no numbers."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            new = Statistics.of(pending) if isinstance(pending, np.ndarray) else pending.result()
-            self._statistics = new if self._statistics is None else self._statistics.merge(new)
-        return self._statistics
-
-    def wait(self) -> None:
-        """Let go of the array."""
-        if not isinstance(self._pending, np.ndarray):
-            self.settled()
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.dtype, self.shape, self.nbytes, self.settled()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.dtype, self.shape, self.nbytes, self._statistics = state
-        self._pending = None
-
-
-class _Stopped(Exception):  # noqa: N818 (nothing is wrong)
-    def __init__(self, value: int) -> None:
-        super().__init__(value)
-        self.value = value
-
-
-class _Recorder:
-    """The sink of one feed."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        job: Job,
-        store: Store,
-        before: Callable[[Sequence[int], float], None] | None,
-        pool: concurrent.futures.Executor,
-    ) -> None:
-        self.records: dict[int, Record] = {}
-        self.kept: dict[int, dict[tuple[int, ...], Any]] = {}
-        self.seconds: dict[int, float] = {}
-        self.nbytes: dict[int, int] = {}
-        self.windows = 0
-        self._names = graph.value_names
-        self._keep = job.keep
-        self._stop_at = job.stop_at
-        self._store = store
-        self._report = before
-        self._pool = pool
-        self._spare = job.memory_limit // 8
-        self._waiting: list[tuple[Record, int]] = []
-
-    def before(self, nodes: Sequence[int], done: float) -> None:
-        if self._report is not None:
-            self._report(nodes, done)
-
-    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        self.windows += 1
-        share = seconds / len(nodes)
-        for node, size in zip(nodes, nbytes, strict=True):
-            self.seconds[node] = self.seconds.get(node, 0.0) + share
-            self.nbytes[node] = max(self.nbytes.get(node, 0), size)
-
-    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
-        dtype, content = contents(found)
-        arrays = [content] if isinstance(content, np.ndarray) else content or []
-        record = self.records.get(value)
-        if record is None:
-            shape = content.shape if isinstance(content, np.ndarray) else None
-            record = self.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
-        for array in arrays:
-            record.add(array, self._pool)
-            if array.nbytes > SMALL:
-                self._waiting.append((record, array.nbytes))
-        if self._keep is not None and content is not None and self._is_kept(value, content, index):
-            self.kept.setdefault(value, {})[index] = self._store.put(content)
-        if self._stop_at is not None and content is not None and self._stop_at(self._names[value], content):
-            raise _Stopped(value)
-
-    def held(self) -> int:
-        # statistics of this window are computed while the next one runs, but not those of several windows
-        waiting = sum(nbytes for _, nbytes in self._waiting)
-        if waiting > WINDOW_BYTES or waiting > self._spare:
-            self.settle()
-            waiting = 0
-        return self._store.held + waiting
-
-    def settle(self) -> None:
-        """Wait for the statistics of the arrays so far."""
-        waiting, self._waiting = self._waiting, []
-        for record, _ in waiting:
-            record.wait()
-
-    def _is_kept(self, value: int, content: Any, index: tuple[int, ...]) -> bool:
-        if any(number >= ITERATIONS_KEPT for number in index):
-            return False
-        keep = self._keep
-        return keep(self._names[value], content) if callable(keep) else value in (keep or ())
-
-
-# those that numpy and onnxruntime both have
-_SHARED: Final = frozenset(range(1, 14)) - {8}
-
-
-def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
-    """Give the type and the array, or the arrays of a sequence, of a value; without copying where that can be done."""
-    if found is None:
-        return "optional", None
-    if found.is_tensor():
-        data_type = found.element_type()
-        if data_type in _SHARED:
-            array = found.numpy()  # as sessions.to_array, in a tenth of the time
-            array.flags.writeable = False
-        else:
-            array = sessions.to_array(found)
-        return dtype_name(data_type), array
-    kind = found.data_type()
-    if not kind.startswith("seq(tensor("):
-        return kind, None  # a map, which onnxruntime gives as no array
-    arrays: list[NDArray[Any]] = [np.asarray(array) for array in sessions.to_array(found)]
-    return f"seq({_NAMES.get(kind[11:-2], kind[11:-2])})", arrays
-
-
-_NAMES: Final = {"float": "float32", "double": "float64"}
-
-
-# --- keeping arrays -------------------------------------------------------------------------------------------------
-
-
-class Spilled(NamedTuple):
-    """An array in a file."""
-
-    path: str
-    dtype: Any
-    """What numpy cannot write is written as bytes and viewed as this; else None."""
-
-    def array(self) -> NDArray[Any]:
-        """Map it."""
-        array: NDArray[Any] = np.load(self.path, mmap_mode="r")
-        return array if self.dtype is None else array.view(self.dtype)
-
-
-class Store:
-    """Kept arrays: in memory up to a limit, then in memory-mapped files of a temporary folder.
-
-    Parameters
-    ----------
-    memory_limit
-        Half of it may be taken by arrays in memory.
-    folder
-        Where to put files, of which somebody else takes care; a temporary folder if ``None``.
-    prefix
-        What their names start with.
-    """
-
-    def __init__(self, memory_limit: int, folder: str | None = None, prefix: str = "") -> None:
-        self.places: dict[int, dict[tuple[int, ...], Any]] = {}
-        """Value → (feed, iterations…) → what `put` gave."""
-        self.held = 0
-        self._limit = memory_limit // 2
-        self._folder = folder
-        self._removal: weakref.finalize[..., Store] | None = None
-        self._prefix = prefix
-        self._count = 0
-
-    @property
-    def folder(self) -> str:
-        """Where the files are."""
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="onnx_nb-capture-")
-            self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        return self._folder
-
-    def put(self, content: NDArray[Any] | list[Any] | Spilled) -> Any:
-        """Take an array, or the arrays of a sequence; give what stands for it."""
-        if isinstance(content, Spilled):
-            return content
-        if isinstance(content, list):
-            return [self.put(array) for array in content]
-        if content.dtype.kind == "O":
-            return content
-        if self.held + content.nbytes <= self._limit:
-            self.held += content.nbytes
-            copy = content.copy()
-            copy.flags.writeable = False
-            return copy
-        self._count += 1
-        path = str(Path(self.folder) / f"{self._prefix}{self._count}.npy")
-        foreign = content.dtype.isbuiltin != 1
-        try:
-            np.save(path, content.view(f"u{content.dtype.itemsize}") if foreign else content)
-        except OSError as error:
-            message = f"an array of {readable(content.nbytes)} cannot be kept in {shown(path)}: {error.strerror}."
-            raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
-        return Spilled(path, content.dtype if foreign else None)
-
-    def array(self, value: int, place: tuple[int, ...]) -> Any:
-        """Give what was kept."""
-        return unspilled(self.places[value][place])
-
-    def close(self) -> None:
-        """Remove the files; arrays that somebody still has stay usable."""
-        if self._removal is not None:
-            self._removal()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # another process gets the values: the files may be gone by then, or be on another machine
-        places = {
-            value: {place: unspilled(content) for place, content in found.items()}
-            for value, found in self.places.items()
-        }
-        return {**self.__dict__, "places": places, "_folder": None, "_removal": None}
-
-
-def unspilled(found: Any) -> Any:
-    """Give what `Store.put` was given."""
-    if isinstance(found, list):
-        return [unspilled(item) for item in found]
-    if not isinstance(found, Spilled):
-        return found
-    try:
-        return found.array()
-    except FileNotFoundError:
-        raise CaptureError("the array was kept in a file that is gone.", advice="Do not close the capture.") from None
 
 
 # --- putting together -----------------------------------------------------------------------------------------------

@@ -22,14 +22,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 
 from onnx_nb.analysis import archive, counterparts, lockstep
-from onnx_nb.analysis.capture import Capture, Done, available_memory, count_of, named, spread
+from onnx_nb.analysis.capture import Capture, named
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.differences import Differences, differences
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.feeds import inputs, read_feeds
+from onnx_nb.analysis.kept import available_memory
 from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHistogram, Worst, precision
 from onnx_nb.analysis.model import ModelLike, load
+from onnx_nb.analysis.progress import Done, count_of
 from onnx_nb.analysis.pytorch import Recording
+from onnx_nb.analysis.spreading import spread
 from onnx_nb.analysis.statistics import Histogram
 from onnx_nb.analysis.writing import together
 

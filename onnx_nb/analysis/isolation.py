@@ -16,9 +16,12 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Self
 
-from onnx_nb.analysis.capture import Done, Job, Partial, Store, described, pickled, run_feed, statistics_pool
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError, cut
 from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.kept import Store
+from onnx_nb.analysis.progress import Done, described
+from onnx_nb.analysis.recording import Job, Partial, run_feed, statistics_pool
+from onnx_nb.analysis.spreading import pickled
 
 _LENGTH = 8
 """Bytes before each message that tell its length."""

@@ -21,21 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import feeds as feeding
-from onnx_nb.analysis.capture import (
-    SMALL,
-    Spilled,
-    Store,
-    contents,
-    described,
-    refuse_faults,
-    statistics_pool,
-    unspilled,
-)
+from onnx_nb.analysis.capture import refuse_faults
 from onnx_nb.analysis.counterparts import Option, Sample
 from onnx_nb.analysis.errors import FeedError, shown
 from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.kept import Spilled, Store, unspilled
 from onnx_nb.analysis.lowering import lowered, originals
 from onnx_nb.analysis.metrics import Errors, classes_axis
+from onnx_nb.analysis.progress import described
+from onnx_nb.analysis.recording import SMALL, contents, statistics_pool
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph import Graph
 
 Progress = Callable[[float, str], None]
 """Is given the part done (0 … 1) and what is done next; what it raises ends the work."""
@@ -21,3 +25,44 @@ def stage(progress: Progress | None, begin: float, end: float) -> Progress | Non
     if progress is None:
         return None
     return lambda done, what: progress(begin + (end - begin) * done, what)
+
+
+class Done:
+    """Tells ``progress`` how far it is.
+
+    Parameters
+    ----------
+    progress
+        Of `capture`.
+    total
+        How many feeds there are; None if only the last of them tells.
+    """
+
+    def __init__(self, progress: Progress | None, total: int | None) -> None:
+        self.progress = progress
+        self._total = total
+
+    def __call__(self, feeds: float, what: str) -> None:
+        """Say how many feeds are done; of an unknown number the next one is taken for half of the rest."""
+        if self.progress is not None:
+            self.progress(min(feeds / self._total, 1.0) if self._total else 1 - 0.5**feeds, what)
+
+    def all(self) -> None:
+        """Say that all is done."""
+        if self.progress is not None:
+            self.progress(1.0, "done")
+
+
+def count_of(feeds: Any) -> int | None:
+    """Give how many feeds there are, as far as that can be told without reading them."""
+    if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
+        return 1
+    if isinstance(feeds, list | tuple):
+        return len(feeds) if feeds and all(isinstance(feed, Mapping) for feed in feeds) else 1
+    return None
+
+
+def described(graph: Graph, nodes: Sequence[int]) -> str:
+    """Name the nodes of a window."""
+    first = graph.node_label(nodes[0])
+    return first if len(nodes) == 1 else f"{first} … {graph.node_label(nodes[-1])} ({len(nodes)} nodes)"

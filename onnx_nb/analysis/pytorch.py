@@ -22,8 +22,8 @@ import ml_dtypes
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.attributes import RECORDED
-from onnx_nb.analysis.capture import Store, available_memory, unspilled
 from onnx_nb.analysis.errors import AlignmentError, ExportError, closest, cut, readable, shown
+from onnx_nb.analysis.kept import Store, available_memory, unspilled
 from onnx_nb.analysis.model import Model, load
 from onnx_nb.analysis.operators import MARK
 from onnx_nb.analysis.progress import Progress, stage

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.alignment import CLOSE, Match, distance
 from onnx_nb.analysis.assembly import assemble
-from onnx_nb.analysis.capture import described
 from onnx_nb.analysis.errors import AlignmentError, ModelFileError, closest, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import Errors
-from onnx_nb.analysis.progress import Progress, stage
+from onnx_nb.analysis.progress import Progress, described, stage
 from onnx_nb.analysis.pytorch import Recording, to_numpy
 from onnx_nb.analysis.source_lines import running_line
 from onnx_nb.analysis.tensors import numpy_dtype

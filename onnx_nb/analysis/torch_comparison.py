@@ -22,14 +22,13 @@ from onnx import ModelProto, helper
 from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, distance, feeds_of
 from onnx_nb.analysis.attributes import proven
-from onnx_nb.analysis.capture import described
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import ATOL, RTOL, Errors, classes_axis
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.progress import Progress, stage
+from onnx_nb.analysis.progress import Progress, described, stage
 from onnx_nb.analysis.pytorch import Recording, as_given, export, record
 from onnx_nb.analysis.source_lines import source_of
 from onnx_nb.analysis.submodules import (

@@ -1,0 +1,125 @@
+"""Arrays that a run keeps: in memory up to a limit, then in files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.errors import CaptureError, readable, shown
+
+
+class Spilled(NamedTuple):
+    """An array in a file."""
+
+    path: str
+    dtype: Any
+    """What numpy cannot write is written as bytes and viewed as this; else None."""
+
+    def array(self) -> NDArray[Any]:
+        """Map it."""
+        array: NDArray[Any] = np.load(self.path, mmap_mode="r")
+        return array if self.dtype is None else array.view(self.dtype)
+
+
+class Store:
+    """Kept arrays: in memory up to a limit, then in memory-mapped files of a temporary folder.
+
+    Parameters
+    ----------
+    memory_limit
+        Half of it may be taken by arrays in memory.
+    folder
+        Where to put files, of which somebody else takes care; a temporary folder if ``None``.
+    prefix
+        What their names start with.
+    """
+
+    def __init__(self, memory_limit: int, folder: str | None = None, prefix: str = "") -> None:
+        self.places: dict[int, dict[tuple[int, ...], Any]] = {}
+        """Value → (feed, iterations…) → what `put` gave."""
+        self.held = 0
+        self._limit = memory_limit // 2
+        self._folder = folder
+        self._removal: weakref.finalize[..., Store] | None = None
+        self._prefix = prefix
+        self._count = 0
+
+    @property
+    def folder(self) -> str:
+        """Where the files are."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="onnx_nb-capture-")
+            self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
+
+    def put(self, content: NDArray[Any] | list[Any] | Spilled) -> Any:
+        """Take an array, or the arrays of a sequence; give what stands for it."""
+        if isinstance(content, Spilled):
+            return content
+        if isinstance(content, list):
+            return [self.put(array) for array in content]
+        if content.dtype.kind == "O":
+            return content
+        if self.held + content.nbytes <= self._limit:
+            self.held += content.nbytes
+            copy = content.copy()
+            copy.flags.writeable = False
+            return copy
+        self._count += 1
+        path = str(Path(self.folder) / f"{self._prefix}{self._count}.npy")
+        foreign = content.dtype.isbuiltin != 1
+        try:
+            np.save(path, content.view(f"u{content.dtype.itemsize}") if foreign else content)
+        except OSError as error:
+            message = f"an array of {readable(content.nbytes)} cannot be kept in {shown(path)}: {error.strerror}."
+            raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
+        return Spilled(path, content.dtype if foreign else None)
+
+    def array(self, value: int, place: tuple[int, ...]) -> Any:
+        """Give what was kept."""
+        return unspilled(self.places[value][place])
+
+    def close(self) -> None:
+        """Remove the files; arrays that somebody still has stay usable."""
+        if self._removal is not None:
+            self._removal()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # another process gets the values: the files may be gone by then, or be on another machine
+        places = {
+            value: {place: unspilled(content) for place, content in found.items()}
+            for value, found in self.places.items()
+        }
+        return {**self.__dict__, "places": places, "_folder": None, "_removal": None}
+
+
+def unspilled(found: Any) -> Any:
+    """Give what `Store.put` was given."""
+    if isinstance(found, list):
+        return [unspilled(item) for item in found]
+    if not isinstance(found, Spilled):
+        return found
+    try:
+        return found.array()
+    except FileNotFoundError:
+        raise CaptureError("the array was kept in a file that is gone.", advice="Do not close the capture.") from None
+
+
+def available_memory() -> int:
+    """Give the bytes of memory that this process could still take."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+        found += [max(int(limit) - int(used), 1 << 28)] if limit.isdigit() else []
+    except OSError:  # another system, or no such group: what was found has to do
+        pass
+    return min(found, default=4 << 30)
