@@ -823,7 +823,7 @@ def test_a_simplification_explains_itself() -> None:
     assert s.report().splitlines()[-1].split() == ["all", "5", "2"]
     assert [row["rule"] for row in s.rows()] == [change.rule for change in s.changes]
     assert len(s.to_frame()) == len(s.changes)
-    assert [step.name for step in s.steps] == ["original", "rewrite"]
+    assert [(step.name, step.done) for step in s.steps] == [("original", 0), ("rewrite", len(s.changes))]
     assert all(same_outputs(model, step.model) for step in s.steps)
     mapped = {name for name in s.mapping.values() if name}
     values = session.run(s.model, {"x": np.array([1, 2], np.float32)}, outputs=sorted(mapped - {"x"}))
@@ -831,6 +831,24 @@ def test_a_simplification_explains_itself() -> None:
     for name, array in original.items():
         now = s.mapping[name]
         assert np.array_equal(array, values[now] if now in values else np.array([1, 2], np.float32))
+
+
+def test_steps_begin_at_the_original_and_end_at_the_result() -> None:
+    model = parsed(
+        """g (float[n] x, float[2] w) => (float[k] y) <float[2] w = {1, 2}> {
+        p = Constant <value = int64[1] {2}> ()  q = Constant <value = int64[1] {-1}> ()
+        t = Concat <axis = 0> (p, q)  a = Reshape(x, t)  f = local.Twice(a)  g = Mul(f, w)  y = Flatten <axis = 0> (g) }
+        <domain: "local", opset_import: ["": 17]> Twice (a) => (b) { i = Identity(a)  b = Add(i, i) }"""
+    )
+    s = onnx_nb.simplify(model, input_shapes={"n": 4}, trace=True)
+    names = [step.name for step in s.steps]
+    assert names[:3] == ["original", "set shapes", "fold constants"]
+    assert names[-1] == "local functions"
+    assert [step.done for step in s.steps[:2]] == [0, 0]
+    assert s.steps[-1].done == len(s.changes)
+    assert operators(s.steps[-1].model) == operators(s.model)
+    feed = {"x": np.arange(4, dtype=np.float32), "w": np.array([3, 5], np.float32)}
+    assert all(same_outputs(model, step.model, feed) for step in s.steps)
 
 
 def test_progress_is_told_and_can_end_the_work() -> None:

@@ -294,11 +294,19 @@ def simplify(
         steps=[Step("original", loaded)] if trace else None,
     )
     shaped = _shaped(loaded, input_shapes or {}, dynamic or {})
+    if work.steps and shaped is not loaded:
+        work.steps.append(Step("set shapes", shaped))
     constants, replaceable = _without_replaceable(shaped)
     rewritten = work.functions(work.rewritten(constants))
     result = _with(rewritten, replaceable) if rewritten is not constants else shaped
     if not keep_inputs:
         result = _without_unread(result)
+    steps = [
+        Step(each.name, _with(each.model, replaceable) if each.done else each.model, each.done)
+        for each in work.steps or ()
+    ]
+    if work.steps and work.steps[-1].done < len(work.changes):
+        steps.append(Step("local functions", result, len(work.changes)))
     tell(0.5, "checking")
     check = Check(shaped, result, loaded if dynamic and not input_shapes else shaped, rtol, atol)
     check.run(check_n, check_feeds, tell)
@@ -316,7 +324,7 @@ def simplify(
         _mapping(loaded, result, work.same),
         check.said,
         MappingProxyType(check.differences),
-        tuple(work.steps or ()),
+        tuple(steps),
         _operators(loaded),
         _operators(result),
         options,
@@ -590,7 +598,7 @@ class _Work:
             count = len(net.changes)
             if self.fold:
                 folding.constants()
-                self._keep(net, count, "fold constants")
+                self._keep(net, "fold constants")
             self._rules(net, rules)
             if len(net.changes) == count:
                 break
@@ -598,20 +606,19 @@ class _Work:
         return list(folding.left.values())
 
     def _rules(self, net: Rewriting, rules: Sequence[Rule]) -> None:
-        done = len(net.changes)
         net.merge_constants()
         net.run([rule for rule in rules if rule.name not in _LATE], self._waiting)
         net.run([rule for rule in rules if rule.name in _LATE], self._waiting)
         net.sweep()
-        self._keep(net, done, "rewrite")
+        self._keep(net, "rewrite")
 
     def _waiting(self, count: int) -> None:
         self.tell(0.3, f"{count} nodes to look at")
 
-    def _keep(self, net: Rewriting, since: int, what: str) -> None:
-        if self.steps is not None and not net.prefix and len(net.changes) > since:
+    def _keep(self, net: Rewriting, what: str) -> None:
+        done = len(self.changes) + len(net.changes)
+        if self.steps and not net.prefix and done > self.steps[-1].done:
             again = any(step.name == what for step in self.steps)
-            done = len(self.changes) + len(net.changes)
             self.steps.append(Step(f"{what}, again" if again else what, net.model(), done))
 
     def functions(self, model: Model) -> Model:
