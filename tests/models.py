@@ -46,6 +46,8 @@ LIGHT = (
     "zfnet512",
 )
 EXPORTED = ("resnet50", "bert", "llama")
+EXPORTABLE = (*EXPORTED, "vit")
+"""With what few tests ask for."""
 
 
 def light(name: str) -> Path:
@@ -57,9 +59,9 @@ def light(name: str) -> Path:
 
 
 def exported(name: str, *, dynamo: bool) -> Path:
-    """ResNet-50, BERT or a 32-layer Llama from its transformers configuration; skips the test if torch is missing."""
-    if name not in EXPORTED:
-        raise ValueError(f"no recipe {name!r}; there are {EXPORTED}")
+    """ResNet-50, BERT, ViT or a 32-layer Llama from its transformers configuration; skips the test without torch."""
+    if name not in EXPORTABLE:
+        raise ValueError(f"no recipe {name!r}; there are {EXPORTABLE}")
     missing = [package for package in ("torch", "transformers") if importlib.util.find_spec(package) is None]
     if missing:
         import pytest
@@ -501,6 +503,11 @@ def _recipe(name: str) -> tuple[Any, tuple[Any, ...], list[str], list[str], dict
     if name == "resnet50":
         module = transformers.ResNetForImageClassification(transformers.ResNetConfig())
         return module, (torch.randn(2, 3, 224, 224),), ["pixel_values"], ["logits"], {0: "batch"}
+    if name == "vit":
+        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 4, "image_size": 32}
+        module = transformers.ViTModel(transformers.ViTConfig(**sizes, patch_size=8, attn_implementation="sdpa"))
+        outputs = ["last_hidden_state", "pooler_output"]
+        return module, (torch.randn(2, 3, 32, 32),), ["pixel_values"], outputs, {0: "batch"}
     small = {"num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 64, "attn_implementation": "sdpa"}
     if name == "bert":
         module = transformers.BertModel(transformers.BertConfig(hidden_size=48, intermediate_size=96, **small))
@@ -531,7 +538,7 @@ def _main() -> None:
         *((f"chain of {n:,}", lambda n=n: chain(n)) for n in (10_000, 100_000)),
         *(
             (f"{name}, dynamo={d}", lambda name=name, d=d: exported(name, dynamo=d))
-            for name in EXPORTED
+            for name in EXPORTABLE
             for d in (True, False)
         ),
     ]

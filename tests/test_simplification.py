@@ -18,7 +18,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis import feeds as feeding
-from onnx_nb.analysis import rewrites, rewriting, session, simplification
+from onnx_nb.analysis import rewrites, rewriting, session, simplification, verification
 from tests import dags, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'
@@ -677,6 +677,56 @@ def test_names_metadata_and_documentation_stay_and_merged_nodes_tell_of_all() ->
     joined = [node for node in graph.node if node.op_type == "Split" and node.name.endswith("_split")]
     assert joined
     assert all(len(_merged(node)) >= 3 for node in joined)
+
+
+@pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(
+            (lambda name=name, d=d: models.exported(name, dynamo=d))
+            for name in models.EXPORTABLE
+            for d in (True, False)
+        ),
+        models.control_flow,
+        models.detection,
+        lambda: models.light("densenet121"),
+    ],
+    ids=[
+        *(f"{name} {'dynamo' if d else 'torchscript'}" for name in models.EXPORTABLE for d in (True, False)),
+        *("control flow", "detection", "densenet"),
+    ],
+)
+def test_every_node_that_stays_keeps_its_metadata(make: Any, target: str) -> None:
+    model = onnx.load(make())
+    before = {node.name: node for node in verification.all_nodes(model.graph.node) if node.name}
+    for number, node in enumerate(before.values()):
+        node.doc_string = f"documentation {number}"
+        node.metadata_props.add(key="a key of the user's", value=f"value {number}")
+    s = onnx_nb.simplify(model, check_n=0, target=target)
+    stayed = 0
+    for node in verification.all_nodes(s.model.proto.graph.node):
+        if node.name not in before:
+            continue
+        stayed += 1
+        kept = {entry.key: entry.value for entry in node.metadata_props}
+        merged = json.loads(kept.pop(rewriting.PROVENANCE, json.dumps([node.name])))
+        assert node.name in merged
+        assert set(merged) <= set(before)
+        assert kept == {entry.key: entry.value for entry in before[node.name].metadata_props}
+        assert node.doc_string == before[node.name].doc_string
+    assert stayed >= (0.5 if before else 0) * len(s.model.proto.graph.node)
+
+
+def test_merged_nodes_are_told_apart_whatever_their_names() -> None:
+    model = parsed("g (float[2, 3] x) => (float[3, 2] y) { a = Transpose(x)  b = Transpose(a)  y = Transpose(b) }")
+    first, _, last = model.graph.node
+    first.name, last.name = "one, of, these", '["'
+    # what a file says of this is not trusted
+    first.metadata_props.add(key=rewriting.PROVENANCE, value="[" * 100_000)
+    last.metadata_props.add(key=rewriting.PROVENANCE, value='["p, q", "r"]')
+    (node,) = onnx_nb.simplify(model).model.proto.graph.node
+    assert _merged(node) == ["one, of, these", "p, q", "r"]
 
 
 def _merged(node: onnx.NodeProto) -> list[str]:

@@ -314,7 +314,7 @@ def _into_matmul(net: Rewriting, op: Op) -> str | None:
     if len(olds) == 1 or not np.isfinite(np.float32(alpha)):
         return None
     outputs = olds[-1].outputs
-    net.replace(olds, "FusedMatMul", inputs, outputs, given | {"alpha": alpha}, name=op.name, domain=MICROSOFT)
+    net.replace(olds, "FusedMatMul", inputs, outputs, given | {"alpha": alpha}, like=op, domain=MICROSOFT)
     return "FusedMatMul scales and transposes on its own"
 
 
@@ -335,7 +335,7 @@ def _add_into_conv(net: Rewriting, op: Op) -> str | None:
         if other == conv.outputs[0] or not _is_alike(net, conv.outputs[0], other) or not _is_plain(net, conv):
             continue
         inputs = [*conv.inputs, *[LEFT_OUT] * (3 - len(conv.inputs)), other]
-        net.replace([conv, op], "FusedConv", inputs, op.outputs, attributes_of(conv), name=conv.name, domain=MICROSOFT)
+        net.replace([conv, op], "FusedConv", inputs, op.outputs, attributes_of(conv), like=conv, domain=MICROSOFT)
         return "FusedConv adds on its own"
     return None
 
@@ -379,7 +379,7 @@ def _activation_into_conv(net: Rewriting, op: Op) -> str | None:
     if numbers is None or not _is_float(net, op.outputs[0]):
         return None
     given = attributes_of(conv) | {"activation": op.op_type, "activation_params": numbers or None}
-    net.replace([conv, op], "FusedConv", conv.inputs, op.outputs, given, name=conv.name, domain=MICROSOFT)
+    net.replace([conv, op], "FusedConv", conv.inputs, op.outputs, given, like=conv, domain=MICROSOFT)
     return f"FusedConv computes {op.op_type} on its own"
 
 
@@ -391,7 +391,7 @@ def _activation_into_gemm(net: Rewriting, op: Op) -> str | None:
         return None
     numbers = dict(zip(("activation_alpha",), _numbers(net, op) or (), strict=False))
     given = attributes_of(gemm) | {"activation": op.op_type} | numbers
-    net.replace([gemm, op], "FusedGemm", gemm.inputs, op.outputs, given, name=gemm.name, domain=MICROSOFT)
+    net.replace([gemm, op], "FusedGemm", gemm.inputs, op.outputs, given, like=gemm, domain=MICROSOFT)
     return f"FusedGemm computes {op.op_type} on its own"
 
 

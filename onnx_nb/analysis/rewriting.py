@@ -166,6 +166,8 @@ class Rewriting:
         self._open: _Open | None = None
         self._waiting: deque[int] = deque()
         self._queued: set[int] = set()
+        self._since: dict[tuple[str, ...], set[int]] = {}
+        """For some rules the nodes to look at again since they were applied."""
         self._by_frame: dict[int, list[Op]] = {}
         self._counted = -1
         self._computed: dict[tuple[Any, ...], int] = {}
@@ -503,15 +505,17 @@ class Rewriting:
         domain: str = "",
         before: bool = False,
         at: Op | None = None,
+        like: Op | None = None,
     ) -> Op:
         """Add a node that does what some did, where the last of them stands; it makes what they made so far.
 
         With ``before`` it stands before the last of them, which reads what it makes; with ``at`` where another stands.
 
-        Name, documentation and metadata are those of the node of the same operator, or of the last.
+        Name, documentation and metadata are those of ``like``, by default the node of the same operator, or the last.
         """
         last = olds[-1] if at is None else at
-        like = next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
+        if like is None:
+            like = next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         origins = [each for op in olds for each in _origins(op)]
         made = Op(
             number=len(self.ops),
@@ -557,9 +561,10 @@ class Rewriting:
         name: str | None = None,
         domain: str = "",
         at: Op | None = None,
+        like: Op | None = None,
     ) -> Op:
         """Put one node in the place of some, as `add`; they go if nothing else of them is read."""
-        made = self.add(olds, op_type, inputs, outputs, attributes, name=name, domain=domain, at=at)
+        made = self.add(olds, op_type, inputs, outputs, attributes, name=name, domain=domain, at=at, like=like)
         for op in olds:
             self._drop_if_useless(op)
         for value in made.outputs:
@@ -661,6 +666,8 @@ class Rewriting:
         if op.alive and op.number not in self._queued:
             self._queued.add(op.number)
             self._waiting.append(op.number)
+            for numbers in self._since.values():
+                numbers.add(op.number)
 
     def _mark(self, frame: int) -> None:
         while frame not in self._marked:
@@ -712,20 +719,28 @@ class Rewriting:
         Parameters
         ----------
         rules
-            Each is tried on the nodes it names, in the order given; nodes near a change are looked at again.
+            Each is tried on the nodes it names, in the order given; nodes near a change are looked at again. The same
+            rules once more look only at nodes near what was changed since.
         told
             Is given how many nodes wait, now and then; what it raises ends the run.
         """
         by_type: dict[str, list[Rule]] = {}
         for_all = []
+        rules = list(rules)
+        key = tuple(rule.name for rule in rules)
+        near = self._since.pop(key, None)
         for rule in rules:
             for op_type in rule.ops:
                 by_type.setdefault(op_type, []).append(rule)
             if not rule.ops:
                 for_all.append(rule)
         self.memo.clear()
-        for op in sorted((op for op in self.ops if op.alive), key=lambda op: op.place):
-            self.queue(op)
+        again = self.ops if near is None else map(self.ops.__getitem__, near)
+        self._queued.clear()
+        self._waiting.clear()
+        for op in sorted((op for op in again if op.alive), key=lambda op: op.place):
+            self._queued.add(op.number)
+            self._waiting.append(op.number)
         looked = 0
         none: list[Rule] = []
         while self._waiting:
@@ -737,6 +752,7 @@ class Rewriting:
                 told(len(self._waiting))
             while op.alive and self._apply(op, by_type.get(op.op_type, none) if op.domain == "" else none, for_all):
                 pass
+        self._since[key] = set()
 
     def _apply(self, op: Op, own: Sequence[Rule], for_all: Sequence[Rule]) -> bool:
         made = next((value for value in op.outputs if value >= 0), -1)
