@@ -40,6 +40,7 @@ from onnx_nb.analysis.submodules import (
     numbered,
     record_operations,
 )
+from onnx_nb.analysis.weights import compare_weights
 from onnx_nb.analysis.windows import Value, Windows
 
 if TYPE_CHECKING:
@@ -142,6 +143,41 @@ class TorchComparison(Comparison):
         call = recording.calls[call_around(recording, pairs, path)]
         operations = record_operations(*self.run, call.path, call.index, progress=stage(progress, 0.1, 0.4))
         return _drilled(operations, part, f"{self.reference} {path}".rstrip(), self.settings, stage(progress, 0.4, 1.0))
+
+    def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
+        """Compare the parameters of the module with the weights of the export.
+
+        A parameter is found by what an operator does with it, where it was turned, or folded with a normalisation, too.
+        `Point.difference` says how one differs by more than rounding: "weight is transposed", or by which factor.
+
+        Parameters
+        ----------
+        scope
+            Path of the one submodule whose parameters are compared, without those inside of it; all if ``None``.
+        progress
+            Called before each weight. What it raises ends the work.
+
+        Raises
+        ------
+        AlignmentError
+            If only a recording was given.
+
+        Examples
+        --------
+        >>> import torch
+        >>> module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
+        >>> found = compare_torch(module, torch.ones(3, 4), exporter="torchscript").weights()
+        >>> [(point.name, point.cumulative.is_equal) for point in found.points][:2]
+        [('0 → weight', True), ('0 → bias', True)]
+        """
+        if self.run is None:
+            message = "the module is not known, only a recording of it."
+            raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
+        recording, graph, pairs = self._parts()
+        rtol, atol = self.settings.rtol, self.settings.atol
+        return compare_weights(
+            self.run[0], recording, graph, pairs, rtol=rtol, atol=atol, scope=scope, progress=progress
+        )
 
     def _parts(self) -> tuple[Recording, Graph, dict[int, tuple[int, Match]]]:
         if self.recording is None or self.alignment is None or self.model is None:
@@ -264,7 +300,19 @@ def compare_torch(
         memory_limit=memory_limit,
         progress=stage(progress, 0.5, 1.0),
     )
-    return dataclasses.replace(found, run=as_given(module, args, kwargs))
+    return _with_weights(dataclasses.replace(found, run=as_given(module, args, kwargs)))
+
+
+def _with_weights(found: TorchComparison) -> TorchComparison:
+    """Say of the first point that differs which of its module's parameters do."""
+    first = found.first_divergent()
+    if first is None or first.difference:
+        return found
+    differing = [point.difference for point in found.weights(scope=first.scope).points if point.difference]
+    if not differing:
+        return found
+    better = dataclasses.replace(first, difference=", ".join(differing))
+    return dataclasses.replace(found, points=tuple(better if point is first else point for point in found.points))
 
 
 def compare_recording(
