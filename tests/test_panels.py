@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from onnx import TensorProto, helper
 import onnx_nb
 from onnx_nb import CapturePanel, ExternalDataPanel, ModelGraph, OnnxNbError, capture, load
 from onnx_nb.analysis.columns import Columns
+from onnx_nb.drawing.still import capture_still
 from onnx_nb.notebook.formatters import show_models
 from tests import models
 
@@ -133,6 +136,33 @@ def test_an_audit_is_handed_on_whole(tmp_path: Path) -> None:
         assert meta["tensors"][0]["problems"] == ["bounds"]
         assert meta["files"][0]["nbytes"] == 300
         assert meta["model"] == "m.onnx"
+
+
+def test_a_saved_notebook_has_a_table_in_place_of_the_panel(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    panel = CapturePanel(capture(onnx.parser.parse_model(LOG), {"x": np.array([1, -1, 0, -2], np.float32)}))
+    assert panel._picture is not None
+    place = panel._picture._place()
+    assert f"onnx-nb-picture-{panel._picture_id}" in place
+    rows = re.findall(r"<tr><td>(\w+)</td><td>(\w+)</td><td>float32 4</td>.*?<td>(\d*)</td></tr>", place)
+    assert rows == [("b", "Log", "2"), ("z", "Relu", "1"), ("x", "input", ""), ("a", "Neg", "")]
+    assert "Log makes 1 NaN" in place
+    model = onnx.parser.parse_model(LOG)
+    model.graph.node[0].output[0] = model.graph.node[1].input[0] = evil
+    still = capture_still(capture(model))
+    assert evil not in still
+    assert html.escape(evil) in still
+    audit = ExternalDataPanel(external(tmp_path, size=300))
+    assert audit._picture is not None
+    assert "<tr><td>error</td><td>bounds</td>" in audit._picture._place()
+    many = capture_still(capture(onnx.parser.parse_model(chain(40))))
+    assert many.count("<tr>") == 25
+    assert "and 17 more values" in many
+
+
+def chain(length: int) -> str:
+    nodes = " ".join(f"t{at + 1} = Neg(t{at})" for at in range(length))
+    return f'<ir_version: 8, opset_import: ["": 17]> g (float[2] t0) => (float[2] t{length}) {{ {nodes} }}'
 
 
 def test_arguments_are_checked() -> None:

@@ -99,6 +99,24 @@ def test_names_are_no_formulas() -> None:
     comparison([0, 1e-3], prefix="<script>$x$").plot_histogram("<script>$x$1").savefig(io.BytesIO())
 
 
+def test_names_below_the_axis_are_no_formulas_and_stay_on_their_line() -> None:
+    c = comparison([1e-7, 1e-3])
+    names = ("$x^{2$", "two\nlines\u202e")
+    points = tuple(dataclasses.replace(point, name=name) for point, name in zip(c.points, names, strict=True))
+    figure = dataclasses.replace(c, points=points).plot_errors()
+    figure.savefig(io.BytesIO())
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["$x^{2$", "two·lines·"]
+
+
+def test_no_line_leads_to_a_nan_which_is_named_beside_the_axis() -> None:
+    c = comparison([1e-7, 1e-7, 1e-7])
+    broken = np.where(VALUES > 2, np.nan, VALUES)
+    worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    axes = dataclasses.replace(c, points=(c.points[0], worst, c.points[2])).plot_errors().axes[0]
+    assert np.asarray(axes.lines[0].get_xdata()).tolist() == [0, 2]
+    assert [text.get_text() for text in axes.texts] == ["NaN, Inf"]
+
+
 def test_a_notebook_shows_it_as_png_on_any_ground() -> None:
     figure = comparison([1e-7, 1e-3]).plot_errors()
     data = figure._repr_png_()  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ Names come from files that are not trusted: they may be bytes, thousands of char
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -181,6 +182,17 @@ def cut(text: str, limit: int) -> str:
     ('batch', 'bat…')
     """
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def plain(text: str) -> str:
+    r"""Give a text without what would turn its direction, break its line or hide: dots stand for that.
+
+    Examples
+    --------
+    >>> plain("a\u202egnp.exe\n")
+    'a·gnp.exe·'
+    """
+    return "".join("·" if unicodedata.category(character) in ("Cc", "Cf") else character for character in text)
 
 
 def readable(nbytes: int) -> str:

@@ -7,6 +7,7 @@ their colours are legible on white paper and in a dark notebook alike.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from onnx_nb.analysis.errors import OnnxNbError, cut
+from onnx_nb.analysis.errors import OnnxNbError, cut, plain
 from onnx_nb.analysis.metrics import METRICS, Errors, LogHistogram
 from onnx_nb.analysis.points import parts
 
@@ -83,13 +84,16 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     if logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(numticks=7))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(low, high)
     floor, ceiling = (low * 1.6, high / 1.6) if logarithmic else (low, high)
     for name, color, values in series:
         _draw_series(axes, name, color, values, (floor, ceiling), logarithmic=logarithmic)
     if logarithmic and np.any(known == 0):
-        axes.text(-0.008, floor, "0", transform=axes.get_yaxis_transform(), ha="right", va="center", color=TEXT)
+        _name_height(axes, floor, "0", TEXT)
+        axes.axhline(floor, color=LINE, alpha=0.28, linewidth=0.7, zorder=0)
+    if np.any(np.isinf(known)):
+        _name_height(axes, ceiling, "NaN, Inf", BAD)
     _mark_first(axes, comparison, series, (floor, ceiling), logarithmic=logarithmic)
     _name_places(axes, [point.name for point in comparison.points])
     axes.set_ylabel(METRICS[metric].label)
@@ -102,8 +106,9 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
             labelcolor=TEXT,
             borderaxespad=0.1,
             fontsize=_FONT,
+            markerscale=1 if len(comparison.points) <= _DOTS else 2.5,
         )
-    _title(figure, comparison.message, 118)
+    _title(figure, comparison.message, 108)
     return figure
 
 
@@ -158,10 +163,13 @@ def _limits(finite: Any, known: Any, *, logarithmic: bool) -> tuple[float, float
         margin = (high - low or abs(high) or 1.0) * 0.06
         return low - margin, high + margin
     if not finite.size:
-        return 1e-9, 1.0
-    low = 10.0 ** (math.floor(math.log10(float(finite.min()))) - (0.7 if np.any(known == 0) else 0.0))
-    high = 10.0 ** (math.ceil(math.log10(float(finite.max()))) + (0.5 if np.any(np.isinf(known)) else 0.1))
-    return low, high
+        return 1e-9, 20.0
+    least, most = math.floor(math.log10(float(finite.min()))), math.ceil(math.log10(float(finite.max())))
+    # room for what has no number, which is told apart from the nearest one
+    shelf = max(0.7, 0.14 * (most - least))
+    low = least - (shelf if np.any(known == 0) else 0.0)
+    high = most + (shelf if np.any(np.isinf(known)) else 0.1)
+    return float(10.0**low), float(10.0**high)
 
 
 def _draw_series(
@@ -179,14 +187,22 @@ def _draw_series(
     size = 9.0 if len(values) <= _DOTS else 3.0
     if name == "cumulative":
         # over what is equal, as shapes and other integers mostly are
-        drawn = dots | broken
-        axes.plot(places[drawn], shown[drawn], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
+        axes.plot(places[dots], shown[dots], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
         if len(values) <= _DOTS:
             axes.scatter(places[dots], shown[dots], s=size, color=color, linewidths=0, zorder=4)
     else:
-        axes.scatter(places[dots], shown[dots], s=size * 1.3, color=color, linewidths=0, zorder=5, label=name)
+        alpha = 1.0 if len(values) <= _DOTS else 0.5
+        axes.scatter(
+            places[dots], shown[dots], s=size * 1.3, color=color, linewidths=0, zorder=5, label=name, alpha=alpha
+        )
     axes.scatter(places[equal], shown[equal], s=size, facecolors="none", edgecolors=color, linewidths=0.7, zorder=4)
     axes.scatter(places[broken], shown[broken], s=size * 3, color=BAD, marker="^", linewidths=0, zorder=6)
+
+
+def _name_height(axes: Axes, height: float, text: str, color: str) -> None:
+    """Say beside the axis what points are that have no number on it."""
+    place = axes.get_yaxis_transform()
+    axes.text(-0.01, height, text, transform=place, ha="right", va="center", color=color, fontsize=_FONT)
 
 
 def _mark_first(
@@ -214,8 +230,16 @@ def _name_places(axes: Axes, names: Sequence[str]) -> None:
     starts = parts(names)
     if not starts:
         axes.set_xlabel("point, in order of execution")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         return
-    axes.set_xticks([place for place, _ in starts], [label for _, label in starts], rotation=30, ha="right")
+    axes.set_xlabel("in order of execution")
+    labels = [plain(label) for _, label in starts]
+    # no two of them meet on one line
+    room = min((after - before for (before, _), (after, _) in itertools.pairwise(starts)), default=len(names))
+    level = max(map(len, labels)) < 90 * room / len(names)
+    turned: dict[str, Any] = {} if level else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks([place for place, _ in starts], labels, parse_math=False, **turned)
     axes.tick_params(axis="x", length=3)
 
 
@@ -244,6 +268,9 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
     if few * 300 < counts.max():  # what is rare is what one looks for
         axes.set_yscale("log")
         axes.set_ylim(0.6, None)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("values")
 
 
@@ -255,16 +282,25 @@ def _say(axes: Axes, what: str) -> None:
 
 def _told(point: Point, errors: Errors) -> str:
     what = f" ({point.op_type})" if point.op_type else ""
-    parts = [f"{cut(point.name, 70)}{what}"]
+    parts = [plain(f"{cut(point.name, 70)}{what}")]
     if errors.is_equal:
         parts.append(f"all {errors.count:,} values are equal")
     elif errors.finite:
         parts.append(
-            f"max |Δ| {errors.max_abs:.2g}   RMSE {errors.rmse:.2g}   SQNR {errors.sqnr:.1f} dB   "
-            f"outside tolerance {errors.outside_fraction:.2%}"
+            "   ".join(
+                # what belongs together stays on one line
+                figure.replace(" ", "\u00a0").replace("-", "−")
+                for figure in (
+                    f"max |Δ| {errors.max_abs:.2g}",
+                    f"RMSE {errors.rmse:.2g}",
+                    f"SQNR {errors.sqnr:.1f} dB",
+                    f"outside tolerance {errors.outside_fraction:.2%}",
+                )
+            )
         )
     if errors.mismatches:
-        parts.append(f"{errors.mismatches:,} NaN or infinite on one side only")
+        odd = "texts differ" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
+        parts.append(f"{errors.mismatches:,} {odd}")
     return "\n".join(parts)
 
 

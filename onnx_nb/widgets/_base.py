@@ -16,6 +16,7 @@ from onnx_nb.analysis.selection import tensors_of
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
     from onnx_nb.widgets._channel import Channel
+    from onnx_nb.widgets._picture import Picture
     from onnx_nb.widgets.graph import ModelGraph
 
 STATIC = Path(str(resources.files("onnx_nb"))) / "static"
@@ -65,6 +66,21 @@ class ResultWidget(OnnxWidget):
     """Base of the widgets that show a result, and no graph: they have a smaller bundle."""
 
     _esm = STATIC / "results.js"
+
+    _picture_id = traitlets.Unicode().tag(sync=True)
+    _picture: Picture | None = None
+    """What stands in the notebook where the widget cannot."""
+
+    def __init__(self, picture: Picture | None = None, **traits: Any) -> None:
+        if picture is not None:
+            self._picture = picture
+            traits["_picture_id"] = picture.id
+        super().__init__(**traits)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if self._picture is not None:
+            self._picture.show()
+        return super()._repr_mimebundle_(**kwargs)
 
 
 class LinkedWidget(ResultWidget):

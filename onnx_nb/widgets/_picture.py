@@ -1,7 +1,8 @@
 """The picture beside a live widget: what GitHub, an untrusted notebook or one without its kernel shows of it.
 
 Such places ignore a widget's output, and what it brings along for the case, so the picture is an output of its own. It
-starts empty; the browser draws it when it has drawn the widget, and hides it as long as the widget is alive there.
+starts empty, or as a table; the browser draws it when it has drawn the widget, and hides it as long as the widget is
+alive there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Picture:
     ----------
     text
         What to say where pictures are not shown.
+    still
+        What is shown until the browser drew; HTML that runs nothing.
 
     Examples
     --------
@@ -32,14 +35,15 @@ class Picture:
     '<img class="onnx-nb-picture onnx-nb-picture-..." alt="of &lt;g&gt;" src="data:image/svg+xml;base64,PHN2Zy8+">'
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, still: str = "") -> None:
         self.id = secrets.token_hex(8)
         """By which the browser knows the picture of its widget, also when the notebook is opened again."""
         self._text = text
+        self._still = still
         self._shown = False
 
     def show(self) -> None:
-        """Put the output, still empty, before the one that is about to show the widget; nothing outside a notebook."""
+        """Put the output before the one that is about to show the widget; nothing outside a notebook."""
         if _in_notebook():
             from IPython.display import HTML, display
 
@@ -68,7 +72,7 @@ class Picture:
         return f'<img class="{self._class}" alt="{html.escape(self._text)}" src="{source}">'
 
     def _place(self) -> str:
-        return f'<span class="{self._class}"></span>'
+        return f'<div class="{self._class}">{self._still}</div>'
 
     @property
     def _class(self) -> str:

@@ -10,8 +10,10 @@ from onnx_nb.analysis.digest import of_capture
 from onnx_nb.analysis.errors import OnnxNbError, cut, shown
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.selection import found_in
+from onnx_nb.drawing.still import capture_still
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class CapturePanel(LinkedWidget):
             .to_bytes()
         )
         small = self._packed if len(self._packed) <= COLUMNS_IN_STATE else None
-        super().__init__(_digest=small, **traits)
+        super().__init__(Picture(repr(capture), capture_still(capture)), _digest=small, **traits)
         self._channel = Channel(self, {"columns": self._answer_columns})
         self.graph = graph
 

@@ -70,7 +70,6 @@ class ComparisonPanel(LinkedWidget):
 
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
-    _picture_id = traitlets.Unicode().tag(sync=True)
     _verbs = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """What can be done with a point besides looking at it."""
 
@@ -91,15 +90,13 @@ class ComparisonPanel(LinkedWidget):
         packed = columns_of(comparison, details=DETAILS_IN_STATE).to_bytes()
         self._packed = packed
         first = notable(comparison)
-        self._picture = Picture(
-            f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
-        )
+        picture = Picture(f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}")
         given = {"selection": first.name if first is not None else "", **traits}
         verbs = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
             verbs = ["isolate", *(["drill"] if comparison.run is not None else [])]
         small = packed if len(packed) <= COLUMNS_IN_STATE else None
-        super().__init__(_columns=small, _picture_id=self._picture.id, _verbs=verbs, **given)
+        super().__init__(picture, _columns=small, _verbs=verbs, **given)
         self._channel = Channel(
             self,
             {
@@ -115,10 +112,6 @@ class ComparisonPanel(LinkedWidget):
 
     def __repr__(self) -> str:
         return f"ComparisonPanel({self.comparison!r})"
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        self._picture.show()
-        return super()._repr_mimebundle_(**kwargs)
 
     def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
         """Write the panel as one file that needs neither kernel nor network.
@@ -157,6 +150,7 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[comparison_page(self.comparison, progress=call.progress).encode()])
 
     def _answer_picture(self, call: Call) -> Reply:
+        assert self._picture is not None  # noqa: S101 - made above
         self._picture.draw(str(call.args.get("svg")))
         return Reply()
 

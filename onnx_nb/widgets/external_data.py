@@ -9,7 +9,9 @@ import traitlets
 
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.external_data import Audit, audit
+from onnx_nb.drawing.still import audit_still
 from onnx_nb.widgets._base import ResultWidget
+from onnx_nb.widgets._picture import Picture
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import ModelLike
@@ -58,7 +60,8 @@ class ExternalDataPanel(ResultWidget):
             "files": [asdict(file) for file in self.audit.files],
             "tensors": self.audit.rows(),
         }
-        super().__init__(_audit=Columns({}, found).to_bytes(), **traits)
+        still = Picture(repr(self.audit), audit_still(self.audit))
+        super().__init__(still, _audit=Columns({}, found).to_bytes(), **traits)
 
     def __repr__(self) -> str:
         return f"ExternalDataPanel({self.audit!r})"

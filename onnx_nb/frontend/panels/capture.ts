@@ -142,32 +142,33 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   const nan = Float64Array.from(rows, (row) => digest.nan(row));
   const inf = Float64Array.from(rows, (row) => digest.inf(row));
   const count = (x: number): string => (x === 0 ? "" : plain(x));
-  const number = (key: string, title: string, numbers: Float64Array): TableColumn => ({
+  const number = (key: string, title: string, numbers: Float64Array, spare: number): TableColumn => ({
     key,
     title,
     width: [66, 0.5],
     numbers: known(numbers),
+    spare,
   });
   const odd: readonly TableColumn[] = [
     { key: "nan", title: "NaN", width: [44, 0], numbers: nan, write: count, bad: (row) => nan[row] > 0 },
     { key: "inf", title: "Inf", width: [44, 0], numbers: inf, write: count, bad: (row) => inf[row] > 0 },
   ];
   return [
-    { key: "name", title: "Value", width: [150, 3], text: (row) => digest.names[row] },
-    { key: "op", title: "Op", width: [76, 0.7], text: (row) => digest.text("op", row) || "input" },
+    { key: "name", title: "Value", width: [140, 3], text: (row) => digest.names[row] },
+    { key: "op", title: "Op", width: [64, 0.7], text: (row) => digest.text("op", row) || "input" },
     {
       key: "type",
       title: "Type",
-      width: [136, 1],
+      width: [104, 1.2],
       text: (row) => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim(),
     },
     { key: "histogram", title: "Histogram", width: [70, 0], draw: (row) => spark(digest, row) },
     ...(nan.some((x) => x > 0) || inf.some((x) => x > 0) ? odd : []),
-    number("min", "Min", digest.min),
-    number("max", "Max", digest.max),
-    number("mean", "Mean", digest.mean),
-    number("std", "Std", digest.std),
-    { ...number("bytes", "Size", digest.nbytes), write: bytes },
+    number("min", "Min", digest.min, 1),
+    number("max", "Max", digest.max, 1),
+    number("mean", "Mean", digest.mean, 2),
+    number("std", "Std", digest.std, 3),
+    { ...number("bytes", "Size", digest.nbytes, 4), write: bytes },
   ];
 }
 

@@ -210,41 +210,55 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
     {
       key: "name",
       title: "Tensor",
-      width: [180, 2.4],
+      width: [150, 2.4],
       text: (row) => tensors[row].name || tensors[row].place,
     },
     {
       key: "type",
       title: "Type",
-      width: [130, 1],
+      width: [110, 1],
       text: (row) => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`,
     },
     { key: "bytes", title: "Size", width: [70, 0], numbers: numbers(({ nbytes }) => nbytes), write: size },
     {
       key: "file",
       title: "File",
-      width: [110, 1],
+      width: [90, 1],
       text: (row) => tensors[row].location ?? "in the model",
     },
-    { key: "offset", title: "Offset", width: [96, 0], numbers: numbers(({ offset }) => offset), write: whole },
+    {
+      key: "offset",
+      title: "Offset",
+      width: [96, 0],
+      spare: 1,
+      numbers: numbers(({ offset }) => offset),
+      write: whole,
+    },
     {
       key: "alignment",
       title: "Aligned",
       hint: "The largest power of two that divides the offset; 4,096 and more can be mapped everywhere",
       width: [64, 0],
+      spare: 2,
       numbers: numbers(({ alignment }) => alignment),
       write: whole,
     },
     {
       key: "problems",
       title: "Problems",
-      width: [110, 1],
+      width: [90, 1],
       text: (row) => tensors[row].problems.join(", "),
       bad: (row) => tensors[row].problems.length > 0,
     },
   ];
   if (tensors.some(({ checksum }) => checksum !== "")) {
-    columns.splice(-1, 0, { key: "checksum", title: "Checksum", width: [96, 0], text: (row) => tensors[row].checksum });
+    columns.splice(-1, 0, {
+      key: "checksum",
+      title: "Checksum",
+      width: [96, 0],
+      spare: 3,
+      text: (row) => tensors[row].checksum,
+    });
   }
   return createTable({ label: "Tensors", noun: "tensor", count: tensors.length, columns }, signal);
 }
