@@ -144,7 +144,7 @@ def test_a_saved_notebook_has_a_table_in_place_of_the_panel(tmp_path: Path) -> N
     assert panel._picture is not None
     place = panel._picture._place()
     assert f"onnx-nb-picture-{panel._picture_id}" in place
-    rows = re.findall(r"<tr><td>(\w+)</td><td>(\w+)</td><td>float32 4</td>.*?<td>(\d*)</td></tr>", place)
+    rows = re.findall(r"<tr><td[^>]*>(\w+)</td><td[^>]*>(\w+)</td><td[^>]*>float32 4</td>.*?<td>(\d*)</td></tr>", place)
     assert rows == [("b", "Log", "2"), ("z", "Relu", "1"), ("x", "input", ""), ("a", "Neg", "")]
     assert "Log makes 1 NaN" in place
     model = onnx.parser.parse_model(LOG)
@@ -154,7 +154,7 @@ def test_a_saved_notebook_has_a_table_in_place_of_the_panel(tmp_path: Path) -> N
     assert html.escape(evil) in still
     audit = ExternalDataPanel(external(tmp_path, size=300))
     assert audit._picture is not None
-    assert "<tr><td>error</td><td>bounds</td>" in audit._picture._place()
+    assert re.search("<td[^>]*>error</td><td[^>]*>bounds</td>", audit._picture._place())
     many = capture_still(capture(onnx.parser.parse_model(chain(40))))
     assert many.count("<tr>") == 25
     assert "and 17 more values" in many

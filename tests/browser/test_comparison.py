@@ -240,6 +240,62 @@ def test_ten_thousand_points_stay_fluent(lab: JupyterPage) -> None:
     assert lab.errors == []
 
 
+SLOW = """
+import time
+from onnx_nb.widgets import comparison as module
+def slowly(comparison, *, progress, **_):
+    for step in range(6000):
+        progress(step / 6000, f"Reading point {step}")
+        time.sleep(0.05)
+module.comparison_page, whole_page = slowly, module.comparison_page
+"""
+
+
+def test_work_is_stopped_and_a_kernel_that_is_gone_is_told(lab: JupyterPage) -> None:
+    lab.open(lab.server.write("work.ipynb", MANY)).run_all()
+    panel = lab.widget("comparison")
+    lab.kernel.run(SLOW)
+    strip = panel.locator(".onnx-nb-task")
+    panel.get_by_role("button", name="Save").click()
+    panel.get_by_role("menuitem", name="HTML page").click()
+    expect(strip).to_contain_text("Reading point")
+    expect(strip.get_by_role("progressbar")).to_be_visible()
+    lab.screenshot("comparison-working", panel)
+    strip.get_by_role("button", name="Cancel").click()
+    expect(strip).to_be_hidden()
+    # its one worker is free again
+    lab.kernel.run("module.comparison_page = whole_page")
+    panel.get_by_role("button", name="Save").click()
+    with lab.page.expect_download() as download:
+        panel.get_by_role("menuitem", name="HTML page").click()
+    assert download.value.suggested_filename == "big errors.html"
+
+    lab.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    grid = panel.get_by_role("grid", name="Points")
+    grid.focus()
+    lab.page.keyboard.press("End")
+    detail = panel.get_by_label("Errors of the point")
+    expect(detail).to_contain_text("The kernel that this was made by is gone. Run the cell again.")
+    expect(detail).to_contain_text("all metrics, isolated")
+    lab.command("notebook:run-all-cells")
+    panel = lab.widget("comparison")
+    expect(panel.get_by_label("Errors of the point")).to_contain_text("encoder.layer.30.op0")
+    assert lab.errors == []
+
+
+def test_two_views_of_a_panel_stay_in_step(lab: JupyterPage) -> None:
+    lab.open(lab.server.write("twice.ipynb", FAULTY + "panel = onnx_nb.ComparisonPanel(c)\npanel", "panel")).run_all()
+    one, other = (lab.widget("comparison", within=lab.cell(at)) for at in (0, 1))
+    other.get_by_label("Metric").select_option("max_abs")
+    plot_of(other).focus()
+    lab.page.keyboard.press("Home")
+    for view in (one, other):
+        expect(view.get_by_label("Errors of the point")).to_contain_text("✓ Every value is the same.")
+        expect(view.get_by_label("Metric")).to_have_value("max_abs")
+    assert lab.kernel.evaluate("[panel.selection, panel.metric]") == ["x", "max_abs"]
+    assert lab.errors == []
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_page_works_from_disk(browser: Browser, tmp_path: Path, theme: str) -> None:
     names: dict[str, object] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -123,3 +124,29 @@ def test_an_audit_shows_problems_first_and_files(themed_lab: JupyterPage) -> Non
     for panel in (well, broken, inside):
         assert violations(panel) == []
     assert lab.errors == []
+
+
+def test_a_saved_notebook_shows_tables_where_no_widget_lives(lab: JupyterPage) -> None:
+    cell = (
+        "import onnx_nb, onnx.parser, numpy as np\n"
+        "text = '<ir_version: 8, opset_import: [\"\": 17]> g (float[4] x) => (float[4] y) { a = Log(x) y = Relu(a) }'\n"
+        "onnx_nb.capture(onnx.parser.parse_model(text), {'x': np.array([-1, 1, 2, 3], 'f')})"
+    )
+    name = lab.server.write("still.ipynb", cell, f"onnx_nb.ExternalDataPanel({str(models.light('vgg19'))!r})")
+    lab.open(name).run_all()
+    for at, kind in enumerate(("capture", "external_data")):
+        lab.widget(kind, within=lab.cell(at))
+        expect(lab.cell(at).locator(".onnx-nb-picture")).to_be_hidden()
+    lab.command("docmanager:save")
+
+    # somebody else opens it: no widget state, no trust
+    saved = json.loads((lab.server.root / name).read_text(encoding="utf-8"))
+    saved["metadata"].pop("widgets", None)
+    (lab.server.root / "still-elsewhere.ipynb").write_text(json.dumps(saved), encoding="utf-8")
+    lab.open("still-elsewhere.ipynb")
+    table = lab.cell(0).locator(".onnx-nb-picture table")
+    expect(table).to_be_visible()
+    expect(table.get_by_role("row").nth(1)).to_contain_text("Log")
+    expect(lab.cell(0)).to_contain_text("Log makes 1 NaN of 4 values in 'a'")
+    expect(lab.cell(1).locator(".onnx-nb-picture")).to_contain_text("no problems")
+    lab.screenshot("panels-without-kernel")

@@ -70,6 +70,21 @@ describe("a request", () => {
     kernel.answer({ id: idOf(kernel), value: "late" });
   });
 
+  it("says that the kernel is gone where nothing can be sent, and cancels in silence", async () => {
+    const { kernel, channel } = open();
+    const abort = new AbortController();
+    const before = channel.request("drill", {}, { signal: abort.signal });
+    kernel.send = () => {
+      throw new Error("Cannot send");
+    };
+    await expect(channel.request("detail", {})).rejects.toMatchObject({
+      message: "The kernel that this was made by is gone.",
+      advice: "Run the cell again.",
+    });
+    abort.abort();
+    await expect(before).rejects.toMatchObject({ name: "AbortError" });
+  });
+
   it("ends when the view is closed", async () => {
     const { kernel, channel, closing } = open();
     const request = channel.request("plan", {});

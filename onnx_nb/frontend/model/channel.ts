@@ -30,6 +30,8 @@ export class KernelError extends Error {
   }
 }
 
+const GONE = "The kernel that this was made by is gone.";
+
 interface Pending {
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
@@ -76,7 +78,7 @@ export class Channel {
       const id = this.#next++;
       const cancel = (): void => {
         if (!this.#pending.delete(id)) return;
-        this.#comm.send({ id, cancel: true });
+        this.#send({ id, cancel: true });
         reject(new DOMException("cancelled", "AbortError"));
       };
       const settled = (): void => signal?.removeEventListener("abort", cancel);
@@ -92,8 +94,21 @@ export class Channel {
         progress,
       });
       signal?.addEventListener("abort", cancel);
-      this.#comm.send({ id, verb, args });
+      if (!this.#send({ id, verb, args })) {
+        this.#pending.get(id)?.reject(new KernelError("KernelGone", GONE, "Run the cell again."));
+        this.#pending.delete(id);
+      }
     });
+  }
+
+  /** False where the kernel that made the widget is no more: it was restarted, or the widget closed. */
+  #send(content: unknown): boolean {
+    try {
+      this.#comm.send(content);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   #receive(content: unknown, buffers: DataView[]): void {

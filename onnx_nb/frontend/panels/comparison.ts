@@ -10,7 +10,7 @@ import { errorsOf, figure, magnitude } from "./errors.ts";
 import { createMenu, item } from "./menu.ts";
 import { download } from "./save.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
-import { createTask, type Told } from "./task.ts";
+import { createTask, SILENCE, SILENCE_MS, type Told } from "./task.ts";
 
 export interface ComparisonOptions {
   readonly height?: number;
@@ -238,17 +238,19 @@ export function createComparison(
       fill(found ?? {});
       return;
     }
-    const waiting = setTimeout(() => fill(null), PATIENCE_MS);
-    round.addEventListener("abort", () => clearTimeout(waiting), { once: true });
+    const timers = [setTimeout(() => fill(null), PATIENCE_MS), setTimeout(() => fill(SILENCE), SILENCE_MS)];
+    const answered = (): void => timers.forEach(clearTimeout);
+    round.addEventListener("abort", answered, { once: true });
     options.detail(row, round).then(
       (details) => {
-        clearTimeout(waiting);
+        answered();
         loaded.set(row, details);
         if (!round.aborted) fill(details);
       },
       (error) => {
-        clearTimeout(waiting);
-        if (!round.aborted) fill(failure(error).message);
+        answered();
+        const { message, advice } = failure(error);
+        if (!round.aborted) fill(`${message} ${advice}`.trim());
       },
     );
   };

@@ -120,6 +120,7 @@ export function figure(key: string, x: number): string {
   if (Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
   if (key === "sqnr" || key === "psnr") return x.toFixed(1).replace("-", "−");
+  if (key === "cosine" && x < 1 && 1 - x < 5e-11) return `1 − ${magnitude(1 - x)}`;
   if (key === "cosine")
     return (x >= 1 ? "1" : x.toFixed(Math.min(12, Math.max(5, Math.ceil(-Math.log10(1 - x) + 1))))).replace("-", "−");
   if (key === "outside" || key === "argmax") return `${Number((100 * x).toPrecision(3))} %`;

@@ -25,7 +25,8 @@ export interface Task {
 /** Work that takes longer is shown. */
 const PATIENCE_MS = 150;
 /** A kernel that says nothing for so long is busy, or gone. */
-const SILENCE_MS = 5000;
+export const SILENCE_MS = 5000;
+export const SILENCE = "The kernel has said nothing for a while: it is busy, or was restarted.";
 
 /**
  * @param changed hears when work begins and ends
@@ -76,6 +77,7 @@ export function createTask(changed: (busy: boolean) => void, say: (text: string)
       const round = new AbortController();
       working = round;
       const shown = filling();
+      let silence: ReturnType<typeof setTimeout> | undefined;
       const end = (then: () => void): void => {
         clearTimeout(patience);
         clearTimeout(silence);
@@ -97,15 +99,17 @@ export function createTask(changed: (busy: boolean) => void, say: (text: string)
       );
       progress.tell(null, text);
       const patience = setTimeout(() => fill("status", progress.element), PATIENCE_MS);
-      const silence = setTimeout(
-        () => progress.tell(null, "The kernel has not answered yet: it is busy with a cell, or gone."),
-        SILENCE_MS,
-      );
+      const listen = (): void => {
+        clearTimeout(silence);
+        silence = setTimeout(() => progress.tell(null, SILENCE), SILENCE_MS);
+      };
       fill("status");
       changed(true);
+      listen();
       work(round.signal, (done, message) => {
-        clearTimeout(silence);
-        if (working === round) progress.tell(done, message);
+        if (working !== round) return;
+        listen();
+        progress.tell(done, message);
       }).then(
         (message) => end(() => tell(message)),
         (error: unknown) => end(() => fail(error)),
