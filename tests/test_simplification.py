@@ -830,6 +830,15 @@ def test_an_axis_is_freed() -> None:
         onnx_nb.simplify(model, dynamic={"x": [2]})
 
 
+def test_sizes_that_the_original_does_not_take_are_told() -> None:
+    baked = "g (float[2, 3] x) => (float[2, 3] y) <int64[2] t = {2, 3}> { a = Exp(x)  y = Reshape(a, t) }"
+    s = onnx_nb.simplify(parsed(baked), dynamic={"x": {0: "batch"}})
+    assert s.verified
+    assert "Sizes other than batch=2 were tried too, and the original refused" in s.verification
+    free = "g (float[2, 3] x) => (float[2, 3] y) <int64[2] t = {0, 3}> { a = Exp(x)  y = Reshape(a, t) }"
+    assert "Sizes" not in onnx_nb.simplify(parsed(free), dynamic={"x": {0: "batch"}}).verification
+
+
 def test_an_unknown_rewrite_is_refused() -> None:
     with pytest.raises(onnx_nb.SimplificationError, match="fuse_bn_into_conv"):
         onnx_nb.simplify(models.one_node(), skipped_optimizers=["fuse_bn"])

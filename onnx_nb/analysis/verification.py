@@ -14,7 +14,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnx_nb.analysis import external_data, feeds, metrics, session
-from onnx_nb.analysis.errors import OnnxNbError, SimplificationError, shown
+from onnx_nb.analysis.errors import OnnxNbError, SimplificationError, cut, shown
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.rewrites import RANDOM
 
@@ -47,6 +47,7 @@ class Check:
         self.wrong: dict[str, str] = {}
         self._random: set[str] = set()
         self._on = ""
+        self._only: dict[str, int] = {}
 
     def run(self, count: int, given: Any, tell: Progress) -> None:
         """Check, run both, and compare; what was found stands in the attributes."""
@@ -121,19 +122,19 @@ class Check:
         self, seed: int, number: int, first: Mapping[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Give another feed and its outputs: of other sizes where any are allowed, if the original takes them."""
-        sizes = {
-            dim: size + number
-            for name, kind in feeds.inputs(self.fed).items()
+        found = {
+            dim: size
+            for name, kind in feeds.inputs(self.reference).items()
             if name in first and isinstance(first[name], np.ndarray)
             for dim, size in zip(feeds.dims(kind) or (), first[name].shape, strict=False)
             if isinstance(dim, str)
         }
-        if sizes:
+        if found:
             try:
-                feed = feeds.random_feeds(self.fed, seed, sizes)
+                feed = feeds.random_feeds(self.reference, seed, {dim: size + number for dim, size in found.items()})
                 return feed, run(feed)
             except OnnxNbError:
-                pass  # the model has limits that its types do not tell
+                self._only = found  # the model has limits that its types do not tell
         feed = feeds.random_feeds(self.fed, seed)
         return feed, run(feed)
 
@@ -186,6 +187,9 @@ class Check:
         self.verified = True
         agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
         nearly = f"to {largest:.2g} at most" if largest else "exactly"
+        if self._only:
+            sizes = ", ".join(f"{dim}={size}" for dim, size in self._only.items())
+            drawn += f" Sizes other than {cut(sizes, 200)} were tried too, and the original refused some."
         self.said = f"{agree} on {self._on}, {nearly}; onnx's checker accepts it.{drawn}"
 
 
