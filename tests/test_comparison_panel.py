@@ -138,6 +138,13 @@ def test_what_is_looked_at_first() -> None:
     assert ComparisonPanel(Comparison("a", "b")).selection == ""
 
 
+def test_the_one_point_that_differs_by_itself_is_the_only_one() -> None:
+    c = comparison()
+    points = [dataclasses.replace(point, isolated=errors(1e-2 if point.depth == 5 else 0)) for point in c.points]
+    said = dataclasses.replace(c, points=tuple(points)).message
+    assert re.search(r": its own error is \S+ of its norm, no other has one\.$", said)
+
+
 def test_parts_are_named_by_what_tells_most() -> None:
     names = ["embeddings"] + [f"encoder.layer.{n}.{part}.x" for n in range(4) for part in ("attention", "mlp")]
     assert [label for _, label in parts(names)] == ["embeddings", "layer.0", "layer.1", "layer.2", "layer.3"]

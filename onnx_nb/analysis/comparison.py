@@ -340,8 +340,8 @@ class Comparison:
         others = [point.isolated for point in self.points if point is not first and point.isolated is not None]
         rest = max((_size(other) for other in others), default=0.0)
         ratio = errors.rel_l2 / rest if rest else math.inf
-        next_worst = f"{_times(ratio)} smaller" if ratio > 1 else _figure(rest)
-        own = f"its own error is {_figure(errors.rel_l2)} of its norm, the next worst is {next_worst}"
+        next_worst = f"the next worst is {f'{_times(ratio)} smaller' if ratio > 1 else _figure(rest)}"
+        own = f"its own error is {_figure(errors.rel_l2)} of its norm, {next_worst if rest else 'no other has one'}"
         return f"First differs at {shown(first.name)}{what}: {own}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:

@@ -100,6 +100,37 @@ describe("the table", () => {
     expect(table.element.querySelector("b")).toBeNull();
   });
 
+  it("leaves out what there is no room for, and shows both ends of long texts", () => {
+    const long = "encoder.layer.11.attention.output.LayerNorm";
+    const heads = (width: number): (string | null)[] => {
+      furnish(width, 260);
+      const { element } = createTable(
+        {
+          label: "Few",
+          noun: "value",
+          count: 1,
+          columns: [
+            { key: "name", title: "Name", width: [60, 1], text: () => long },
+            { key: "how", title: "How", width: [60, 1], spare: 2, text: () => "by name" },
+            { key: "size", title: "Size", width: [60, 1], spare: 1, numbers },
+          ],
+        },
+        new AbortController().signal,
+      );
+      document.body.replaceChildren(element);
+      const [name, last] = [0, -1].map((at) => [...element.querySelectorAll("[role=gridcell]")].at(at));
+      expect(name?.textContent).toBe(long);
+      expect(name?.querySelector(".onnx-nb-tail")?.textContent).toBe(".LayerNorm");
+      expect(last?.getAttribute("aria-colindex")).toBe(width < 100 ? "1" : "3");
+      return [...element.querySelectorAll<HTMLElement>("[role=columnheader]")]
+        .filter((head) => !head.hidden)
+        .map((head) => head.textContent);
+    };
+    expect(heads(400)).toEqual(["Name", "How", "Size"]);
+    expect(heads(170)).toEqual(["Name", "Size"]);
+    expect(heads(90)).toEqual(["Name"]);
+  });
+
   it("sorts by a column's head: largest first, smallest first, as it was", () => {
     const head = [...table.element.querySelectorAll("button")].find((each) => each.textContent === "Size");
     const sort = (): string | null => head?.parentElement?.getAttribute("aria-sort") ?? null;

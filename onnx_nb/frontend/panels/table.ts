@@ -55,6 +55,9 @@ const GAP = 10;
 const SPARE = 6;
 /** Browsers draw no element that is taller; rows of larger tables lie closer than they are high. */
 const TALLEST = 8_000_000;
+/** Longer texts are shown by both their ends, of which the last has so many characters. */
+const WHOLE = 16;
+const TAIL = 10;
 let tables = 0;
 
 export function createTable(options: TableOptions, signal: AbortSignal): Table {
@@ -373,10 +376,23 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   if (made !== null) element.append(made);
   else {
     const text = cellText(column, row);
-    element.append(elide(text, 120));
+    const parts = numeric ? [text] : bothEnds(elide(text, 120));
+    element.append(...parts);
+    if (parts.length > 1) element.setAttribute("aria-label", elide(text, 300));
     if (!numeric) element.title = text.slice(0, 4000);
   }
   return element;
+}
+
+/** What is too long for a cell gives way in the middle: names of one scope differ at their ends. */
+function bothEnds(text: string): readonly (Node | string)[] {
+  const characters = Array.from(text);
+  if (characters.length <= WHOLE) return [text];
+  const at = characters.length - TAIL;
+  return [
+    el("span", { class: "onnx-nb-ellipsis" }, characters.slice(0, at).join("")),
+    el("span", { class: "onnx-nb-tail" }, characters.slice(at).join("")),
+  ];
 }
 
 function firstNumeric(columns: readonly TableColumn[]): string {
