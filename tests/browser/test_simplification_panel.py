@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
+import onnx
 from playwright.sync_api import Locator, expect
 
+from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.test_accessibility import AXE, violations
+from tests.browser.test_picture import SVG, pictures
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.browser.jupyter import JupyterPage
 
 # a Reshape to a computed shape, a BatchNormalization behind its Conv, and an Identity between
@@ -73,3 +80,162 @@ def test_a_change_is_shown_in_both_graphs_undone_and_done_again(themed_lab: Jupy
     assert set(panel.selected(0)) == {"/stem/Conv", "/stem/BatchNormalization"}
     lab.page.wait_for_timeout(700)
     lab.screenshot(f"simplification-change-{lab.theme}")
+
+    # the other way round: a box that is marked leads to its change
+    panel.original.click("/stem/Identity", "node")
+    expect(panel.changes.get_by_role("row", selected=True)).to_contain_text("eliminate_identity")
+    assert lab.kernel.evaluate("p.selection") == "eliminate_identity: same"
+    # and by the keyboard
+    panel.changes.focus()
+    lab.page.keyboard.press("ArrowDown")
+    detail = panel.root.get_by_label("Change", exact=True)
+    expect(detail).to_contain_text("its shape is always [0, 144]")
+    assert panel.selected(1) == ["/head/Reshape"]
+    lab.screenshot(f"simplification-folded-{lab.theme}")
+
+    # undone by a key: the kernel simplifies without it
+    lab.page.keyboard.press("u")
+    expect(panel.root.locator("header").first).to_contain_text("9 → 7 nodes")
+    expect(panel.changes.get_by_role("row")).to_have_count(3)
+    assert lab.kernel.evaluate("(p.skipped, len(p.simplification.model.proto.graph.node))") == [["fold_reshape: y"], 7]
+    expect(panel.root.get_by_role("group", name="Left out")).to_contain_text("fold_reshape: y")
+    lab.screenshot(f"simplification-undone-{lab.theme}")
+    panel.button("Do again fold_reshape: y").click()
+    expect(panel.root.locator("header").first).to_contain_text("9 → 3 nodes")
+    expect(panel.root.get_by_role("group", name="Left out")).to_be_hidden()
+
+    # a whole rule
+    panel.changes.get_by_role("row").filter(has_text="fuse_bn_into_conv").click()
+    panel.button("Undo the rule (1)").click()
+    expect(panel.root.locator("header").first).to_contain_text("9 → 4 nodes")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel.root) == []
+
+
+def test_the_result_is_saved_and_no_file_is_lost(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    panel = show(lab, SMALL)
+    panel.button("Save…").click()
+    path = panel.root.get_by_label("Path of the file")
+    expect(path).to_have_value("model.simplified.onnx")
+    expect(path).to_be_focused()
+    target = tmp_path / "simple.onnx"
+    path.fill(str(target))
+    lab.page.keyboard.press("Enter")
+    told = panel.root.get_by_role("group", name="Save the simplified model")
+    expect(told).to_contain_text(f"to {target}")
+    written = onnx.load(target)
+    assert [node.op_type for node in written.graph.node] == ["Conv", "Relu", "Reshape"]
+
+    target.write_bytes(b"mine")
+    told.get_by_role("button", name="Save", exact=True).click()
+    expect(told).to_contain_text(f"There is a file {target} already.")
+    assert target.read_bytes() == b"mine"
+    lab.screenshot(f"simplification-save-{lab.theme}")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel.root) == []
+    panel.button("Replace").click()
+    expect(told).to_contain_text("Saved")
+    assert onnx.load(target) == written
+
+    path.fill(str(target / "below.onnx"))
+    told.get_by_role("button", name="Save", exact=True).click()
+    expect(told).to_contain_text(str(target))
+    expect(told).not_to_contain_text("Saved")
+    path.press("Escape")
+    expect(told).to_be_hidden()
+    expect(panel.button("Save…")).to_be_focused()
+
+
+SLOW = """
+import time
+import onnx_nb.analysis.simplification as m
+real = m.simplify
+def slow(model, *, progress=None, **options):
+    for number in range(2000):
+        progress(number / 2000, "waiting")
+        time.sleep(0.05)
+def failing(model, *, progress=None, **options):
+    raise onnx_nb.SimplificationError("the disk is full.", advice="Make room.")
+m.simplify = slow
+"""
+
+
+def test_an_undo_can_be_cancelled_and_a_failure_is_told(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    panel = show(lab, SMALL + SLOW)
+    panel.changes.get_by_role("row").filter(has_text="eliminate_identity").click()
+    undo = panel.button("Undo this change")
+    undo.click()
+    strip = panel.root.locator(".onnx-nb-task")
+    expect(strip).to_contain_text("waiting")
+    expect(undo).to_be_disabled()
+    lab.screenshot(f"simplification-busy-{lab.theme}")
+    strip.get_by_role("button", name="Cancel").click()
+    expect(strip).to_be_hidden()
+    expect(undo).to_be_enabled()
+    assert lab.kernel.evaluate("(len(p.simplification.changes), p.skipped)") == [3, []]
+
+    lab.kernel.evaluate("setattr(m, 'simplify', failing)")
+    undo.click()
+    expect(strip).to_have_attribute("role", "alert")
+    expect(strip).to_contain_text("the disk is full. Make room.")
+    expect(panel.root.locator("header").first).to_contain_text("9 → 3 nodes")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel.root) == []
+
+    lab.kernel.evaluate("setattr(m, 'simplify', real)")
+    undo.click()
+    expect(panel.root.locator("header").first).to_contain_text("9 → 4 nodes")
+    expect(strip).to_be_hidden()
+
+
+def test_a_model_of_which_nothing_can_be_simpler(lab: JupyterPage) -> None:
+    panel = show(lab, f"import onnx_nb\ns = onnx_nb.simplify({str(models.one_node())!r}, check_n=0)", "nothing.ipynb")
+    expect(panel.root.locator("header").first).to_contain_text("! Not verified")
+    expect(panel.root.get_by_text("Nothing was changed")).to_be_visible()
+    lab.screenshot("simplification-nothing")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel.root) == []
+
+
+def test_a_saved_notebook_shows_both_graphs_in_one_picture(lab: JupyterPage) -> None:
+    lab.page.set_viewport_size({"width": 760, "height": 1100})
+    show(lab, SMALL, "simplified-picture.ipynb")
+    expect(lab.page.locator("img.onnx-nb-picture")).to_have_count(1)
+    lab.screenshot("simplification-narrow")
+    lab.command("docmanager:save")
+    (svg,) = pictures(lab.server.root / "simplified-picture.ipynb")
+    texts = [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]  # noqa: S314 - we wrote it
+    assert "− removed" in texts
+    assert "+ new" in texts
+    assert "◆ folded in" in texts
+
+
+def test_steps_have_tabs(lab: JupyterPage) -> None:
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
+    code = f"import onnx_nb\ns = onnx_nb.simplify({str(models.light('squeezenet'))!r}, trace=True)"
+    panel = show(lab, code, "steps.ipynb")
+    lab.screenshot("simplification-squeezenet")
+    panel.root.get_by_role("tab", name="1. fold constants").click()
+    expect(panel.root.get_by_role("tab", name="1. fold constants")).to_have_attribute("aria-selected", "true")
+    expect(panel.root.locator(".onnx-nb-pane").first).to_contain_text("105 nodes")
+    expect(panel.root.locator(".onnx-nb-pane").last).to_contain_text("74 nodes")
+    lab.screenshot("simplification-step")
+    lab.page.keyboard.press("ArrowRight")
+    expect(panel.root.locator(".onnx-nb-pane").first).to_contain_text("74 nodes")
+    assert lab.kernel.evaluate("p.step") == 2
+
+
+def test_a_large_model(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    lab.page.set_viewport_size({"width": 1500, "height": 1150})
+    code = f"import onnx_nb\ns = onnx_nb.simplify({str(models.exported('bert', dynamo=True))!r})"
+    panel = show(lab, code, "large.ipynb")
+    lab.screenshot(f"simplification-bert-{lab.theme}")
+    panel.root.get_by_label("Rule", exact=True).select_option(index=4)
+    panel.changes.get_by_role("row").nth(3).click()
+    lab.page.wait_for_timeout(900)
+    lab.screenshot(f"simplification-bert-change-{lab.theme}")
+    panel.button(re.compile("^Operators")).click()
+    lab.screenshot(f"simplification-bert-operators-{lab.theme}")

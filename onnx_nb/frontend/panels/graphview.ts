@@ -395,7 +395,7 @@ function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number
 }
 
 /** A weight has no place of its own on the canvas: the node that reads it stands for it. */
-function shownAs(columns: Columns, target: Target): Target {
+export function shownAs(columns: Columns, target: Target): Target {
   if (target.kind === "node" && columns.isFolded(target.id)) {
     const [made] = columns.outputsOf(target.id);
     return made === undefined || made < 0 ? target : shownAs(columns, { kind: "value", id: made });

@@ -13,7 +13,7 @@ import { BOX, defaultOpen, type Scene } from "../scene/scene.ts";
 import { search } from "../scene/search.ts";
 import { SIGNS, type Tone, Tones } from "../scene/tones.ts";
 import { button, counted, el, elide, plain } from "./dom.ts";
-import { createGraphView, type GraphView } from "./graphview.ts";
+import { createGraphView, type GraphView, shownAs } from "./graphview.ts";
 import { describe } from "./link.ts";
 
 export interface PairOptions {
@@ -226,9 +226,9 @@ export function createPair(
     return there === null ? null : side === 0 ? [target, there] : [there, target];
   };
 
-  function show(targets: readonly [readonly Target[], readonly Target[]]): void {
-    const [left] = targets[0];
-    const [right] = targets[1];
+  function show(given: readonly [readonly Target[], readonly Target[]]): void {
+    const targets = SIDES.map((side) => drawnAs(side, given[side]));
+    const [[left], [right]] = targets;
     leader = left === undefined ? 1 : 0;
     follow(() => {
       for (const side of SIDES) {
@@ -245,6 +245,11 @@ export function createPair(
     anchor = left === undefined || right === undefined ? null : [left, right];
     if (anchor !== null) settle(leader);
   }
+  /** What stands for targets in the picture, each once. */
+  const drawnAs = (side: SideOf, targets: readonly Target[]): Target[] => {
+    const found = targets.map((each) => shownAs(columns[side], each));
+    return [...new Map(found.map((each) => [`${each.kind} ${each.id}`, each])).values()];
+  };
   const mark = (): void => {
     root.classList.toggle(
       "onnx-nb-pair-selected",

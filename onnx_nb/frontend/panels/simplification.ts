@@ -111,7 +111,7 @@ export function createSimplification(
     title: "Write the simplified model to a file",
     attrs: { "aria-expanded": "false" },
   });
-  const skips = el("div", { class: "onnx-nb-strip onnx-nb-skips", attrs: { role: "group", "aria-label": "Undone" } });
+  const skips = el("div", { class: "onnx-nb-strip onnx-nb-skips", attrs: { role: "group", "aria-label": "Left out" } });
   const steps = el("div", { class: "onnx-nb-strip onnx-nb-steps", attrs: { role: "tablist", "aria-label": "Steps" } });
 
   // ---------------------------------------------------------------- saving
@@ -297,13 +297,19 @@ export function createSimplification(
         const pairRoot = el("div", { class: "onnx-nb-inner" });
         main.replaceChildren(lists(data, columns, round), pairRoot);
         pair = graphs(pairRoot, data, columns, open, round);
-        const found = wanted === "" ? -1 : data.find(wanted);
-        if (found >= 0) choose(found, false);
-        else if (place !== "") showPlace();
-        place = "";
         enable();
+        // what was chosen before comes into view once there is one
+        let begun = false;
+        const begin = (): void => {
+          begun = true;
+          const found = wanted === "" ? -1 : (data?.find(wanted) ?? -1);
+          if (found >= 0) choose(found, false);
+          else if (place !== "") showPlace();
+          place = "";
+        };
         const watch = (): void => {
           root.dataset.state = pairRoot.dataset.state ?? "loading";
+          if (!begun && root.dataset.state === "drawn") begin();
         };
         const watcher = new MutationObserver(watch);
         watcher.observe(pairRoot, { attributes: true, attributeFilter: ["data-state"] });
@@ -327,10 +333,8 @@ export function createSimplification(
     open: readonly number[] | undefined,
     round: AbortSignal,
   ): Pair => {
-    const titles =
-      step === 0
-        ? (["original", "simplified"] as const)
-        : ([`after ${account.steps[step - 1][0]}`, `after ${account.steps[step][0]}`] as const);
+    const after = (at: number): string => (at === 0 ? "original" : `after ${account.steps[at][0]}`);
+    const titles = step === 0 ? (["original", "simplified"] as const) : ([after(step - 1), after(step)] as const);
     const made = createPair(
       inside,
       both,
@@ -558,13 +562,20 @@ export function createSimplification(
       } else if (key === "u" && chosen >= 0 && data !== null) {
         undo(data.key(chosen));
       } else {
-        if (from.closest(".onnx-nb-pane") === null && key !== "tab") event.stopPropagation();
         return;
       }
       event.preventDefault();
       event.stopPropagation();
     },
     { signal, capture: true },
+  );
+  // what nobody took is not for the notebook
+  root.addEventListener(
+    "keydown",
+    (event) => {
+      if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+    },
+    { signal },
   );
 
   root.replaceChildren(
@@ -636,14 +647,16 @@ function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
     ["folded", left[2], "folded"],
     ["new", right[1], "new"],
   ];
-  const shown = entries.map(([tone, count, word]) =>
-    el(
-      "span",
-      { class: `onnx-nb-tone onnx-nb-${tone}` },
-      el("i", { class: "onnx-nb-sign", attrs: { "aria-hidden": true } }, SIGNS[tone]),
-      `${plain(count)} ${word}`,
-    ),
-  );
+  const shown = entries
+    .filter(([, count]) => count > 0)
+    .map(([tone, count, word]) =>
+      el(
+        "span",
+        { class: `onnx-nb-tone onnx-nb-${tone}` },
+        el("i", { class: "onnx-nb-sign", attrs: { "aria-hidden": true } }, SIGNS[tone]),
+        `${plain(count)} ${word}`,
+      ),
+    );
   return [
     el("div", { class: "onnx-nb-tones", attrs: { role: "group", "aria-label": "Marks" } }, ...shown),
     el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, `${plain(kept)} as they were`),

@@ -63,7 +63,7 @@ export class PairData {
         there: { node: column("node"), value: column("value"), group: column("group") },
         tones: {
           only: side === 0 ? "removed" : (made ?? "added"),
-          folded: side === 0 ? "folded" : "reads folded",
+          folded: side === 0 ? "folded" : "folded in",
           nodes: column("node_state"),
           values: column("value_state"),
           groupOnly: column("group_only"),
