@@ -356,7 +356,7 @@ export function createSimplification(
       {
         height: options.height,
         synced,
-        names: [`${plain(of.nodes[0][0])} nodes`, `${plain(of.nodes[1][0])} nodes`],
+        names: [counted(of.nodes[0][0], "node"), counted(of.nodes[1][0], "node")],
         titles,
         legend: legend(of),
         ...(open !== undefined && { open }),
@@ -416,8 +416,9 @@ export function createSimplification(
         each.filter.hidden = at !== to;
       });
       detail.hidden = rule.hidden = to !== 0;
+      none.hidden = to !== 0 || of.count > 0;
+      body.hidden = !none.hidden;
     };
-    turn(0);
     details(of, both, -1, round);
     const none = el(
       "p",
@@ -426,7 +427,13 @@ export function createSimplification(
         ? "Nothing is left to change without what was left out."
         : "Nothing was changed: there is nothing that the rewrites could make simpler.",
     );
-    none.hidden = of.count > 0;
+    const body = el(
+      "div",
+      { class: "onnx-nb-split-body", style: { "--nb-height": `${LIST}px` } },
+      ...all.map(([, , each]) => each.element),
+      detail,
+    );
+    turn(0);
     return el(
       "section",
       { attrs: { "aria-label": "What was done" } },
@@ -438,12 +445,7 @@ export function createSimplification(
         ...all.map(([, , each]) => each.filter),
       ),
       none,
-      el(
-        "div",
-        { class: "onnx-nb-split-body", style: { "--nb-height": `${LIST}px` } },
-        ...all.map(([, , each]) => each.element),
-        detail,
-      ),
+      body,
     );
   };
 
@@ -685,7 +687,7 @@ function changeColumns(data: SimplificationData): readonly TableColumn[] {
       key: "number",
       title: "#",
       hint: "In the order in which they were made",
-      width: [36, 0],
+      width: [16 + 9 * plain(data.count).length, 0],
       numbers: Float64Array.from({ length: data.count }, (_, row) => row + 1),
       write: plain,
     },
