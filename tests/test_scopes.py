@@ -202,6 +202,52 @@ def test_llama_shows_its_layers_as_one(exporter: str) -> None:
     assert re.fullmatch(r"layers [01]–31", tree.group_name[roof])
 
 
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_what_prepares_masks_is_one_group_beside_the_modules(name: str, exporter: str) -> None:
+    graph, tree = tree_of(f"{name}, {exporter}")
+    (group,) = (g for g in tree.children(0) if tree.group_name[g] == "shapes and masks")
+    inside = {group}
+    for each in range(group + 1, len(tree.group_parent)):
+        if tree.group_parent[each] in inside:
+            inside.add(each)
+    nodes = [n for n in range(graph.node_count) if tree.node_group[n] in inside and not graph.folded[n]]
+    assert len(nodes) >= 20
+    operators = {graph.operators[graph.op_index[n]][0] for n in nodes}
+    assert "Range" in operators
+    assert not operators & {"MatMul", "Gemm", "LayerNormalization", "Softmax", "Gelu", "Tanh"}
+    # what is left beside the modules are layers of one node
+    outside = {graph.operators[graph.op_index[n]][0] for n in tree.members(0) if not graph.folded[n]}
+    assert outside <= {"Gather", "MatMul"}
+    assert not sibling_cycles(graph, tree)
+
+
+def prepared(*, feeds_back: bool) -> onnx.ModelProto:
+    """Two modules, and between them eight operators on shapes; they read the first one's result, or its shape."""
+    node = helper.make_node
+    nodes = [node("MatMul", ["x", "w"], ["a"], "/one/MatMul"), node("Relu", ["a"], ["b"], "/one/Relu")]
+    if feeds_back:
+        nodes.append(node("Abs", ["b"], ["s0"], "/Abs"))
+    else:
+        nodes.append(node("Shape", ["b"], ["s0"], "/Shape"))
+    nodes += [node("Neg", [f"s{i}"], [f"s{i + 1}"], f"/Neg_{i}") for i in range(7)]
+    nodes += [
+        node("MatMul", ["b", "w"], ["c"], "/two/MatMul"), node("Relu", ["c"], ["d"], "/two/Relu"),
+        node("Add" if feeds_back else "Expand", ["d", "s7"], ["y"], "/two/last"),
+    ]  # fmt: skip
+    weight = numpy_helper.from_array(np.ones((2, 2), np.float32), "w")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [info("x", TensorProto.FLOAT, [2, 2])], [info("y", TensorProto.FLOAT, None)], [weight]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_a_shape_carries_nothing_learned_and_a_result_does() -> None:
+    assert "shapes and masks" in scopes(Graph.of(prepared(feeds_back=False))).group_name
+    assert "shapes and masks" not in scopes(Graph.of(prepared(feeds_back=True))).group_name
+
+
 def test_flat_names_are_grouped_by_their_weights() -> None:
     _, tree = tree_of("densenet121")
     assert tree.source == "weights"

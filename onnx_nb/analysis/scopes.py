@@ -20,6 +20,7 @@ from onnx_nb.analysis.structure import (
     CHILDREN_LIMIT,
     FEW,
     FLAT_LIMIT,
+    MIN_PREPARED,
     MIN_REPEATS,
     Part,
     Row,
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.fields import Ints, Longs
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
-"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row,
-FUNCTION what is inside of a call of a local function, SIBLINGS a row of equal branches side by side."""
+"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row or
+what belongs to no module, FUNCTION what is inside of a call of a local function, SIBLINGS a row of equal branches side
+by side."""
 
 ROWS = (REPEAT, SIBLINGS)
 """Kinds of groups with equal members."""
@@ -47,6 +49,8 @@ FLAT_BODY = 12
 """The body of an If or Loop with fewer nodes is not looked at for scopes."""
 SHOWN_OPERATORS = 3
 """Equal branches are named by so many operators at most."""
+PREPARED = "shapes and masks"
+"""Name of the group of operators that only prepare them."""
 TOP_LIMIT = 50
 """The root takes the place of a group that holds nearly everything if that gives at most so many groups."""
 
@@ -243,6 +247,7 @@ class Tree:
                 continue
             if self._wrap_repeats(siblings):
                 self._prune()
+            self._fold_prepared(part)
             self._limit(part, CHILDREN_LIMIT, self._fold_branches(part))
             return source
         self._clear()
@@ -424,6 +429,14 @@ class Tree:
                 self._roof(int(parent[run[0]]), run, between)
         return found_any
 
+    def _fold_prepared(self, part: Part) -> None:
+        """Put what only prepares shapes and masks into a group: it would hide the modules that it stands between."""
+        if np.count_nonzero(self.of_item == 0) < MIN_PREPARED:
+            return
+        for number, codes in enumerate(Siblings(self, part).prepared(), 1):
+            name = PREPARED if number == 1 else f"{PREPARED} ({number})"
+            self._move(codes, self.add(0, name, name, kind=CHUNK))
+
     def _fold_branches(self, part: Part) -> Siblings | None:
         """Put equal branches side by side under one roof: the heads behind a Split, a thousand Relus.
 
@@ -454,8 +467,7 @@ class Tree:
     def _called(self, part: Part, code: int) -> str:
         if code >= 0:
             return self.name[code]
-        operator: str = part.graph.operators[part.graph.op_index[part.items[-1 - code]]][0]
-        return operator
+        return part.operator(-1 - code)
 
     def _roof(
         self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT

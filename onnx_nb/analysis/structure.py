@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_nb.analysis.operators import CATEGORIES, category
 from onnx_nb.analysis.topology import depths, lines, rows, sorted_unique, strongly_connected, topological, upward
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ MIN_BRANCHES = 8
 """So many equal branches side by side are folded."""
 FEW = 24
 """Among so few boxes nothing is folded."""
+MIN_PREPARED = 6
+"""So many operators that only prepare shapes and masks are folded."""
+
+_LAYERS = frozenset(map(CATEGORIES.index, ("linear", "normalise", "activation")))
 
 
 class Part:
@@ -59,6 +64,21 @@ class Part:
     def position_of(self, node: int) -> int:
         """Give the position of a drawn node among the items."""
         return int(self._position[node - self._start])
+
+    def operator(self, item: int) -> str:
+        """Give the operator of an item."""
+        name: str = self.graph.operators[self.graph.op_index[self.items[item]]][0]
+        return name
+
+    def learned(self, item: int) -> bool:
+        """Say whether an item reads a floating-point constant of more than one number, or is a layer all the same."""
+        graph, node = self.graph, int(self.items[item])
+        if graph.bodies(node) or category(*graph.operators[graph.op_index[node]]) in _LAYERS:
+            return True
+        values = graph.node_inputs(node)
+        constants = values[(values >= 0) & graph.constant_values[values]].tolist()
+        types = map(graph.type_of, constants)
+        return any("float" in known.dtype and known.shape not in ((), (1,)) for known in types)
 
     @functools.cached_property
     def constants(self) -> list[list[str]]:
@@ -252,6 +272,61 @@ class Siblings:
             for (scope, _), family in found.items()
             if len(family) >= MIN_BRANCHES
         ]
+
+    def prepared(self) -> list[list[int]]:
+        """Find at the root what only prepares shapes, positions and masks, for nothing learned flows through it.
+
+        Such operators belong to no module, or to a call that an exporter made a scope of, and there are dozens of them
+        in a transformer. The results of Shape and Size do not depend on the values that they read.
+
+        Returns
+        -------
+        list of list of int
+            The codes of each piece that hangs together, `MIN_PREPARED` or more, in order of the flow; no way leads out
+            of a piece and back.
+        """
+        part = self._part
+        codes = self.children(0).tolist()
+        if sum(code < 0 for code in codes) < MIN_PREPARED or all(code < 0 for code in codes):
+            return []
+        a, b = self.edges(0)
+        before: dict[int, list[int]] = {}
+        for source, target in dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True)):
+            before.setdefault(target, []).append(source)
+        learned: dict[int, bool] = {}
+        level: dict[int, int] = {}
+        for code in codes:
+            items = [-1 - code] if code < 0 else self.items_in(code).tolist()
+            own = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
+            fed = any(learned.get(other, True) for other in before.get(code, ()))
+            learned[code] = own or (fed and not (code < 0 and part.operator(-1 - code) in ("Shape", "Size")))
+            # higher behind each way that led through what is learned: no piece has both ends of one
+            level[code] = max(
+                (level.get(other, 0) + (learned[other] and not learned[code]) for other in before.get(code, ())),
+                default=0,
+            )
+        # as high as its readers allow, so that one piece becomes of what needs not be two
+        lifted: dict[int, int] = {}
+        for code in reversed(codes):
+            if not learned[code]:
+                level[code] = lifted.get(code, level[code])
+            for other in before.get(code, ()):
+                lifted[other] = min(lifted.get(other, level[code]), level[code])
+        place = {code: i for i, code in enumerate(codes)}
+        joined = [
+            (place[other], place[code])
+            for code in codes
+            if not learned[code]
+            for other in before.get(code, ())
+            if not learned[other] and level[other] == level[code]
+        ]
+        ends = np.asarray(joined, np.int64).reshape(-1, 2)
+        label = _components(len(codes), ends[:, 0], ends[:, 1])
+        pieces: dict[int, list[int]] = {}
+        for code, piece in zip(codes, label.tolist(), strict=True):
+            if not learned[code]:
+                pieces.setdefault(piece, []).append(code)
+        return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def between(self, run: list[int]) -> list[int] | None:
         """Give what lies on the ways from one member of a run to another; None if that is too much to take in."""

@@ -259,6 +259,7 @@ function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
 interface View {
   readonly open?: readonly string[];
   readonly camera?: Standing;
+  readonly columnHeight?: number;
   readonly search?: string;
   readonly colour?: string | null;
   readonly bookmarks?: readonly {
@@ -273,10 +274,11 @@ function viewIn(model: WidgetModel): View {
   return (model.get("view") as View | undefined) ?? {};
 }
 
-function viewFrom(columns: Columns, { open, camera, search, colour, bookmarks }: Patch): View {
+function viewFrom(columns: Columns, { open, camera, columnHeight, search, colour, bookmarks }: Patch): View {
   return {
     ...(open !== undefined && { open: pathsOf(columns, open) }),
     ...(camera !== undefined && { camera }),
+    ...(columnHeight !== undefined && { columnHeight }),
     ...(search !== undefined && { search }),
     ...(colour !== undefined && { colour }),
     ...(bookmarks !== undefined && {
@@ -291,10 +293,11 @@ function viewFrom(columns: Columns, { open, camera, search, colour, bookmarks }:
 }
 
 function viewTo(columns: Columns, model: WidgetModel): Patch {
-  const { open, camera, search, colour, bookmarks } = viewIn(model);
+  const { open, camera, columnHeight, search, colour, bookmarks } = viewIn(model);
   return {
     ...(open !== undefined && { open: groupsAt(columns, open) }),
     ...(camera !== undefined && { camera }),
+    ...(columnHeight !== undefined && { columnHeight }),
     ...(search !== undefined && { search }),
     ...(colour !== undefined && { colour }),
     ...(bookmarks !== undefined && {

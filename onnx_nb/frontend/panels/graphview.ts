@@ -6,7 +6,7 @@
 import type { Columns, Target } from "../model/columns.ts";
 import { failure, type GraphHost, type Patch } from "../scene/host.ts";
 import { Overlay } from "../scene/overlay.ts";
-import { type Direction, defaultOpen } from "../scene/scene.ts";
+import { type Direction, defaultOpen, opening } from "../scene/scene.ts";
 import {
   type Action,
   type Bookmark,
@@ -77,7 +77,7 @@ export interface Handle extends GraphView {
   submodel: GraphView | null;
 }
 
-const HEIGHT = 560;
+const HEIGHT = 600;
 
 export function createGraphView(
   root: HTMLElement,
@@ -91,7 +91,10 @@ export function createGraphView(
   root.dataset.state = "loading";
   root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
-  let state: State = { ...initialState(options.open ?? defaultOpen(columns), options.direction), live: host.live };
+  const first = options.open ?? defaultOpen(columns);
+  let state: State = { ...initialState(first, options.direction), live: host.live };
+  /** what stands open was chosen by nobody */
+  let unchosen = options.open === undefined ? state.open : null;
   const now = (): State => state;
   /** what is being applied came from the host, which need not be told */
   let quiet = false;
@@ -256,17 +259,32 @@ export function createGraphView(
       dispatch,
       say: voice.say,
       rested(camera) {
-        if (!quiet) host.changed({ camera });
+        if (quiet) return;
+        // where one stands says little without what is open there
+        const { columnHeight } = stage;
+        host.changed(
+          unchosen === state.open ? { camera, columnHeight, open: [...state.open] } : { camera, columnHeight },
+        );
+        unchosen = null;
       },
       dressed: () => refresh(),
       laid(later) {
         fitOverlay();
         if (later) refresh();
       },
+      sized(fits) {
+        if (unchosen !== state.open || state.selection !== null) return;
+        const { open, columnHeight } = opening(columns, fits);
+        state = { ...state, open };
+        unchosen = open;
+        stage.columnHeight = columnHeight;
+        stage.rebuild(null);
+      },
       failed: fail,
       looked: () => options.looked?.(),
       atOnce: options.atOnce,
       tones: options.tones ?? null,
+      start: { columnHeight: options.given?.columnHeight ?? 0 },
     },
     signal,
   );

@@ -315,7 +315,7 @@ const GROUP_KINDS: Readonly<Record<number, string>> = {
   [GROUP.ROOT]: "model",
   [GROUP.SCOPE]: "scope",
   [GROUP.REPEAT]: "repeated scopes",
-  [GROUP.CHUNK]: "part of a long scope",
+  [GROUP.CHUNK]: "gathered, no module",
   [GROUP.BODY]: "node with bodies",
   [GROUP.BRANCH]: "body",
   [GROUP.FUNCTION]: "call of a function",

@@ -14,7 +14,8 @@ import { createMeasure, readTheme, type Theme, watchTheme } from "../render/them
 import { type Step, walk } from "../render/walk.ts";
 import type { GraphHost } from "../scene/host.ts";
 import type { Measure } from "../scene/labels.ts";
-import { BOX, createCache, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
+import type { Fits } from "../scene/opening.ts";
+import { BOX, createCache, extentOf, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
 import { type Dispatch, type Saving, type Standing, type State, selected } from "../scene/state.ts";
 import type { Tones } from "../scene/tones.ts";
 import { el, elide } from "./dom.ts";
@@ -43,6 +44,8 @@ export interface Stage {
   rebuild(anchor: number | null): void;
   /** Lays out anew and opens the view anew, for nothing stays where it was. */
   reopen(): void;
+  /** How high the columns are that the outermost scope is set in, world px; 0 for one column. */
+  columnHeight: number;
   update(state: State): void;
   /** a layout is under way that is not there yet */
   readonly busy: boolean;
@@ -80,12 +83,16 @@ export interface Staged {
   dressed(): void;
   /** there is a new scene; `later` than when it was asked for */
   laid(later: boolean): void;
+  /** the size of the view is known now: what stands open at first may be chosen by what fits it */
+  sized(fits: Fits): void;
   /** the graph could not be laid out */
   failed(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
   looked(): void;
   /** what is different from the graph beside it */
   readonly tones: Tones | null;
+  /** how high the columns are that the outermost scope is set in at first, world px; 0 for one column */
+  readonly start: { readonly columnHeight: number };
   /** how long a layout may hold up the page, in ms, before it goes on in slices */
   readonly atOnce: number | undefined;
 }
@@ -103,6 +110,10 @@ export const ANIMATION_MS = 180;
 /** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
 const PICTURE_MS = 800;
 const PICTURE_PX = 1000;
+/** Labels stand out of a layout by so little. */
+const LABELS_OUTSIDE = 1.02;
+/** A view that becomes so much smaller or larger before anybody touched it opens anew, px. */
+const NOTICED_PX = 60;
 /** The camera is told when it has rested for so long. */
 const RESTED_MS = 400;
 
@@ -110,10 +121,11 @@ export function createStage(
   root: HTMLElement,
   columns: Columns,
   host: GraphHost,
-  { state, dispatch, say, rested, dressed, laid, failed, looked, tones, atOnce }: Staged,
+  { state, dispatch, say, rested, dressed, laid, sized, failed, looked, tones, atOnce, start }: Staged,
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
+  let { columnHeight } = start;
   let theme: Theme;
   let measure: Measure;
   let scene: Scene | null = null;
@@ -122,6 +134,8 @@ export function createStage(
   let marks: Marks | null = null;
   let camera: cameras.Camera = { x: 0, y: 0, k: 1 };
   let view: cameras.Size = { w: 0, h: 0 };
+  /** the size of the view for which it was chosen what stands open */
+  let chosen = view;
   /** where to stand once the size of the view is known */
   let wanted: Standing | null = null;
   let told: cameras.Camera | null = null;
@@ -155,18 +169,21 @@ export function createStage(
   // ---------------------------------------------------------------- scene and camera
 
   /** what the scene was made of */
-  let made: (Pick<State, "open" | "direction"> & { readonly measure: Measure }) | null = null;
+  let made: (Pick<State, "open" | "direction"> & { readonly measure: Measure; readonly columnHeight: number }) | null =
+    null;
   /** what is to be shown once the scene that is being laid out is there */
   let afterwards: (() => void) | null = null;
   const rebuild = (anchor: number | null): void => {
     const { open, direction } = state();
-    if (made?.open === open && made.direction === direction && made.measure === measure) {
+    const same = made?.open === open && made.direction === direction && made.measure === measure;
+    if (same && made?.columnHeight === columnHeight) {
       laying.stop(); // what is wanted is there
       asked = null;
       afterwards = null;
       return;
     }
-    const parts = { open, direction, measure };
+    const parts = { open, direction, measure, columnHeight };
+    cache.columnHeight = columnHeight;
     const there = (built: Scene, later: boolean): void => {
       made = parts;
       adopt(built, anchor);
@@ -401,8 +418,8 @@ export function createStage(
   };
 
   const size = (): void => {
-    const { clientWidth: w, clientHeight: h } = stage;
     root.classList.toggle("onnx-nb-narrow", root.clientWidth > 0 && root.clientWidth < NARROW);
+    const { clientWidth: w, clientHeight: h } = stage;
     if (w === 0 || h === 0) {
       view = { w: 0, h: 0 };
       return;
@@ -420,6 +437,10 @@ export function createStage(
     view = { w, h };
     canvas.width = Math.round(w * dpr);
     canvas.height = Math.round(h * dpr);
+    if (untouched && Math.hypot(w - chosen.w, h - chosen.h) > NOTICED_PX) {
+      chosen = view;
+      sized(fits);
+    }
     if (wanted !== null) camera = told = cameras.standing(wanted, view);
     wanted = null;
     if (untouched && scene !== null)
@@ -428,6 +449,18 @@ export function createStage(
     window.cancelAnimationFrame(due);
     due = 0;
     paint(); // at once: a resized canvas is blank until it is painted
+  };
+
+  const fits: Fits = (open, zoom) => {
+    const { direction } = state();
+    const fitting = (columnHeight: number): boolean => {
+      cache.columnHeight = columnHeight;
+      const { w, h } = extentOf(columns, open, measure, cache, direction);
+      return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom * LABELS_OUTSIDE;
+    };
+    if (fitting(0)) return 0;
+    const columnHeight = Math.floor((view.h - 2 * cameras.MARGIN) / zoom);
+    return direction === "down" && fitting(columnHeight) ? columnHeight : null;
   };
 
   // ---------------------------------------------------------------- pointer
@@ -571,6 +604,7 @@ export function createStage(
         signal,
       );
       dress();
+      if (root.isConnected) size();
       rebuild(null);
       observer.observe(stage);
       observer.observe(root);
@@ -581,6 +615,12 @@ export function createStage(
     rebuild(anchor) {
       asked ??= performance.now();
       rebuild(anchor);
+    },
+    get columnHeight() {
+      return columnHeight;
+    },
+    set columnHeight(height) {
+      columnHeight = height;
     },
     reopen() {
       asked ??= performance.now();

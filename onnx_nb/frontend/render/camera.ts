@@ -23,6 +23,8 @@ export interface Size {
   readonly h: number;
 }
 
+/** Around what is fitted to the view, px. */
+export const MARGIN = 18;
 const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Below this a 12 px label cannot be read. */
@@ -74,7 +76,7 @@ export function around(rects: readonly Rect[]): Rect {
 }
 
 /** All of `bounds` in the middle of the viewport, never larger than life. */
-export function fitAll(bounds: Rect, view: Size, margin = 18): Camera {
+export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
   const k = Math.min(
     1,
     Math.max(1, view.w - 2 * margin) / Math.max(1, bounds.w),
@@ -87,7 +89,7 @@ export function fitAll(bounds: Rect, view: Size, margin = 18): Camera {
  * The first view: all of the graph if it can be read so, else its beginning at a size that can; `start` is where the
  * flow begins, for a graph that is too wide as well.
  */
-export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = 18): Camera {
+export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = MARGIN): Camera {
   const whole = fitAll(bounds, view, margin);
   if (whole.k >= K_LEGIBLE) return whole;
   const down = direction === "down";

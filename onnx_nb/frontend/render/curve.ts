@@ -21,6 +21,7 @@ export function trace(
   back = false,
 ): void {
   const first = back ? to - 1 : from;
+  const step1 = back ? -1 : 1;
   let x = points[2 * first];
   let y = points[2 * first + 1];
   if (back) pen.lineTo(x, y);
@@ -29,8 +30,20 @@ export function trace(
     const at = back ? first - step : first + step;
     const nx = points[2 * at];
     const ny = points[2 * at + 1];
-    if (Math.abs(nx - x) < 0.5 || Math.abs(ny - y) < 0.5) pen.lineTo(nx, ny);
-    else if (direction === "down") {
+    if (Math.abs(nx - x) < 0.5 || Math.abs(ny - y) < 0.5) {
+      const corner = step + 1 < to - from ? cornerAt(x, y, nx, ny, points, at + step1) : 0;
+      if (corner === 0) pen.lineTo(nx, ny);
+      else {
+        // rounded: a straight piece ends where the next one begins
+        const [bx, by] = toward(nx, ny, x, y, corner);
+        const [ax, ay] = toward(nx, ny, points[2 * (at + step1)], points[2 * (at + step1) + 1], corner);
+        pen.lineTo(bx, by);
+        pen.bezierCurveTo(nx, ny, nx, ny, ax, ay);
+        x = ax;
+        y = ay;
+        continue;
+      }
+    } else if (direction === "down") {
       const middle = (y + ny) / 2;
       pen.bezierCurveTo(x, middle, nx, middle, nx, ny);
     } else {
@@ -42,6 +55,23 @@ export function trace(
   }
 }
 
+/** Radius of a corner at (x1, y1) where the line turns by a right angle, on to the given point; 0 for none. */
+function cornerAt(x0: number, y0: number, x1: number, y1: number, points: Float32Array, next: number): number {
+  const x2 = points[2 * next];
+  const y2 = points[2 * next + 1];
+  const before = Math.abs(x1 - x0) + Math.abs(y1 - y0);
+  const after = Math.abs(x2 - x1) + Math.abs(y2 - y1);
+  const upright = Math.abs(x1 - x0) < 0.5;
+  const turns = upright ? Math.abs(y2 - y1) < 0.5 : Math.abs(x2 - x1) < 0.5;
+  return turns ? Math.min(CORNER, before / 2, after / 2) : 0;
+}
+
+/** The point so far from (x, y) on the way to (tx, ty). */
+function toward(x: number, y: number, tx: number, ty: number, by: number): [number, number] {
+  return [x + Math.sign(Math.round(tx - x)) * by, y + Math.sign(Math.round(ty - y)) * by];
+}
+
+const CORNER = 6;
 const STEPS = 12;
 
 /** Point at `t` (0…1) of the piece from (x0, y0) to (x1, y1). */

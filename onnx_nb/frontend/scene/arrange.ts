@@ -1,5 +1,6 @@
 /** Lays out every open scope, from the innermost out: an open group becomes one box of its parent, with fixed ports. */
 
+import { inColumns } from "../layout/columns.ts";
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import type { Columns } from "../model/columns.ts";
 import type { Cache } from "./cache.ts";
@@ -10,7 +11,7 @@ import { BORDER, type Scope } from "./scope.ts";
 /** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
 const PAD = { side: 14, toggle: 30, title: 34, end: 14, beforePorts: 16, afterPorts: 2 } as const;
 /** Widest text on an edge and at a stub. */
-const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
+export const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
 /** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
 const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
@@ -132,7 +133,9 @@ function arrange(
     nameWidth: down ? text.name : text.name.map(thin),
     nameLength: down ? text.name.map(thin) : text.name,
   };
-  const { width, height, layout } = cache.layout(graph);
+  const { width, height, layout: long } = cache.layout(graph);
+  const sets = down && scope.group === 0 && cache.columnHeight > 0;
+  const layout = sets ? inColumns(graph, long, cache.columnHeight) : long;
   const frame = framed(scope, layout, cache, direction);
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }

@@ -2,7 +2,7 @@
 
 import { STUB } from "../layout/graph.ts";
 import type { Columns, Target } from "../model/columns.ts";
-import { type Arrangement, edgeText, nameText } from "./arrange.ts";
+import { type Arrangement, EDGE_TEXT, edgeText, nameText } from "./arrange.ts";
 import type { Cache } from "./cache.ts";
 import { fitLabel, type Label, type Measure } from "./labels.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
@@ -134,7 +134,18 @@ export function* assemble(
   }
   scopes.boxPtr[queue.length] = nextBox;
   scopes.edgePtr[queue.length] = nextEdge;
-  return new Assembled(columns, boxes, edges, scopes, says, bounds(boxes, edges), direction, measure);
+  const around = bounds(boxes, edges);
+  // a label may stand out to the right of everything
+  let right = around.x + around.w;
+  for (let edge = 0; edge < edges.count; edge++) {
+    if (!(edges.labelX[edge] + EDGE_TEXT.type > right)) continue;
+    right = Math.max(
+      right,
+      edges.labelX[edge] + cache.textWidth(text(columns, edges.value[edge], says[edge], measure)),
+    );
+  }
+  const bounded = { ...around, w: right - around.x };
+  return new Assembled(columns, boxes, edges, scopes, says, bounded, direction, measure);
 }
 
 /** Lengthens the queue, which holds the root, by all that is open inside, each after the one around it. */

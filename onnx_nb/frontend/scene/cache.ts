@@ -26,6 +26,7 @@ export class Cache {
   /** how each group was arranged last */
   readonly #arranged = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
+  #columnHeight = 0;
 
   /** Forgets everything if the model or the font is another one. */
   use(columns: Columns, measure: Measure): void {
@@ -43,6 +44,16 @@ export class Cache {
     this.#layouts.clear();
     this.#arranged.down.clear();
     this.#arranged.right.clear();
+  }
+
+  /** How high the columns are that the outermost scope is set in, 0 for one column; where the flow goes down. */
+  get columnHeight(): number {
+    return this.#columnHeight;
+  }
+
+  set columnHeight(height: number) {
+    if (height !== this.#columnHeight) this.#arranged.down.delete(0);
+    this.#columnHeight = height;
   }
 
   /** The last arrangement of every group; whoever reads one sees to it that it still holds. */

@@ -48,6 +48,8 @@ export interface Patch {
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
   readonly camera?: Standing;
+  /** how high the columns are in which the graph is set, 0 for one column: where the camera stands depends on it */
+  readonly columnHeight?: number;
   readonly search?: string;
   readonly colour?: string | null;
   readonly bookmarks?: readonly Bookmark[];

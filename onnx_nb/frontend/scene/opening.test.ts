@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { defaultOpen } from "./opening.ts";
-import { buildScene, createCache } from "./scene.ts";
+import { defaultOpen, type Fits, opening } from "./opening.ts";
+import { buildScene, createCache, extentOf } from "./scene.ts";
 
 /** Layers of `size` nodes under a group each. */
 function layers(count: number, size: number): string {
@@ -15,6 +15,19 @@ function layers(count: number, size: number): string {
     }
   }
   return [...lines, `Relu head/out : ${from} -> y`, "output y"].join("\n");
+}
+
+/** Modules one after another, of five nodes each. */
+function stages(count: number): string {
+  const lines = ["input v"];
+  let from = "v";
+  for (let stage = 0; stage < count; stage++) {
+    for (let i = 0; i < 5; i++) {
+      lines.push(`Relu stage${stage}/n${i} : ${from} -> v${stage}_${i}`);
+      from = `v${stage}_${i}`;
+    }
+  }
+  return [...lines, `output ${from}`].join("\n");
 }
 
 describe("defaultOpen", () => {
@@ -43,3 +56,52 @@ describe("defaultOpen", () => {
     expect(defaultOpen(columns).has(groupAt(columns, "layers"))).toBe(false);
   });
 });
+
+/** What fits a view of this size, one column or several beside each other. */
+function view(columns: ReturnType<typeof columnsOf>, w: number, h: number): Fits {
+  const cache = createCache();
+  return (open, zoom) => {
+    for (const columnHeight of [0, h / zoom]) {
+      cache.columnHeight = columnHeight;
+      const extent = extentOf(columns, open, measure, cache, "down");
+      if (extent.w * zoom <= w && extent.h * zoom <= h) return columnHeight;
+    }
+    return null;
+  };
+}
+
+describe("opening", () => {
+  test("opens what fits the view, in columns if it is too long for one", () => {
+    const columns = columnsOf(stages(8));
+    const fits = view(columns, 1000, 500);
+    const { open, columnHeight, boxes } = opening(columns, fits);
+    expect(boxes).toBeGreaterThanOrEqual(20);
+    expect(columnHeight).toBeGreaterThan(0);
+    const cache = createCache();
+    cache.columnHeight = columnHeight;
+    const { boxes: drawn, bounds } = buildScene(columns, open, measure, cache);
+    expect(drawn.count).toBe(boxes);
+    expect(drawn.count).toBeLessThanOrEqual(60);
+    expect(Math.min(1000 / bounds.w, 500 / bounds.h)).toBeGreaterThanOrEqual(0.75);
+  });
+
+  test("opens less where there is less room", () => {
+    const columns = columnsOf(stages(8));
+    const [wide, narrow] = [opening(columns, view(columns, 1000, 500)), opening(columns, view(columns, 420, 500))];
+    expect(narrow.boxes).toBeLessThan(wide.boxes);
+    expect(narrow.boxes).toBeGreaterThan(0);
+  });
+
+  test("shows the beginning of what can neither be closed nor fits", () => {
+    const columns = columnsOf(["input v0", ...chain(47), "output v47"].join("\n"));
+    expect(opening(columns, view(columns, 200, 200))).toEqual({
+      open: defaultOpen(columns),
+      columnHeight: 0,
+      boxes: 49,
+    });
+  });
+});
+
+function chain(nodes: number): string[] {
+  return Array.from({ length: nodes }, (_, i) => `Relu n${i} : v${i} -> v${i + 1}`);
+}

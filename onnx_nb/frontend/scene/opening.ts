@@ -5,44 +5,104 @@ import { scopesOf } from "./scope.ts";
 
 /** Of a graph of so few nodes everything is shown. */
 const FEW = 24;
+/** With so many boxes there is something to see … */
+const ENOUGH = 20;
+/** … and more than so many are too many to take in. */
+const MANY = 60;
+/** A title is 12 px at life size: at these zooms it is read well, the last one leaves it 9 px. */
+const ZOOMS = [0.9, 0.82, 0.75] as const;
+/** What fits at none of them is shown smaller, as long as it can be read at all. */
+const SMALL_ZOOMS = [0.66, 0.58] as const;
+/** So many groups that do not fit are tried before none of them is taken to. */
+const TRIES = 12;
 
 /**
- * Groups that are open at first: all of a small graph; else from the outside in the largest ones, as long as at most
- * `budget` boxes show. Repeated layers stay closed unless little else is there to see.
+ * How high columns must be for all that shows when these groups are open to fit into the view at a zoom, 0 if one column
+ * does, null if it does not fit.
  */
-export function defaultOpen(columns: Columns, budget = 60): Set<number> {
-  const open = new Set<number>([0]);
+export type Fits = (open: ReadonlySet<number>, zoom: number) => number | null;
+
+export interface Opening {
+  readonly open: ReadonlySet<number>;
+  /** 0 for one column */
+  readonly columnHeight: number;
+  readonly boxes: number;
+}
+
+/**
+ * Groups that are open at first: those that show enough of the model and fit the view at a size that can be read; as
+ * large as can be with enough boxes, and smaller before there are few. What fits is not asked where there is no view.
+ */
+export function opening(columns: Columns, fits: Fits): Opening {
+  let best: Opening | null = null;
+  for (const zoom of ZOOMS) {
+    const found = opened(columns, (open) => fits(open, zoom));
+    if (found !== null && found.boxes > (best?.boxes ?? 0)) best = found;
+    if (best !== null && best.boxes >= ENOUGH) return best;
+  }
+  for (const zoom of SMALL_ZOOMS) best ??= opened(columns, (open) => fits(open, zoom));
+  return best ?? (opened(columns, anywhere) as Opening);
+}
+
+/** The same where the view has no size yet. */
+export function defaultOpen(columns: Columns): ReadonlySet<number> {
+  return (opened(columns, anywhere) as Opening).open;
+}
+
+const anywhere = (): number => 0;
+
+/**
+ * All of a small graph; else from the outside in the largest groups, as long as few enough boxes show. Repeated layers
+ * and what belongs to no module stay closed unless little else is there to see. Null if even the closed groups do not fit.
+ */
+function opened(columns: Columns, fits: (open: ReadonlySet<number>) => number | null): Opening | null {
   const scopes = scopesOf(columns);
   const itemCount = (group: number): number => scopes.of(group).kind.length;
   if (columns.nodeCount <= FEW) {
-    for (let group = 1; group < columns.groupCount; group++) open.add(group);
-    return open;
+    const all = Array.from({ length: columns.groupCount }, (_, group) => group);
+    const open = new Set(all);
+    const columnHeight = fits(open);
+    if (columnHeight !== null)
+      return { open, columnHeight, boxes: all.reduce((sum, each) => sum + itemCount(each), 0) };
   }
+  const open = new Set<number>([0]);
+  let columnHeight = fits(open);
+  if (columnHeight === null) return null;
   let boxes = itemCount(0);
+  let failed = 0;
   const inside = (group: number): number[] =>
     Array.from(columns.childrenOf(group)).sort((a, b) => columns.groupNodes[b] - columns.groupNodes[a] || a - b);
   const tryOpen = (group: number): boolean => {
     const more = itemCount(group);
-    if (boxes + more > budget) return false;
+    if (boxes + more > MANY || failed > TRIES) return false;
     open.add(group);
+    const fitting = fits(open);
+    if (fitting === null) {
+      open.delete(group);
+      failed++;
+      return false;
+    }
+    columnHeight = fitting;
     boxes += more;
     return true;
   };
-  const repeats: number[] = [];
+  const [repeats, gathered]: number[][] = [[], []];
   let level = inside(0);
   while (level.length > 0) {
     const next: number[] = [];
     for (const group of level) {
       if (columns.groupKind[group] === GROUP.REPEAT) repeats.push(group);
+      else if (columns.groupKind[group] === GROUP.CHUNK && columns.groupRepeat[group] <= 1) gathered.push(group);
       else if (columns.groupKind[group] !== GROUP.SIBLINGS && tryOpen(group)) next.push(...inside(group));
     }
     level = next;
   }
   // few boxes so far: one example of a repeated layer tells more than none
   for (const group of repeats) {
-    if (boxes >= 20 || !tryOpen(group)) continue;
+    if (boxes >= ENOUGH || !tryOpen(group)) continue;
     const example = columns.childrenOf(group)[0];
     if (example !== undefined) tryOpen(example);
   }
-  return open;
+  for (const group of gathered) if (boxes < ENOUGH) tryOpen(group);
+  return { open, columnHeight, boxes };
 }

@@ -10,7 +10,7 @@ import { Cache } from "./cache.ts";
 import type { Label, Measure } from "./labels.ts";
 
 export { Cache } from "./cache.ts";
-export { defaultOpen } from "./opening.ts";
+export { defaultOpen, opening } from "./opening.ts";
 
 /** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
 export const BOX = { NODE: 0, GROUP: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
@@ -130,6 +130,22 @@ export function* sceneInParts(
   const direction = options.direction ?? "down";
   const root = yield* arrangeAll(columns, open, cache, direction, measure);
   return yield* assemble(columns, root, cache, measure, direction);
+}
+
+/** Size of all that shows when some groups are open, without making the scene of it. */
+export function extentOf(
+  columns: Columns,
+  open: ReadonlySet<number>,
+  measure: Measure,
+  cache: Cache,
+  direction: Direction,
+): { readonly w: number; readonly h: number } {
+  cache.use(columns, measure);
+  const arranging = arrangeAll(columns, open, cache, direction, measure);
+  for (;;) {
+    const { done, value } = arranging.next();
+    if (done === true) return { w: value.layout.width, h: value.layout.height };
+  }
 }
 
 /**

@@ -1,0 +1,118 @@
+"""What a person sees first: all of the model, in the view, at a size that can be read."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from onnx_nb import ModelGraph
+from tests import models
+from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import SCREENSHOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+MODELS: dict[str, Callable[[], Path]] = {
+    **{
+        f"{name}-{'dynamo' if dynamo else 'torchscript'}": functools.partial(models.exported, name, dynamo=dynamo)
+        for name in models.EXPORTED
+        for dynamo in (True, False)
+    },
+    "squeezenet": functools.partial(models.light, "squeezenet"),
+    "densenet121": functools.partial(models.light, "densenet121"),
+    "inception_v2": functools.partial(models.light, "inception_v2"),
+    "detection": models.detection,
+    "functions": models.functions,
+    "control_flow": models.control_flow,
+}
+# the height that a graph has in a notebook: a page leaves 190 px to the summary
+HEIGHT = 640 + 190
+SEEN = """
+    const {stage, state} = view;
+    const {bounds, boxes} = stage.scene;
+    const {camera, view: size} = stage.stand;
+    const inside = bounds.x >= camera.x - 1 && bounds.y >= camera.y - 1
+        && bounds.x + bounds.w <= camera.x + size.w / camera.k + 1
+        && bounds.y + bounds.h <= camera.y + size.h / camera.k + 1;
+    return {boxes: boxes.count, inside, zoom: camera.k, open: [...state.open]};
+"""
+
+
+@pytest.fixture(params=[600, 900, 1400])
+def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": request.param + 24, "height": HEIGHT})
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_view_shows_the_whole_model_legibly(name: str, page: Page, tmp_path: Path) -> None:
+    page.goto(ModelGraph(MODELS[name]()).to_html(tmp_path / "page.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
+    seen = graph.call(SEEN)
+    width = page.viewport_size["width"] if page.viewport_size is not None else 0
+    graph.root.screenshot(path=SCREENSHOTS / f"opening-{name}-{width - 24}.png")
+    assert seen["inside"]
+    # a title is 12 px at life size
+    legible = 12 * seen["zoom"] >= 9
+    if name == "inception_v2" and width < 1000:  # eleven wide modules in a row, all of them closed
+        legible = 12 * seen["zoom"] >= 7.5
+    assert legible
+    assert seen["boxes"] <= 60
+    # a narrow view has room for the modules, a wide one for what is in some of them
+    assert seen["boxes"] >= (9 if width < 1000 else 15)
+    if name.startswith("resnet50"):
+        assert seen["boxes"] >= (15 if width < 1000 else 20)
+
+
+def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(viewport={"width": 1424, "height": HEIGHT})
+    page = context.new_page()
+    page.goto(ModelGraph(models.exported("resnet50", dynamo=True)).to_html(tmp_path / "page.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
+    wide = graph.call(SEEN)
+    page.set_viewport_size({"width": 624, "height": HEIGHT})
+    page.wait_for_timeout(400)
+    narrow = graph.call(SEEN)
+    assert narrow["inside"]
+    assert narrow["boxes"] < wide["boxes"]
+    graph.toggle("classifier")
+    chosen = graph.call(SEEN)["open"]
+    page.set_viewport_size({"width": 1424, "height": HEIGHT})
+    page.wait_for_timeout(400)
+    assert graph.call(SEEN)["open"] == chosen
+    context.close()
+
+
+def test_a_tensor_that_goes_on_in_the_next_column_can_be_clicked_there(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(viewport={"width": 1424, "height": HEIGHT})
+    page = context.new_page()
+    page.goto(ModelGraph(models.exported("resnet50", dynamo=True)).to_html(tmp_path / "page.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
+    # the longest upright piece of a line that runs against the flow lies between two columns
+    tensor, x, y = graph.call(
+        """const {edges} = view.stage.scene;
+           const {camera} = view.stage.stand;
+           const {left, top} = view.stage.element.getBoundingClientRect();
+           let best = [null, 0, 0], rise = 100;
+           for (let e = 0; e < edges.count; e++) {
+               for (let p = edges.ptr[e]; p + 1 < edges.ptr[e + 1]; p++) {
+                   const [x0, y0, x1, y1] = edges.points.subarray(2 * p, 2 * p + 4);
+                   if (x0 !== x1 || y0 - y1 < rise) continue;
+                   rise = y0 - y1;
+                   best = [view.columns.valueNameOf(edges.value[e]),
+                           left + (x0 - camera.x) * camera.k, top + ((y0 + y1) / 2 - camera.y) * camera.k];
+               }
+           }
+           return best;"""
+    )
+    assert tensor is not None
+    page.mouse.click(x, y)
+    assert graph.selection == tensor
+    context.close()
