@@ -11,9 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb import Graph, ModelGraph, capture, load
+from onnx_nb import Graph, GraphPair, ModelGraph, capture, load
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.digest import of_capture, of_weights
+from onnx_nb.analysis.overlays import overlay
 from onnx_nb.drawing.html import bake
 from tests import models
 
@@ -129,3 +130,37 @@ def test_a_weight_that_is_not_there_does_not_hinder_the_page(tmp_path: Path) -> 
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     baked = baked_in(ModelGraph(tmp_path / "m.onnx").to_html(tmp_path / "page.html", statistics=True))
     assert (baked.meta["names"], baked.arrays["known"].tolist()) == (["w"], [0])
+
+
+def test_a_page_can_be_coloured_without_a_kernel(tmp_path: Path) -> None:
+    g = ModelGraph(models.exported("bert", dynamo=True))
+    g._values.captured = capture(g.model)
+    softmax = next(node for node in g.model.proto.graph.node if node.op_type == "Softmax")
+    g.overlay({softmax.output[0]: 3.0}, label="error")
+    baked = baked_in(g.to_html(tmp_path / "page.html"))
+    offered = {each["label"]: number for number, each in enumerate(baked.meta["overlays"])}
+    assert {"parameters", "weight bytes", "MACs", "activation bytes", "seconds", "std", "error"} <= offered.keys()
+    assert baked.meta["overlays"][-1]["kind"] == "shown"
+    for label in ("parameters", "MACs"):
+        expected = overlay(g.model, label)
+        for part, numbers in (("nodes", expected.nodes), ("groups", expected.groups)):
+            assert np.array_equal(baked.arrays[f"overlay_{offered[label]}_{part}"], numbers, equal_nan=True)
+    shown = baked.arrays[f"overlay_{offered['error']}_nodes"]
+    assert {Graph.of(g.model).names[node] for node in np.flatnonzero(np.isfinite(shown))} == {softmax.name}
+
+
+def test_a_pair_takes_statistics_into_its_page(tmp_path: Path) -> None:
+    path = models.exported("bert", dynamo=True)
+    pair = GraphPair(path, models.transformed("bert", "fp16"))
+    told: list[float] = []
+    page = pair.to_html(tmp_path / "pair.html", statistics=True, progress=lambda done, _: told.append(done))
+    assert told == sorted(told)
+    assert 0 <= told[0] < 0.5 < told[-1] <= 1
+    text = page.read_text()
+    for side, model in (("reference", pair.reference), ("candidate", pair.candidate)):
+        found = re.search(f'id="onnx-nb-baked-{side}">([^<]*)<', text)
+        assert found is not None
+        baked = Columns.from_bytes(base64.b64decode(found[1]))
+        name = max(model.initializers.values(), key=lambda info: info.nbytes).name
+        row = baked.meta["names"].index(name)
+        assert baked.arrays["max"][row] == model.tensor(name).max()

@@ -23,12 +23,14 @@ from onnx_nb.analysis.digest import joined, of_capture, of_weights
 from onnx_nb.analysis.errors import OnnxNbError, shown
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.inspection import figures, inspect
-from onnx_nb.analysis.overlays import overlay
+from onnx_nb.analysis.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
 from onnx_nb.analysis.points import columns_of
 from onnx_nb.analysis.scopes import scopes
 from onnx_nb.analysis.writing import together
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from onnx_nb.analysis.capture import Capture
     from onnx_nb.analysis.comparison import Comparison
     from onnx_nb.analysis.model import Model
@@ -57,7 +59,7 @@ _STYLE = "html{color-scheme:light dark}body{margin:0;padding:12px;font-family:sy
 
 REPLIES: Final = 4_000_000
 """Characters that what the inspector says of nodes may take in a page."""
-STATISTICS: Final = 8_000_000
+STATISTICS_BYTES: Final = 8_000_000
 """Bytes that statistics and histograms may take in a page, before they are compressed."""
 
 DETAILS: Final = 3_000_000
@@ -69,7 +71,8 @@ def bake(
     *,
     statistics: bool = False,
     captured: Capture | None = None,
-    limit: int = STATISTICS,
+    shown_overlay: Overlay | None = None,
+    limit: int = STATISTICS_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
     """Give what a page without a kernel can say of nodes, scopes and tensors when they are clicked.
@@ -82,6 +85,9 @@ def bake(
         Also look at every value of every weight.
     captured
         A capture of the model; with ``statistics`` those of its values too.
+    shown_overlay
+        The numbers that colour the page when it is opened. The menu offers them, and those that every model has or the
+        capture gives.
     limit
         Bytes that statistics may take before they are compressed. Those of the capture are kept, then those of the
         largest weights; the page says of the others that they were left out.
@@ -94,8 +100,36 @@ def bake(
         parts = [] if captured is None else [of_capture(captured)]
         used = sum(array.nbytes for part in parts for array in part.columns().arrays.values())
         parts.append(of_weights(model, limit=max(0, limit - used), progress=progress))
-    packed = joined(parts).columns(asked=statistics, **replies)
-    return Columns({**packed.arrays, **arrays}, packed.meta).to_bytes()
+    colours, numbers = _colours(model, captured, shown_overlay)
+    packed = joined(parts).columns(asked=statistics, **replies, overlays=colours)
+    return Columns({**packed.arrays, **arrays, **numbers}, packed.meta).to_bytes()
+
+
+def _colours(
+    model: Model, captured: Capture | None, chosen: Overlay | None
+) -> tuple[list[dict[str, Any]], dict[str, NDArray[np.float64]]]:
+    """Give what a page can be coloured by: of each what it is, and its columns by its number."""
+    found = [("own", overlay(model, name)) for name in OWN]
+    if captured is not None:
+        found += [("captured", overlay(model, captured, label=label)) for label in (*COSTS, *STATISTICS)]
+    if chosen is not None:
+        found = [(kind, made) for kind, made in found if made.label != chosen.label]
+        found.append(("shown", chosen))
+    found = [(kind, made) for kind, made in found if np.isfinite(made.nodes).any()]
+    about = [
+        {
+            "kind": kind,
+            "label": made.label,
+            "scale": made.scale,
+            "reduce": made.reduce,
+            "unmatched": len(made.unmatched),
+        }
+        for kind, made in found
+    ]
+    columns = {}
+    for number, (_, made) in enumerate(found):
+        columns[f"overlay_{number}_nodes"], columns[f"overlay_{number}_groups"] = made.nodes, made.groups
+    return about, columns
 
 
 def _begun(progress: Progress | None) -> Progress | None:

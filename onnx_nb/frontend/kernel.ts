@@ -42,7 +42,7 @@ export function watchKernel(channel: Channel, signal: AbortSignal, turn: (live: 
   );
 }
 
-const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
+export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
 /** Of a page that was written: it has no kernel. */
 export const pageHost: GraphHost = {

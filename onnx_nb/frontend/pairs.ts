@@ -225,7 +225,7 @@ async function mountPairPage(about: HTMLElement): Promise<void> {
     const graphs = await Promise.all(
       (["reference", "candidate"] as const).map(async (side) => ({
         columns: new Columns(await part(side)),
-        host: { ...pageHost, baked: { ...bakedOf(await part(`baked-${side}`)), lacking: "" } },
+        host: { ...pageHost, baked: bakedOf(await part(`baked-${side}`)) },
       })),
     );
     const [left, right] = graphs as [(typeof graphs)[0], (typeof graphs)[0]];

@@ -3,7 +3,7 @@
  * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
  */
 
-import { namesIn, pageHost, SILENCE_MS, WORDS } from "./kernel.ts";
+import { namesIn, noKernel, pageHost, SILENCE_MS, WORDS } from "./kernel.ts";
 import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
@@ -13,6 +13,7 @@ import { createGraphView, type GraphOptions, type GraphView } from "./panels/gra
 import { createSummary, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
 import type {
+  Baked,
   GraphHost,
   InspectReply,
   PageReply,
@@ -405,12 +406,22 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
     summaryRoot.dataset.state = "drawn";
     const read = (element: HTMLElement): Promise<Packed> => unpack(bytesIn(element));
     const height = Math.max(400, window.innerHeight - 190);
-    const known = baked === null || baked.textContent === "" ? {} : { baked: bakedOf(await read(baked)) };
-    const host: GraphHost = { ...pageHost, ...known };
-    createGraphView(graphRoot, new Columns(await read(columns)), host, { height }, signal);
+    const known = baked === null || baked.textContent === "" ? null : bakedOf(await read(baked));
+    const host: GraphHost = { ...pageHost, ...(known !== null && { baked: known, ...coloursOf(known) }) };
+    const given = known?.shown == null ? {} : { given: { overlay: known.shown } };
+    createGraphView(graphRoot, new Columns(await read(columns)), host, { height, ...given }, signal);
   } catch (error) {
     fail(graphRoot, error);
   }
+}
+
+function coloursOf(baked: Baked): Pick<GraphHost, "overlay"> {
+  return {
+    overlay: (name) => {
+      const found = baked.overlay(name);
+      return found === null ? noKernel() : Promise.resolve(found);
+    },
+  };
 }
 
 const summary = document.getElementById("onnx-nb-summary");

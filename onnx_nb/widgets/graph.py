@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import traitlets
 
 from onnx_nb.analysis.columns import columns
@@ -22,7 +23,7 @@ from onnx_nb.analysis.overlays import OWN, Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.selection import select
 from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
-from onnx_nb.drawing.html import STATISTICS, bake, page, write_page
+from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page, write_page
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
@@ -228,10 +229,13 @@ class ModelGraph(OnnxWidget):
         path: str | os.PathLike[str],
         *,
         statistics: bool = False,
-        limit: int = STATISTICS,
+        limit: int = STATISTICS_BYTES,
         progress: Callable[[float, str], None] | None = None,
     ) -> Path:
         """Write the live graph and the summary as one file that needs neither kernel nor network.
+
+        Its boxes have the colours that they have here; they can be coloured by parameters, bytes, MACs, and by what
+        *Capture* saw.
 
         Parameters
         ----------
@@ -251,8 +255,25 @@ class ModelGraph(OnnxWidget):
         OnnxNbError
             If the file cannot be written.
         """
-        baked = bake(self.model, statistics=statistics, captured=self.captured, limit=limit, progress=progress)
-        return write_page(path, page(summary=summarize(self.model), columns=self._packed, baked=baked))
+        return write_page(path, self._page(statistics, limit, progress))
+
+    def _page(self, statistics: bool, limit: int, progress: Callable[[float, str], None] | None) -> str:  # noqa: FBT001
+        baked = bake(
+            self.model,
+            statistics=statistics,
+            captured=self.captured,
+            shown_overlay=self._shown_overlay(),
+            limit=limit,
+            progress=progress,
+        )
+        return page(summary=summarize(self.model), columns=self._packed, baked=baked)
+
+    def _shown_overlay(self) -> Overlay | None:
+        given, colour = self._overlay, self.view.get("colour")
+        if given is not None:
+            nodes, groups = (np.frombuffer(given[part], "<f8") for part in ("nodes", "groups"))
+            return Overlay(given["label"], given["scale"], given["reduce"], nodes, groups, ())
+        return None if colour is None else self._coloured(str(colour))
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
@@ -327,17 +348,18 @@ class ModelGraph(OnnxWidget):
         return Reply({"message": repr(submodel)}, [packed])
 
     def _answer_overlay(self, call: Call) -> Reply:
-        name = str(call.args.get("name"))
+        return Reply(*_packed(self._coloured(str(call.args.get("name")))))
+
+    def _coloured(self, name: str) -> Overlay:
         if name in OWN:
-            return Reply(*_packed(overlay(self.model, name)))
+            return overlay(self.model, name)
         if self.captured is None:
             raise OnnxNbError(f"there are no numbers called {name!r} before a capture.", advice="Press Capture first.")
-        return Reply(*_packed(overlay(self.model, self.captured, label=name)))
+        return overlay(self.model, self.captured, label=name)
 
     def _answer_page(self, call: Call) -> Reply:
         statistics = call.args.get("statistics") is True
-        baked = bake(self.model, statistics=statistics, captured=self.captured, progress=call.progress)
-        return Reply(buffers=[page(summary=summarize(self.model), columns=self._packed, baked=baked).encode()])
+        return Reply(buffers=[self._page(statistics, STATISTICS_BYTES, call.progress).encode()])
 
     def _answer_picture(self, call: Call) -> Reply:
         self._picture.draw(str(call.args.get("svg")))

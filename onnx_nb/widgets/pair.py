@@ -14,7 +14,7 @@ from onnx_nb.analysis.differences import Differences, differences
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.drawing.html import bake, pair_page, write_page
+from onnx_nb.drawing.html import STATISTICS_BYTES, bake, pair_page, write_page
 from onnx_nb.widgets._base import PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
@@ -115,13 +115,25 @@ class GraphPair(PairWidget):
     def __repr__(self) -> str:
         return f"GraphPair({self.reference!r}, {self.candidate!r})"
 
-    def to_html(self, path: str | os.PathLike[str], *, progress: Callable[[float, str], None] | None = None) -> Path:
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        statistics: bool = False,
+        limit: int = STATISTICS_BYTES,
+        progress: Callable[[float, str], None] | None = None,
+    ) -> Path:
         """Write both live graphs and the list of what differs as one file that needs neither kernel nor network.
 
         Parameters
         ----------
         path
             Where to write; the folder is made if it is not there.
+        statistics
+            Put statistics and histograms of the weights of both models into the page. Every weight is read for it.
+        limit
+            Bytes that the statistics of each model may take, before they are compressed; those of the largest weights
+            are kept, and the page says what was left out.
         progress
             Called with the part done and what is read; what it raises ends the work, and nothing is written.
 
@@ -131,7 +143,10 @@ class GraphPair(PairWidget):
             If the file cannot be written.
         """
         models = {"reference": self.reference, "candidate": self.candidate}
-        baked = {f"baked-{side}": bake(model, progress=progress) for side, model in models.items()}
+        baked = {}
+        for number, (side, model) in enumerate(models.items()):
+            told = None if progress is None else _half(progress, number)
+            baked[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=told)
         return write_page(path, pair_page(names=self._names, parts={**self._packed, **baked}))
 
     def _answer_inspect(self, call: Call) -> Reply:
@@ -146,6 +161,11 @@ class GraphPair(PairWidget):
 
     def _model(self, call: Call) -> Model:
         return self.reference if _part(call, "reference", "candidate") == "reference" else self.candidate
+
+
+def _half(progress: Callable[[float, str], None], number: int) -> Callable[[float, str], None]:
+    """Tell the progress with one of two models as that with both."""
+    return lambda done, message: progress((number + done) / 2, message)
 
 
 def _told_apart(left: Model, right: Model) -> list[str]:

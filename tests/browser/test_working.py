@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx.parser
+import pytest
 from playwright.sync_api import expect
 
 import onnx_nb
@@ -268,6 +269,72 @@ def test_fingers_move_zoom_and_select(browser: Browser, tmp_path: Path) -> None:
         touch(fingers, "touchMove", (box["x"] + part * box["width"], box["y"] + part * box["height"]))
     touch(fingers, "touchEnd")
     assert sorted(graph.call(selected)) == [f"node_{name}" for name in "abcwz"]
+    context.close()
+
+
+def test_a_trackpad_pinch_zooms_the_graph_about_the_pointer_and_not_the_page(browser: Browser, tmp_path: Path) -> None:
+    onnx_nb.ModelGraph(named(onnx.parser.parse_model(FORK))).to_html(tmp_path / "fork.html")
+    context = browser.new_context(viewport={"width": 900, "height": 700})
+    page = context.new_page()
+    page.goto((tmp_path / "fork.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]'))
+    trackpad = context.new_cdp_session(page)
+    x, y = graph.locate("node_a", "node")
+    before = graph.call("return view.stage.stand.camera.k;")
+    scrolled = page.evaluate("[scrollX, scrollY, visualViewport.scale, devicePixelRatio]")
+
+    def pinch(delta: float) -> None:
+        # as a trackpad's pinch arrives: a few pixels at a time, with Ctrl held though nobody holds it
+        event = {"type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": delta, "modifiers": 2}
+        trackpad.send("Input.dispatchMouseEvent", event)
+
+    for _ in range(10):
+        pinch(-6)
+    page.wait_for_function(
+        "([root, k]) => root.onnxNb.stage.stand.camera.k > 1.5 * k", arg=[graph.root.element_handle(), before]
+    )
+    assert graph.locate("node_a", "node") == pytest.approx((x, y), abs=1.5), "what is under the pointer stays there"
+    zoomed = graph.call("return view.stage.stand.camera.k;")
+    for _ in range(10):
+        pinch(6)
+    page.wait_for_function(
+        "([root, k]) => root.onnxNb.stage.stand.camera.k < k / 1.5", arg=[graph.root.element_handle(), zoomed]
+    )
+    assert page.evaluate("[scrollX, scrollY, visualViewport.scale, devicePixelRatio]") == scrolled
+    context.close()
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_the_camera_glides_only_for_those_who_want_motion(
+    motion: Literal["reduce", "no-preference"], browser: Browser, tmp_path: Path
+) -> None:
+    onnx_nb.ModelGraph(named(onnx.parser.parse_model(FORK))).to_html(tmp_path / "fork.html")
+    context = browser.new_context(viewport={"width": 900, "height": 700}, reduced_motion=motion)
+    page = context.new_page()
+    page.goto((tmp_path / "fork.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]'))
+    places = graph.call(
+        """const {stage} = view, seen = [];
+           stage.standAt({...stage.stand.camera, x: stage.stand.camera.x + 300});
+           view.dispatch({type: 'fit'});
+           for (let frame = 0; frame < 6; frame++) {
+               seen.push(stage.stand.camera.x);
+               await new Promise(requestAnimationFrame);
+           }
+           await new Promise(resolve => setTimeout(resolve, 600));
+           return [...seen, stage.stand.camera.x];"""
+    )
+    if motion == "reduce":
+        assert set(places) == {places[-1]}, "at once where it goes"
+        # nothing on the page moves by itself either
+        moving = (
+            "[...document.querySelectorAll('*')].map(e => getComputedStyle(e)).filter(s => s.animationName !== 'none'"
+        )
+        moving += " || s.transitionDuration.split(',').some(t => parseFloat(t) > 0)).length"
+        assert page.evaluate(moving) == 0
+    else:
+        assert len(set(places)) > 2, "through places in between"
+        assert abs(places[0] - places[-1]) > 100
     context.close()
 
 

@@ -1,5 +1,6 @@
 /** What the boxes are coloured by: the category of their op, or numbers that the kernel has. */
 
+import type { Colours as Offered } from "../scene/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
 
@@ -18,7 +19,9 @@ export interface Colours {
   update(state: State): void;
 }
 
-export function createColours(dispatch: Dispatch, signal: AbortSignal): Colours {
+/** @param offered the numbers that a page has; a kernel has those above */
+export function createColours(dispatch: Dispatch, signal: AbortSignal, offered?: Offered): Colours {
+  const listed = offered ?? { own: OWN, captured: CAPTURED };
   const given = el("option", { attrs: { value: "" } });
   const select = el(
     "select",
@@ -27,7 +30,7 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal): Colours 
       title: "What the boxes are coloured by",
       attrs: { "aria-label": "Colour" },
     },
-    ...[CATEGORY, ...OWN].map(option),
+    ...[CATEGORY, ...listed.own].map(option),
     given,
   );
   given.hidden = true;
@@ -43,11 +46,13 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal): Colours 
   return {
     element: el("label", { class: "onnx-nb-colour" }, "Colour ", select),
     update({ overlay, capturedAll }) {
-      if (capturedAll && !captured) {
+      if ((capturedAll || offered !== undefined) && !captured) {
         captured = true;
-        given.before(el("optgroup", { attrs: { label: "captured" } }, ...CAPTURED.map(option)));
+        if (listed.captured.length > 0) {
+          given.before(el("optgroup", { attrs: { label: "captured" } }, ...listed.captured.map(option)));
+        }
       }
-      const names = captured ? [...OWN, ...CAPTURED] : OWN;
+      const names = captured ? [...listed.own, ...listed.captured] : listed.own;
       const label = overlay?.data.label;
       const own = label === undefined ? CATEGORY : names.find((name) => name === label);
       given.hidden = own !== undefined;

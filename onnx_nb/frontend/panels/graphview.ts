@@ -300,7 +300,7 @@ export function createGraphView(
   const toolbar = createToolbar(
     bar,
     columns,
-    host.overlay !== undefined,
+    host,
     dispatch,
     {
       help: help.toggle,

@@ -246,7 +246,7 @@ describe("the search", () => {
     ({ update } = createToolbar(
       root,
       MODEL,
-      false,
+      host,
       connect(() => update),
       actions,
       signal,

@@ -1,6 +1,7 @@
 /** The bar on top: name of the model, where the selection lies, search, and what concerns the whole view. */
 
 import type { Columns } from "../model/columns.ts";
+import type { GraphHost } from "../scene/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { createBookmarks } from "./bookmarks.ts";
 import { createColours } from "./colours.ts";
@@ -28,7 +29,7 @@ export interface Toolbar {
 export function createToolbar(
   root: HTMLElement,
   columns: Columns,
-  colours: boolean,
+  host: GraphHost,
   dispatch: Dispatch,
   actions: ToolbarActions,
   signal: AbortSignal,
@@ -68,9 +69,9 @@ export function createToolbar(
     { title: "List of all scopes, nodes and tensors", attrs: { "aria-pressed": "false" } },
   );
   const help = button("?", actions.help, signal, { title: "Keys (?)", attrs: { "aria-label": "Help" } });
-  const colour = createColours(dispatch, signal);
-  colour.element.hidden = !colours;
-  const save = createSaveMenu(colours, dispatch, signal);
+  const colour = createColours(dispatch, signal, host.baked?.colours);
+  colour.element.hidden = host.overlay === undefined;
+  const save = createSaveMenu(host.page !== undefined, dispatch, signal);
   const bookmarks = createBookmarks(dispatch, signal);
   const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, colour.element);
   tools.append(bookmarks.element, save.element, help);

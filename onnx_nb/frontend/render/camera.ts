@@ -29,6 +29,8 @@ const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Below this a 12 px label cannot be read. */
 export const K_LEGIBLE = 0.55;
+/** … but to see all at once is worth a little more effort. */
+const K_NEARLY = 0.5;
 /** What a search or a step leads to is shown this large when the view was too far out to read. */
 const K_COMFORTABLE = 0.85;
 
@@ -91,7 +93,7 @@ export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
  */
 export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = MARGIN): Camera {
   const whole = fitAll(bounds, view, margin);
-  if (whole.k >= K_LEGIBLE) return whole;
+  if (whole.k >= K_NEARLY) return whole;
   const down = direction === "down";
   const k = Math.min(
     1,

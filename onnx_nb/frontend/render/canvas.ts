@@ -8,6 +8,7 @@ import { type Label, type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { SIGNS, type Tone, type Tones } from "../scene/tones.ts";
+import { type Band, bandsOf } from "./bands.ts";
 import type { Camera, Size } from "./camera.ts";
 import { visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
@@ -74,9 +75,6 @@ export type Pen = Pick<
   roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void;
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
 };
-
-/** Lines of a bundle that are closer on screen than this are one band, px. */
-const DENSE = 7.5;
 
 /** A box this small on screen is a patch of colour. */
 const PATCH = 9;
@@ -176,9 +174,9 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   }
   const bands: Band[] = [];
   for (const same of bundles.values()) {
-    const band = bandOf(scene, same, k);
-    if (band !== null) bands.push(band);
-    else for (const edge of same) (edges.captured[edge] === 1 ? dashed : plain).push(edge);
+    const parted = bandsOf(scene, same, k);
+    bands.push(...parted.bands);
+    for (const edge of parted.lines) (edges.captured[edge] === 1 ? dashed : plain).push(edge);
   }
   drawBands(ctx, picture, bands, k);
   ctx.strokeStyle = theme.edge;
@@ -200,25 +198,6 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   }
   ctx.setLineDash([]);
   ctx.globalAlpha = 1;
-}
-
-/** The outermost lines of many that lie too close to be told apart, and one in their middle. */
-interface Band {
-  readonly first: number;
-  readonly last: number;
-  readonly middle: number;
-}
-
-/** Null if the lines stand far enough apart to be drawn one by one. */
-function bandOf(scene: Scene, same: readonly number[], k: number): Band | null {
-  const { ptr, points } = scene.edges;
-  const across = scene.direction === "down" ? 0 : 1;
-  const begin = (edge: number): number => points[2 * ptr[edge] + across];
-  const end = (edge: number): number => points[2 * ptr[edge + 1] - 2 + across];
-  const sorted = [...same].sort((a, b) => begin(a) - begin(b));
-  const [first, last, middle] = [sorted[0], sorted[sorted.length - 1], sorted[sorted.length >> 1]];
-  const wide = Math.max(begin(last) - begin(first), Math.abs(end(last) - end(first)));
-  return sorted.length < 3 || (wide * k) / (sorted.length - 1) >= DENSE ? null : { first, last, middle };
 }
 
 /** Many tensors as one band, as a flat cable: a line in its middle with the arrow, and where the outermost run. */

@@ -245,10 +245,12 @@ function labelRoom(
   return { label, name };
 }
 
+const WHOLE = new Intl.NumberFormat("en");
+
 /** "4×8 f32", or of many tensors alike "64 tensors 4×8 f32". */
 export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
   const type = elide(typeText(columns, value), EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
-  return many === 1 ? type : `${many} tensors ${type}`.trimEnd();
+  return many === 1 ? type : `${WHOLE.format(many)} tensors ${type}`.trimEnd();
 }
 
 export function nameText(columns: Columns, value: number, measure: Measure): string {

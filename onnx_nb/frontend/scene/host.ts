@@ -140,12 +140,23 @@ export interface ValueHost {
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
+/** Names of numbers by node: those of any model, and those of a capture. */
+export interface Colours {
+  readonly own: readonly string[];
+  readonly captured: readonly string[];
+}
+
 /** What a page knows without a kernel: it was put into it when it was written. */
 export interface Baked {
   /** null for what was left out */
   inspect(target: Target): InspectReply | null;
   figures(target: Target): readonly (readonly [string, string])[];
   statistics(value: number): StatisticsReply | null;
+  /** what the boxes can be coloured by */
+  readonly colours: Colours;
+  overlay(name: string): OverlayData | null;
+  /** what coloured them when the page was written */
+  readonly shown: OverlayData | null;
   /** what to say of a weight or tensor without statistics, "" for nothing */
   readonly lacking: string;
 }

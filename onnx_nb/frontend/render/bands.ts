@@ -1,0 +1,100 @@
+/** Many tensors between the same two boxes, drawn as one band, as a flat cable: which lines make one. */
+
+import type { Scene } from "../scene/scene.ts";
+import { along } from "./curve.ts";
+
+/** The outermost lines of many that lie too close to be told apart, and one in their middle. */
+export interface Band {
+  readonly first: number;
+  readonly last: number;
+  readonly middle: number;
+}
+
+/** Lines of a bundle that are closer on screen than this are one band, px. */
+const DENSE = 7.5;
+/** Between neighbours that are farther apart than this, in world px, a box may stand: each side is a band of its own. */
+const BESIDE = 40;
+
+/** The runs of neighbours in each bundle, which no zoom changes. */
+const known = new WeakMap<Scene, Map<number, readonly (readonly number[])[]>>();
+
+/** Parts the lines of one bundle into bands, where they are too dense to be drawn one by one, and those that are not. */
+export function bandsOf(scene: Scene, same: readonly number[], k: number): { bands: Band[]; lines: number[] } {
+  const bands: Band[] = [];
+  const lines: number[] = [];
+  const { ptr, points } = scene.edges;
+  const across = scene.direction === "down" ? 0 : 1;
+  const begin = (edge: number): number => points[2 * ptr[edge] + across];
+  const end = (edge: number): number => points[2 * ptr[edge + 1] - 2 + across];
+  const seen = new Set(same);
+  for (const run of runsOf(scene, scene.edges.bundle[same[0]])) {
+    const there = seen.size === run.length ? run : run.filter((edge) => seen.has(edge));
+    if (there.length === 0) continue;
+    const [first, last, middle] = [there[0], there[there.length - 1], there[there.length >> 1]];
+    const wide = Math.max(begin(last) - begin(first), Math.abs(end(last) - end(first)));
+    if (there.length < 3 || (wide * k) / (there.length - 1) >= DENSE) lines.push(...there);
+    else bands.push({ first, last, middle });
+  }
+  return { bands, lines };
+}
+
+function runsOf(scene: Scene, bundle: number): readonly (readonly number[])[] {
+  const runs = known.get(scene) ?? allRuns(scene);
+  known.set(scene, runs);
+  return runs.get(bundle) ?? [];
+}
+
+function allRuns(scene: Scene): Map<number, readonly (readonly number[])[]> {
+  const { bundle, count, points, ptr } = scene.edges;
+  const across = scene.direction === "down" ? 0 : 1;
+  const bundles = new Map<number, number[]>();
+  for (let edge = 0; edge < count; edge++) {
+    if (bundle[edge] < 0) continue;
+    const members = bundles.get(bundle[edge]);
+    if (members === undefined) bundles.set(bundle[edge], [edge]);
+    else members.push(edge);
+  }
+  const found = new Map<number, readonly (readonly number[])[]>();
+  for (const [number, members] of bundles) {
+    members.sort((a, b) => points[2 * ptr[a] + across] - points[2 * ptr[b] + across]);
+    const runs: number[][] = [];
+    members.forEach((edge, at) => {
+      if (at === 0 || apart(scene, members[at - 1], edge)) runs.push([edge]);
+      else runs[runs.length - 1].push(edge);
+    });
+    found.set(number, runs);
+  }
+  return found;
+}
+
+/** Whether two lines part somewhere so far that something stands between them. */
+function apart(scene: Scene, one: number, other: number): boolean {
+  const { ptr, points } = scene.edges;
+  const flow = scene.direction === "down" ? 1 : 0;
+  for (const [edge, beside] of [
+    [one, other],
+    [other, one],
+  ] as const) {
+    for (let p = ptr[edge]; p < ptr[edge + 1]; p++) {
+      const there = acrossAt(scene, beside, points[2 * p + flow]);
+      if (Math.abs(there - points[2 * p + 1 - flow]) > BESIDE) return true;
+    }
+  }
+  return false;
+}
+
+/** Where across the flow a line is at a place along it. */
+function acrossAt({ edges, direction }: Scene, edge: number, place: number): number {
+  const { ptr, points } = edges;
+  const flow = direction === "down" ? 1 : 0;
+  for (let p = ptr[edge]; p + 1 < ptr[edge + 1]; p++) {
+    const [x0, y0, x1, y1] = points.subarray(2 * p, 2 * p + 4);
+    const [from, to] = flow === 1 ? [y0, y1] : [x0, x1];
+    if (place > Math.max(from, to) || place < Math.min(from, to)) continue;
+    // along the flow a piece runs nearly evenly
+    const { x, y } = along(x0, y0, x1, y1, to === from ? 0 : (place - from) / (to - from), direction);
+    return flow === 1 ? x : y;
+  }
+  const end = place < points[2 * ptr[edge] + flow] ? ptr[edge] : ptr[edge + 1] - 1;
+  return points[2 * end + 1 - flow];
+}
