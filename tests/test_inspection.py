@@ -14,6 +14,7 @@ from onnx_nb import Graph, OnnxNbError, capture, load
 from onnx_nb.analysis.costs import scaled
 from onnx_nb.analysis.inspection import LONGEST, duration, figures, inspect
 from onnx_nb.analysis.overlays import overlay, run_costs
+from onnx_nb.analysis.scopes import scopes
 from tests import models
 
 
@@ -118,3 +119,32 @@ def test_figures_say_how_long_a_node_took() -> None:
     assert figures(model, "value", 0) == []
     with pytest.raises(OnnxNbError, match="no node number 9"):
         figures(model, "node", 9)
+
+
+def test_numbers_inside_of_bodies_and_calls_say_whose_they_are() -> None:
+    model = load(models.control_flow())
+    graph = Graph.opened(model)
+    times = overlay(model, capture(model), label="seconds")
+    counted = {
+        name: dict(figures(model, "node", node, times))
+        for node, name in enumerate(graph.names)
+        if name in ("/Mul", "/choose/then/Add", "/loop/Add", "/loop/then/Mul", "/scan/Add")
+    }
+    assert "counted in" not in counted["/Mul"]
+    assert counted["/Mul"]["time"].endswith("of the run")
+    assert counted["/choose/then/Add"]["counted in"] == "then_branch of If '/choose/If'"
+    assert counted["/choose/then/Add"]["time"] == "measured for then_branch of If '/choose/If' as a whole"
+    assert counted["/loop/Add"]["counted in"] == "one round of body of Loop '/loop/Loop'"
+    assert counted["/loop/then/Mul"]["counted in"] == "then_branch of If '/loop/If'"
+    assert counted["/loop/then/Mul"]["time"] == "measured for body of Loop '/loop/Loop' as a whole"
+    # what the number is: 2 × 3 elements, once
+    assert counted["/loop/Add"]["FLOPs"] == "6"
+    assert counted["/scan/Add"]["FLOPs"] == "3"
+
+    called = load(models.functions())
+    graph = Graph.opened(called)
+    inside = graph.names.index("/block.0::project")
+    assert dict(figures(called, "node", inside))["counted in"] == "the call Block '/block.0'"
+    tree = scopes(graph)
+    call = next(g for g in tree.children(0) if tree.group_name[g].endswith("block.0"))
+    assert "counted in" not in dict(figures(called, "group", int(call)))

@@ -15,6 +15,7 @@ from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.overlays import run_costs
+from onnx_nb.analysis.scopes import BRANCH, FUNCTION
 from onnx_nb.analysis.source_lines import source_of
 from onnx_nb.analysis.tensors import dtype_name
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from onnx_nb.analysis.overlays import Overlay
+    from onnx_nb.analysis.scopes import Scopes
+
+ROUND = "one round of "
 
 Origin = Literal["given", "default", "given default"]
 
@@ -119,11 +123,31 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     if kind == "node" and (reason := found.reasons[found.reason_of[index]]):
         rows.append(("unknown as", reason))
     rows.extend(bound_rows(bound))
+    around = _enclosing(found.graph, found.scopes, kind, index)
+    if around:
+        rows.append(("counted in", around[0]))
     if times is not None:
         seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
         if seconds > 0:
             rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
+        elif around:
+            rows.append(("time", f"measured for {around[-1].removeprefix(ROUND)} as a whole"))
     return [(label, cut(text, LONGEST)) for label, text in rows]
+
+
+def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
+    """Name the bodies and calls around a node or scope, from the innermost out."""
+    group = int(tree.node_group[index]) if kind == "node" else index
+    names = []
+    while group > 0:
+        if tree.group_kind[group] == BRANCH:
+            owner = int(tree.group_node[group])
+            rounds = graph.operators[graph.op_index[owner]][0] in ("Loop", "Scan")
+            names.append(f"{ROUND if rounds else ''}{tree.group_name[group]} of {graph.node_label(owner)}")
+        elif tree.group_kind[group] == FUNCTION and not (kind == "group" and group == index):
+            names.append(f"the call {graph.node_label(int(tree.group_node[group]))}")
+        group = int(tree.group_parent[group])
+    return names
 
 
 def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:

@@ -49,5 +49,6 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
 
     graph.root.get_by_role("button", name="Close overlay").click()
     expect(graph.root.get_by_label("Colour", exact=True)).to_have_value("category")
-    assert lab.kernel.evaluate("g._overlay") is None
+    lab.page.wait_for_timeout(500)
+    assert lab.kernel.evaluate("g._overlay is None")
     assert lab.errors == []
