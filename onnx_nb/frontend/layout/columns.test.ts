@@ -77,5 +77,5 @@ describe("inColumns", () => {
     const dense = graphOf(41, edges);
     const layout = layered(dense);
     expect(inColumns(dense, layout, layout.height / 4)).toBe(layout);
-  });
+  }, 60_000);
 });

@@ -80,7 +80,7 @@ describe("bandsOf", () => {
         for (const k of [1, 0.4, 0.1]) expect(covered(scene, k), `${count} around ${between} at ${k}`).toEqual([]);
       }
     }
-  });
+  }, 60_000);
 
   it("covers no box of random graphs with bundles", () => {
     for (let seed = 30; seed <= 45; seed++) {

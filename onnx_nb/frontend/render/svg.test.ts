@@ -74,7 +74,7 @@ output y
     const picture = pictureOf(columns);
     const svg = toSvg(picture);
     const lines = Array.from(parsed(svg).querySelectorAll('path[fill="none"]'), (path) => path.getAttribute("d") ?? "");
-    expect(svg).toContain("1000 tensors 1 f32");
+    expect(svg).toContain("1,000 tensors 1 f32");
     expect(lines.join("").match(/M/g)?.length).toBeLessThan(30);
     const at = (name: string) => {
       const target = columns.find(name, "value") ?? expect.fail(name);
