@@ -72,15 +72,19 @@ describe("bandsOf", () => {
     expect(bands(scene, 1)).toHaveLength(1);
   });
 
-  it.each(["down", "right"] as Direction[])("parts where lines go around both sides of a box (%s)", (direction) => {
-    for (const count of [20, 64, 300]) {
-      for (const between of [1, 3]) {
-        const columns = columnsOf(around(count, between));
-        const scene = buildScene(columns, new Set([0]), measure, createCache(), { direction });
-        for (const k of [1, 0.4, 0.1]) expect(covered(scene, k), `${count} around ${between} at ${k}`).toEqual([]);
+  it.each(["down", "right"] as Direction[])(
+    "parts where lines go around both sides of a box (%s)",
+    (direction) => {
+      for (const count of [20, 64, 300]) {
+        for (const between of [1, 3]) {
+          const columns = columnsOf(around(count, between));
+          const scene = buildScene(columns, new Set([0]), measure, createCache(), { direction });
+          for (const k of [1, 0.4, 0.1]) expect(covered(scene, k), `${count} around ${between} at ${k}`).toEqual([]);
+        }
       }
-    }
-  }, 60_000);
+    },
+    60_000,
+  );
 
   it("covers no box of random graphs with bundles", () => {
     for (let seed = 30; seed <= 45; seed++) {
