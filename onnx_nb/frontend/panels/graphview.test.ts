@@ -371,12 +371,12 @@ describe("extraction", () => {
     host.answer = () => Promise.resolve({ columns: packed(), message: "done" });
     buttonIn(root, "Extract").click();
     expect(root.getAttribute("aria-busy")).toBe("true");
-    await settled(150);
+    const drawn = (): void =>
+      expect(root.querySelector<HTMLElement>("[data-widget=submodel]")?.dataset.state).toBe("drawn");
+    await vi.waitFor(drawn, { timeout: 4000 });
     expect(host.extracted[0].slice(0, 2)).toEqual([["p"], ["q"]]);
     expect(text("[aria-label=Submodel] > header")).toContain("submodel — 1 node");
     expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");
-    const inner = root.querySelector<HTMLElement>("[data-widget=submodel]");
-    expect(inner?.dataset.state).toBe("drawn");
     expect((root as HTMLElement & { onnxNb?: Handle }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
     root.querySelector<HTMLButtonElement>("[aria-label='Close submodel']")?.click();
     expect(root.querySelector("[data-widget=submodel]")).toBeNull();
