@@ -133,6 +133,65 @@ def test_train_mode_and_randomness_are_told_by_name() -> None:
     with pytest.warns(UserWarning, match=r"'0.1' gave other values in a second run"):
         recording = record(noisy, torch.ones(4), repeat=True)
     assert recording.unstable == ("0.1",)
+    assert recording.random == ("0.1",)
+    with pytest.warns(UserWarning, match=r"Noise '0.1' drew random numbers"):
+        assert record(noisy, torch.ones(4)).random == ("0.1",)
+
+
+def test_chance_in_a_forward_itself_is_its_own_and_not_that_of_what_it_calls() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            x = self.inner(x)
+            x = nn.functional.dropout(x, 0.5, training=True)
+            return self.drop(self.inner(x))
+
+    module = nn.Sequential(Outer(), nn.ReLU()).eval()
+    with pytest.warns(UserWarning, match=r"Outer '0' drew random numbers"):
+        assert record(module, torch.ones(2, 4)).random == ("0",)
+    module.train()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert record(module, torch.ones(2, 4)).random == ("0", "0.drop")
+    said = [str(one.message) for one in caught]
+    assert len(said) == 2
+    assert "Dropout '0.drop' does not compute" in said[0]
+    assert "Outer '0' drew random numbers" in said[1]
+    assert "drop'" not in said[1]
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda y: self.a(y) + 1, lambda y: self.b(y) - 1, (x,)).relu()
+
+
+def test_branches_of_torch_cond_are_recorded_as_a_whole_and_exported() -> None:
+    module, x = Branches().eval(), torch.randn(3, 4)
+    recording = record(module, x, functions=True)
+    with torch.no_grad():
+        np.testing.assert_array_equal(recording["model"], module(x).numpy())
+    model = export(module, x)
+    assert [node.op_type for node in model.proto.graph.node].count("If") == 1
+    found = onnx_nb.compare_torch(module, x, model=model)
+    assert found.first_divergent() is None
+    assert [point.name for point in found.drill("model").points][-1] == "aten.relu"
+
+
+def test_what_is_scripted_is_one_piece_and_cannot_be_all() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch means to drop it
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    module = nn.Sequential(nn.Linear(4, 4), scripted, nn.ReLU()).eval()
+    assert [call.path for call in record(module, torch.ones(2, 4)).calls] == ["", "0", "2"]
+    with pytest.raises(TypeError, match=r"is scripted by torch\.jit, and what it calls cannot be seen"):
+        record(scripted, torch.ones(2, 4))
 
 
 def test_an_unknown_submodule_gets_the_closest_names() -> None:

@@ -321,7 +321,7 @@ class Comparison:
             worst = max(known, key=lambda point: _size(point.errors(which)))
             size = _size(worst.errors(which))
             if not size:
-                return f"All {len(known):,} points are equal."
+                return f"All {len(known):,} points are equal." if len(known) > 1 else "The only point is equal."
             if len(known) == 1:
                 return f"{shown(worst.name)}, the only point, has an error of {_figure(size)} of its norm."
             return f"No point stands out: the largest error is {_figure(size)} of the norm, at {shown(worst.name)}."

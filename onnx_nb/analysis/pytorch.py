@@ -110,6 +110,8 @@ class Recording:
         """What the forwards of the modules called; see ``functions`` of `record`."""
         self.unstable: tuple[str, ...] = ()
         """Calls that gave other values when run again, innermost and earliest first; see ``repeat`` of `record`."""
+        self.random: tuple[str, ...] = ()
+        """Calls that drew random numbers in their own ``forward``, in order."""
         self._contents = contents
         self._store = store
 
@@ -211,7 +213,8 @@ def record(
     Warns
     -----
     UserWarning
-        If dropout or batch normalisation is in train mode, or a second run gave other values.
+        If dropout or batch normalisation is in train mode, a second run gave other values, or, where there was none,
+        random numbers were drawn.
 
     Examples
     --------
@@ -221,13 +224,26 @@ def record(
     ['model', '0', '1']
     """
     module, args, kwargs = as_given(module, args, kwargs)
-    _warn_of_training(module)
+    if not any(part is module for part in watched(module)):
+        message = f"{type(module).__name__} is scripted by torch.jit, and what it calls cannot be seen."
+        raise TypeError(f"{message} Give the module that was scripted.")
+    in_training = _warn_of_training(module)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
     halves = 0.5 if repeat else 1.0
     first = _Recorder(module, store, None, functions=functions, progress=stage(progress, 0.0, halves))
     first.run(args, kwargs)
     recording = Recording(type(module).__name__, first.finished(), first.contents, store)
     recording.functions = tuple(first.functions)
+    recording.random = tuple(recording.calls[number].name for number in sorted(first.random))
+    if not repeat and any(recording.calls[number].path not in in_training for number in first.random):
+        drew = [number for number in sorted(first.random) if recording.calls[number].path not in in_training]
+        named = ", ".join(f"{recording.calls[number].cls} {shown(recording.calls[number].name)}" for number in drew[:3])
+        more = f" and {len(drew) - 3} more" if len(drew) > 3 else ""
+        message = (
+            f"{named}{more} drew random numbers: what is random there will show as an error. Make it deterministic, or "
+            f"see by repeat=True which values change."
+        )
+        warnings.warn(message, stacklevel=2)
     if repeat:
         again = _Recorder(module, store, first.contents, functions=functions, progress=stage(progress, halves, 1.0))
         again.run(args, kwargs)
@@ -254,7 +270,8 @@ def as_given(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tupl
     return module, given, dict(kwargs or {})
 
 
-def _warn_of_training(module: torch.nn.Module) -> None:
+def _warn_of_training(module: torch.nn.Module) -> frozenset[str]:
+    """Warn of what is in train mode, and give the paths of it."""
     import torch
 
     batch_norm = torch.nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
@@ -273,6 +290,31 @@ def _warn_of_training(module: torch.nn.Module) -> None:
             f"Call module.eval() first."
         )
         warnings.warn(message, stacklevel=3)
+    return frozenset(name for name, _ in named)
+
+
+def watched(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Give the submodules that can have hooks, itself included: what torch.jit scripted cannot."""
+    import torch
+
+    return (part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule))
+
+
+def _is_traced_by_dynamo() -> bool:
+    """Say whether it is a branch of ``torch.cond`` or the like that is being traced, where hooks may note nothing."""
+    import torch
+
+    return torch.compiler.is_dynamo_compiling()
+
+
+def _random_state() -> bytes:
+    """Give the state of torch's random generators, which changes when they are asked for numbers."""
+    import torch
+
+    generators = [torch.default_generator]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        generators += torch.cuda.default_generators
+    return b"".join(generator.get_state().numpy().tobytes() for generator in generators)
 
 
 class _Recorder:
@@ -292,6 +334,8 @@ class _Recorder:
         self.changed: set[int] = set()
         """Numbers of values that are not those of ``known``."""
         self.ended: list[int] = []
+        self.random: set[int] = set()
+        """Numbers of the calls that drew random numbers, and not by a call inside of them."""
         self._module = module
         self._store = store
         self._known = known
@@ -299,6 +343,8 @@ class _Recorder:
         self._progress = progress
         self._looks = False
         """Whether it is our own code that calls torch now."""
+        self._state = b""
+        """Of the random generators when a call last began or ended."""
         self._calls: list[dict[str, Any]] = []
         self._stack: list[tuple[int, Any]] = []
         self._count: dict[int, int] = {}
@@ -313,7 +359,7 @@ class _Recorder:
         import torch
 
         with contextlib.ExitStack() as undone, torch.no_grad():
-            for part in self._module.modules():
+            for part in watched(self._module):
                 undone.callback(part.register_forward_pre_hook(self._before, with_kwargs=True).remove)
                 undone.callback(part.register_forward_hook(self._after).remove)
             # torch's fused transformer layers call no submodules
@@ -322,6 +368,7 @@ class _Recorder:
             torch.backends.mha.set_fastpath_enabled(False)
             if self._listens:
                 undone.enter_context(_listening(self._called))
+            self._state = _random_state()
             try:
                 self._module(*args, **kwargs)
             except Exception as error:
@@ -343,6 +390,7 @@ class _Recorder:
             done = len(self._calls) / max(len(self._names), len(self._calls) + 1)
             self._progress(done, f"torch: {type(part).__name__} {shown(path or 'the module itself')}")
         self._looks = True
+        self._look_for_chance()
         if type(part) not in self._signatures:
             self._signatures[type(part)] = _parameters(type(part))
         parameters = self._signatures[type(part)]
@@ -372,6 +420,7 @@ class _Recorder:
         if torch.compiler.is_compiling() or not any(open_part is part for _, open_part in self._stack):
             return
         self._looks = True
+        self._look_for_chance()
         number, closed = self._stack.pop()
         while closed is not part:  # a call inside that raised, which its caller caught
             number, closed = self._stack.pop()
@@ -379,9 +428,16 @@ class _Recorder:
         self._calls[number]["outputs"] = tuple(Slot(label, self._take(tensor)) for label, tensor in _tensors(output))
         self._looks = False
 
+    def _look_for_chance(self) -> None:
+        """Note the innermost call if random numbers were drawn since another one began or ended."""
+        state = _random_state()
+        if state != self._state and self._stack:
+            self.random.add(self._stack[-1][0])
+        self._state = state
+
     def _called(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Call a torch function, and take the tensor that it gives, if it is a new one of more than one value."""
-        if self._looks or not self._stack:
+        if self._looks or not self._stack or _is_traced_by_dynamo():
             return function(*args, **kwargs)
         given = [tensor for _, tensor in _tensors([args, kwargs])]
         inputs = tuple(number for number in map(self._number, given) if number is not None)
@@ -721,22 +777,24 @@ class _Watch:
         return (self._names.get(id(self.stack[-1]), ""), type(self.stack[-1]).__name__) if self.stack else None
 
     def __enter__(self) -> None:
-        import torch
 
-        for part in self.module.modules():
-            if not isinstance(part, torch.jit.ScriptModule):
-                self._undone.callback(part.register_forward_pre_hook(self._before).remove)
-                self._undone.callback(part.register_forward_hook(self._after).remove)
+        for part in watched(self.module):
+            self._undone.callback(part.register_forward_pre_hook(self._before).remove)
+            self._undone.callback(part.register_forward_hook(self._after).remove)
 
     def __exit__(self, *_: object) -> None:
         self._undone.close()
 
     def _before(self, part: torch.nn.Module, _args: Any) -> None:
+        if _is_traced_by_dynamo():
+            return
         if not self.stack or part is self.module:
             self.stack.clear()
         self.stack.append(part)
 
     def _after(self, part: torch.nn.Module, _args: Any, _output: Any) -> None:
+        if _is_traced_by_dynamo():
+            return
         while self.stack and self.stack.pop() is not part:
             pass
 

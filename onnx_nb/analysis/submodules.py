@@ -28,7 +28,7 @@ from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import Errors
 from onnx_nb.analysis.progress import Progress, described, stage
-from onnx_nb.analysis.pytorch import Recording, to_numpy
+from onnx_nb.analysis.pytorch import Recording, to_numpy, watched
 from onnx_nb.analysis.source_lines import running_line
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.pytorch import Call
 
 _SURE: Final = 4.0
 """More than any values or names are worth in the order of operations."""
@@ -167,6 +168,7 @@ def isolate(
     ends = list(dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs))
     ends = [value for value in ends if graph.producer[value] >= 0]
     if not ends:
+        _refuse_constants(graph, call, pairs)
         message = f"no output of {call.cls} {shown(path)} has a tensor in {graph.model.name}."
         raise AlignmentError(message, advice="See comparison.unmatched for the reason, or take the module around it.")
     inside = _made_inside(recording, number)
@@ -199,6 +201,17 @@ def isolate(
             feeds[name] = array.astype(numpy_dtype(kinds[name]) or array.dtype, copy=False)
     expected = {names[value]: recording.value(tensors[value]) for value in ends}
     return Isolated(path, model, feeds, expected)
+
+
+def _refuse_constants(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, Match]]) -> None:
+    held = [graph.value_names[pairs[slot.value][0]] for slot in call.outputs if slot.value in pairs]
+    if held:
+        message = (
+            f"what {call.cls} {shown(call.name)} gives was computed in advance: it is the weight {shown(held[0])}."
+        )
+        raise AlignmentError(
+            message, advice="There is nothing to run. See model.tensor(name), or the module around it."
+        )
 
 
 def call_of(recording: Recording, path: str) -> int:
@@ -297,6 +310,8 @@ def record_operations(
     found: list[Operation] = []
 
     class Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             made = func(*args, **(kwargs or {}))
             for tensor in made if isinstance(made, list | tuple) else [made]:
@@ -304,7 +319,7 @@ def record_operations(
                     if len(found) >= MOST_OPERATIONS:
                         message = f"{shown(path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
                         raise AlignmentError(message, advice="Look into a submodule of it.")
-                    name = str(func).rpartition(".")[0]
+                    name = str(func).rpartition(".")[0] or str(func)  # torch.cond and the like have no overloads
                     found.append(Operation(name, running_line(), to_numpy(tensor).copy()))
             return made
 
@@ -333,7 +348,7 @@ def record_operations(
             mode = None
 
     with contextlib.ExitStack() as undone, torch.no_grad():
-        for each in module.modules():
+        for each in watched(module):
             undone.callback(each.register_forward_pre_hook(told).remove)
         undone.callback(part.register_forward_pre_hook(before).remove)
         undone.callback(part.register_forward_hook(after).remove)
@@ -379,9 +394,9 @@ def align_operations(
             progress(0.5 + i / len(operations.found) / 2, f"looking for {operation.name}")
         for j, value in enumerate(tensors):
             array = seen.arrays[value]
-            if operation.array.shape == array.shape and operation.array.dtype.kind == array.dtype.kind and array.size:
+            if operation.array.shape == array.shape and operation.array.dtype.kind == array.dtype.kind:
                 op = graph.operators[int(graph.op_index[graph.producer[value]])][0]
-                scores[i, j] = _score(operation, array, op)
+                scores[i, j] = _score(operation, array, op) if array.size else 0.0
                 given = part.expected.get(names[value])
                 if given is not None and not distance(given, operation.array):
                     scores[i, j] = _SURE  # however wrong the tensor is
