@@ -154,7 +154,7 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
     { key: "inf", title: "Inf", width: [44, 0], numbers: inf, write: count, bad: (row) => inf[row] > 0 },
   ];
   return [
-    { key: "name", title: "Value", width: [140, 3], text: (row) => digest.names[row] },
+    { key: "name", title: "Value", width: [140, 3], names: true, text: (row) => digest.names[row] },
     { key: "op", title: "Op", width: [64, 0.7], text: (row) => digest.text("op", row) || "input" },
     {
       key: "type",

@@ -499,7 +499,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
             ? `${plain(x)}×`
             : `${x.toFixed(1)}×`;
   return [
-    { key: "point", title: "Point", width: [170, 3], text: (row) => points.text("name", row) },
+    { key: "point", title: "Point", width: [170, 3], names: true, text: (row) => points.text("name", row) },
     { key: "op", title: "Op", width: [72, 0.9], text: (row) => points.text("op_type", row) || "input" },
     {
       key: "matched",
@@ -588,7 +588,7 @@ function everything(points: Points): readonly RowColumn[] {
 function missingColumns(points: Points): readonly TableColumn[] {
   const { reference, candidate } = points.about;
   return [
-    { key: "value", title: "Value", width: [160, 2], text: (row) => points.text("missing_name", row) },
+    { key: "value", title: "Value", width: [160, 2], names: true, text: (row) => points.text("missing_name", row) },
     { key: "op", title: "Op", width: [80, 0.7], text: (row) => points.text("missing_op_type", row) },
     {
       key: "side",

@@ -211,6 +211,7 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
       key: "name",
       title: "Tensor",
       width: [150, 2.4],
+      names: true,
       text: (row) => tensors[row].name || tensors[row].place,
     },
     {

@@ -110,7 +110,7 @@ describe("the table", () => {
           noun: "value",
           count: 1,
           columns: [
-            { key: "name", title: "Name", width: [60, 1], text: () => long },
+            { key: "name", title: "Name", width: [60, 1], names: true, text: () => long },
             { key: "how", title: "How", width: [60, 1], spare: 2, text: () => "by name" },
             { key: "size", title: "Size", width: [60, 1], spare: 1, numbers },
           ],
@@ -120,7 +120,7 @@ describe("the table", () => {
       document.body.replaceChildren(element);
       const [name, last] = [0, -1].map((at) => [...element.querySelectorAll("[role=gridcell]")].at(at));
       expect(name?.textContent).toBe(long);
-      expect(name?.querySelector(".onnx-nb-tail")?.textContent).toBe(".LayerNorm");
+      expect(name?.querySelector(".onnx-nb-tail")?.textContent).toBe("ut.LayerNorm");
       expect(last?.getAttribute("aria-colindex")).toBe(width < 100 ? "1" : "3");
       return [...element.querySelectorAll<HTMLElement>("[role=columnheader]")]
         .filter((head) => !head.hidden)

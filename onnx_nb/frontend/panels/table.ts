@@ -15,6 +15,8 @@ export interface TableColumn extends RowColumn {
   /** shown in place of the text, which is read out */
   readonly draw?: (row: number) => Element | null;
   readonly bad?: (row: number) => boolean;
+  /** its texts are names, of which those of one scope differ at their ends: the middle gives way where they are long */
+  readonly names?: boolean;
   /** where there is no room for all, columns with the highest number are left out first */
   readonly spare?: number;
 }
@@ -56,8 +58,8 @@ const SPARE = 6;
 /** Browsers draw no element that is taller; rows of larger tables lie closer than they are high. */
 const TALLEST = 8_000_000;
 /** Longer texts are shown by both their ends, of which the last has so many characters. */
-const WHOLE = 16;
-const TAIL = 10;
+const WHOLE = 20;
+const TAIL = 12;
 let tables = 0;
 
 export function createTable(options: TableOptions, signal: AbortSignal): Table {
@@ -376,7 +378,7 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   if (made !== null) element.append(made);
   else {
     const text = cellText(column, row);
-    const parts = numeric ? [text] : bothEnds(elide(text, 120));
+    const parts = column.names === true ? bothEnds(elide(text, 120)) : [elide(text, 120)];
     element.append(...parts);
     if (parts.length > 1) element.setAttribute("aria-label", elide(text, 300));
     if (!numeric) element.title = text.slice(0, 4000);
@@ -384,7 +386,7 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   return element;
 }
 
-/** What is too long for a cell gives way in the middle: names of one scope differ at their ends. */
+/** What is too long for a cell gives way in the middle. */
 function bothEnds(text: string): readonly (Node | string)[] {
   const characters = Array.from(text);
   if (characters.length <= WHOLE) return [text];
