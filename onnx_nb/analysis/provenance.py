@@ -7,6 +7,7 @@ made it; and of every change what it took of the original, also by way of change
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -229,7 +230,6 @@ class _Trail:
                         state[1][reader], change_of[1][reader] = FOLDED, number
             left: list[Target] = list(nodes[number]) or self._where(0, change) or list(about[number])
             right: list[Target] = list(made[number]) or self._stands(change) or list(readers) or self._where(1, change)
-            right = right or list(self._after_gone([n for n in left if n >= 0], node))
             targets[0].append((left or self._near(1, right, back))[:SHOWN])
             targets[1].append((right or self._near(0, left, node))[:SHOWN])
         self._pair_made(node, nodes, made)
@@ -360,21 +360,27 @@ class _Trail:
         return list(found)
 
     def _near(self, side: int, targets: Sequence[Target], there: Ints) -> list[Target]:
-        """Give the nearest counterpart of what leads to something that the other graph lacks."""
+        """Give the counterpart of what is nearest to nodes that the other graph lacks: after them, or else before."""
         graph = self.graphs[side]
-        waiting = [target for target in targets if target >= 0]
-        seen = set(waiting)
-        for at in range(FAR):
-            if at >= len(waiting):
-                break
-            for value in graph.node_inputs(waiting[at]).tolist():
-                maker = int(graph.producer[value]) if value >= 0 else -1
-                if maker < 0 or maker in seen:
-                    continue
-                if there[maker] >= 0:
-                    return [int(there[maker])]
-                seen.add(maker)
-                waiting.append(maker)
+
+        def after(node: int) -> list[int]:
+            return [n for value in graph.node_outputs(node).tolist() if value >= 0 for n in graph.consumers(value)]
+
+        def before(node: int) -> list[int]:
+            read = graph.node_inputs(node).tolist()
+            return [int(graph.producer[value]) for value in read if value >= 0 and graph.producer[value] >= 0]
+
+        for step in (after, before):
+            waiting = [target for target in targets if target >= 0]
+            seen = set(waiting)
+            # what is found is gone through as well
+            for node in itertools.islice(waiting, FAR):
+                for other in step(node):
+                    if there[other] >= 0:
+                        return [int(there[other])]
+                    if other not in seen:
+                        seen.add(other)
+                        waiting.append(other)
         return []
 
     def _matched_values(self) -> Ints:
