@@ -499,8 +499,9 @@ function columnsOf(points: Points): readonly TableColumn[] {
             ? `${plain(x)}×`
             : `${x.toFixed(1)}×`;
   return [
-    { key: "point", title: "Point", width: [170, 3], names: true, text: (row) => points.text("name", row) },
-    { key: "op", title: "Op", width: [72, 0.9], text: (row) => points.text("op_type", row) || "input" },
+    { key: "point", title: "Point", width: [226, 3], names: true, text: (row) => points.text("name", row) },
+    // of a torch module the name tells its kind
+    { key: "op", title: "Op", width: [72, 0.9], spare: 0.5, text: (row) => points.text("op_type", row) || "input" },
     {
       key: "matched",
       title: "Matched",

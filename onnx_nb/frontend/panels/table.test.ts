@@ -120,7 +120,7 @@ describe("the table", () => {
       document.body.replaceChildren(element);
       const [name, last] = [0, -1].map((at) => [...element.querySelectorAll("[role=gridcell]")].at(at));
       expect(name?.textContent).toBe(long);
-      expect(name?.querySelector(".onnx-nb-tail")?.textContent).toBe("ut.LayerNorm");
+      expect(name?.querySelector(".onnx-nb-tail")?.textContent).toBe("t.LayerNorm");
       expect(last?.getAttribute("aria-colindex")).toBe(width < 100 ? "1" : "3");
       return [...element.querySelectorAll<HTMLElement>("[role=columnheader]")]
         .filter((head) => !head.hidden)

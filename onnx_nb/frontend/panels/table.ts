@@ -59,7 +59,7 @@ const SPARE = 6;
 const TALLEST = 8_000_000;
 /** Longer texts are shown by both their ends, of which the last has so many characters. */
 const WHOLE = 20;
-const TAIL = 12;
+const TAIL = 11;
 let tables = 0;
 
 export function createTable(options: TableOptions, signal: AbortSignal): Table {
