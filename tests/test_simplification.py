@@ -813,6 +813,62 @@ def test_shapes_that_do_not_fit(asked: dict[str | None, Any], said: str) -> None
         onnx_nb.simplify(parsed(FLATTEN), input_shapes=asked)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"input_shapes": [1, 2, 3]}, r"input_shapes is \[1, 2, 3\].*by names of inputs"),
+        ({"input_shapes": {"x": None}}, "whole numbers from 0"),
+        ({"input_shapes": {"x": [1 << 70, 2, 3]}}, "whole numbers from 0"),
+        ({"dynamic": ["x"]}, "dynamic is .*by names of inputs"),
+        ({"dynamic": {"x": 0}}, "axes are whole numbers"),
+        ({"dynamic": {"x": {"0": "batch"}}}, "axes are whole numbers"),
+        ({"check_n": -1}, "check_n is -1"),
+        ({"check_n": 1.5}, "whole number"),
+        ({"rtol": float("nan")}, "rtol is nan"),
+        ({"atol": -1}, "atol is -1"),
+        ({"size_budget": "1 MB"}, "size_budget is '1 MB'"),
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(onnx_nb.SimplificationError, match=said):
+        onnx_nb.simplify(parsed(FLATTEN), **options)
+
+
+def test_feeds_that_do_not_fit_are_refused_rather_than_left_out() -> None:
+    with pytest.raises(onnx_nb.FeedError, match="no input 'z'"):
+        onnx_nb.simplify(parsed(FLATTEN), check_feeds={"z": np.zeros(3, np.float32)})
+
+
+BROKEN_MODELS = [
+    ("{ a = Relu(b)  b = Relu(a)  y = Relu(b) }", onnx_nb.SimplificationError, "in a circle"),
+    ("{ y = Relu(y) }", onnx_nb.SimplificationError, "in a circle"),
+    ("{ a = Relu(x)  a = Abs(x)  y = Relu(a) }", onnx_nb.SimplificationError, "'a' is made again by Abs"),
+    ("{ a = Reshape(x)  y = Relu(a) }", onnx_nb.ModelFileError, "Reshape"),
+    ("{ c = Erf()  y = Relu(x) }", None, ""),
+]
+
+
+@pytest.mark.parametrize(("body", "error", "said"), BROKEN_MODELS, ids=[case[0] for case in BROKEN_MODELS])
+def test_broken_models_are_named_as_such(body: str, error: type[Exception] | None, said: str) -> None:
+    model = parsed(f"g (float[2, 3] x) => (float[2, 3] y) {body}")
+    for target in simplification.TARGETS:
+        if error is None:
+            assert operators(onnx_nb.simplify(model, target=target, check_n=0).model) == ["Relu"]
+            continue
+        with pytest.raises(error, match=said):
+            onnx_nb.simplify(model, target=target)
+
+
+def test_what_would_fill_the_memory_is_left() -> None:
+    model = parsed(
+        "g (float x) => (float[a, b] y) <int64[2] huge = {4611686018427387904, 2}, int64[2] far = {1099511627776, 1}> "
+        "{ c = ConstantOfShape(huge)  d = Expand(x, far)  e = ConstantOfShape(far)  f = Add(c, d)  y = Add(f, e) }"
+    )
+    s = onnx_nb.simplify(model, check_n=0)
+    assert operators(s.model) == operators(model)
+    assert {left.op_type for left in s.left} >= {"ConstantOfShape"}
+
+
 def test_none_stands_for_an_input_only_if_it_is_the_only_one() -> None:
     model = parsed("g (float[n] x, float[n] z) => (float[n] y) { y = Add(x, z) }")
     with pytest.raises(onnx_nb.SimplificationError, match=r"has 2 inputs.*'x'.*'z'"):

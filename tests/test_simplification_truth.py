@@ -20,7 +20,8 @@ from tests.test_truth import RANDOM, SOURCES, Case, Report, Runnable, node_cases
 
 
 def feeds_of(case: Case) -> dict[str, Any]:
-    return dict(zip((value.name for value in case.model.graph.input), case.inputs, strict=False))
+    names = (value.name for value in case.model.graph.input)
+    return {name: np.asarray(value) for name, value in zip(names, case.inputs, strict=False)}
 
 
 def with_constant_inputs(one: Runnable) -> ModelProto | None:

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto
 
-from onnx_nb.analysis import feeds, metrics, shapes, wire
+from onnx_nb.analysis import external_data, feeds, metrics, shapes, wire
 from onnx_nb.analysis.contrib import CONTRIB
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import SimplificationError, closest, shown, text
@@ -250,7 +250,10 @@ def simplify(
     Raises
     ------
     SimplificationError
-        If an argument does not fit the model, or with ``strict`` if the result was not verified; it says why.
+        If an argument does not fit the model, if nodes of the model depend on each other in a circle or make the same
+        tensor, or with ``strict`` if the result was not verified; it says why.
+    ModelFileError
+        If a node is not what its operator defines, and onnx's checker refuses the model.
 
     Examples
     --------
@@ -271,6 +274,8 @@ def simplify(
     loaded = load(model)
     tell = progress or (lambda _done, _what: None)
     _check_numbers(check_n=check_n, rtol=rtol, atol=atol, size_budget=size_budget)
+    _check_mapping("input_shapes", input_shapes, '{"x": [1, 3, None, None]}')
+    _check_mapping("dynamic", dynamic, '{"x": {0: "batch"}}')
     if target not in TARGETS:
         known = ", ".join(map(shown, TARGETS))
         raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {known}.")
@@ -297,7 +302,12 @@ def simplify(
     if work.steps and shaped is not loaded:
         work.steps.append(Step("set shapes", shaped))
     constants, replaceable = _without_replaceable(shaped)
-    rewritten = work.functions(work.rewritten(constants))
+    try:
+        rewritten = work.functions(work.rewritten(constants))
+    except shapes.BROKEN:
+        # rules take nodes for what their operators define: the checker names one that is not, if there is one
+        external_data.check(loaded, full=True)
+        raise
     result = _with(rewritten, replaceable) if rewritten is not constants else shaped
     if not keep_inputs:
         result = _without_unread(result)
@@ -373,10 +383,18 @@ _UNDO: Final = (
 )
 
 
-def _check_numbers(**given: Any) -> None:
+def _check_numbers(check_n: Any, **given: Any) -> None:
+    if not isinstance(check_n, int | np.integer) or check_n < 0:
+        raise SimplificationError(f"check_n is {check_n!r:.80}, and is to be a whole number from 0.")
     for name, number in given.items():
         if not isinstance(number, int | float | np.number) or not number >= 0:  # NaN is not
             raise SimplificationError(f"{name} is {number!r:.80}, and is to be a number from 0.")
+
+
+def _check_mapping(name: str, given: Any, example: str) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        message = f"{name} is {given!r:.80}, and is to be by names of inputs."
+        raise SimplificationError(message, advice=f"As {name}={example}.")
 
 
 def _checked_names(asked: Iterable[str]) -> set[str]:
@@ -390,6 +408,12 @@ def _checked_names(asked: Iterable[str]) -> set[str]:
                 advice=f"Closest names: {near}. onnx_nb.rewrites() lists all; keys of changes are in s.changes.",
             )
     return names
+
+
+def _check_structure(graph: Graph) -> None:
+    for fault in graph.faults:
+        if fault.kind in ("cycle", "recursion") or (fault.kind == "duplicate_name" and fault.value >= 0):
+            raise SimplificationError(f"{graph.model.called}: {fault.message}", advice="Repair or export it again.")
 
 
 # --- the model as it is asked for -------------------------------------------------------------------------------------
@@ -431,10 +455,17 @@ def _input(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: object
     raise SimplificationError(message, advice=f"Its inputs: {listed or 'none'}.")
 
 
-def _free(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: str, axes: Axes) -> None:
+def _free(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: str, axes: Any) -> None:
     """Let axes of an input be of any size."""
     info = _input(model, inputs, name)
     shape = info.type.tensor_type.shape.dim
+    if (
+        isinstance(axes, str)
+        or not isinstance(axes, Iterable)
+        or not all(isinstance(a, int | np.integer) for a in axes)
+    ):
+        message = f"dynamic[{name!r}] is {axes!r:.80}, and axes are whole numbers."
+        raise SimplificationError(message, advice='As {0: "batch"}, or [0].')
     for axis in axes:
         if not -len(shape) <= axis < len(shape):
             message = f"dynamic[{name!r}] names axis {axis}, and the input is {feeds.type_text(info.type)}."
@@ -458,8 +489,8 @@ def _bind(
         return
     (key,) = inputs if key is None and len(inputs) == 1 else (key,)
     info = _input(model, inputs, key)
-    asked = list(shape)
-    if not all(size is None or (isinstance(size, int | np.integer) and size >= 0) for size in asked):
+    asked = list(shape) if isinstance(shape, Iterable) else [shape]
+    if shape is None or not all(s is None or (isinstance(s, int | np.integer) and 0 <= s < 1 << 63) for s in asked):
         raise SimplificationError(
             f"input_shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
         )
@@ -554,6 +585,7 @@ class _Work:
 
     def rewritten(self, model: Model, prefix: str = "") -> Model:
         """Rewrite a graph until nothing changes; give the same model if nothing did."""
+        _check_structure(Graph.of(model))
         rules = [rule for rule in RULES if self.optimize or rule.name in _FOLDS]
         left: list[Left] = []
         for number in range(ROUNDS):
