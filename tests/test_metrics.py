@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import metrics
 from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.metrics import METRICS, WORST, Errors, LogHistogram
+from onnx_nb.analysis.log_histograms import LogHistogram
+from onnx_nb.analysis.metrics import METRICS, WORST, Errors
 from onnx_nb.analysis.statistics import Histogram
 
 NUMBERS = [

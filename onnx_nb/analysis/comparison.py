@@ -25,10 +25,12 @@ from onnx_nb.analysis import archive, counterparts, lockstep
 from onnx_nb.analysis.capture import Capture, named
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.differences import Differences, differences
+from onnx_nb.analysis.distances import by_norm
 from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.feeds import inputs, read_feeds
 from onnx_nb.analysis.kept import available_memory
-from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Floats, LogHistogram, Worst, precision
+from onnx_nb.analysis.log_histograms import Floats, LogHistogram
+from onnx_nb.analysis.metrics import ATOL, METRICS, RTOL, Errors, Worst, precision
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.progress import Done, count_of
 from onnx_nb.analysis.pytorch import Recording
@@ -656,7 +658,7 @@ def _first(
     """Run the first feed, and decide what is what."""
     found = lockstep.run(sides, job, feed, 0, sampled=True, progress=done)
     picked = counterparts.chosen(found.errors, job.options)
-    apart = {option: counterparts.distance(found.errors[option]) for option in picked}
+    apart = {option: by_norm(found.errors[option]) for option in picked}
     doubtful = {
         option.reference: (option.candidate, apart[option]) for option in picked if apart[option] > counterparts.DOUBT
     }

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from onnx_nb.analysis.distances import by_norm
 from onnx_nb.analysis.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.matching import HOW, Matching
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.metrics import Errors, Floats
+    from onnx_nb.analysis.log_histograms import Floats
+    from onnx_nb.analysis.metrics import Errors
 
 DEQUANTISED: Final = "_DequantizeLinear_Output"
 """What onnxruntime's quantisation appends to the name of a value for what its readers get."""
@@ -200,16 +202,6 @@ class Sample:
     """Float64, shape (n,)."""
 
 
-def distance(errors: Errors) -> float:
-    """Say how far two values are apart, relative to the larger of both; infinite where one is not finite."""
-    if errors.mismatches:
-        return math.inf
-    if errors.is_equal:
-        return 0.0
-    largest = max(errors.reference_norm, errors.candidate_norm)
-    return errors.error_norm / largest if largest else 0.0
-
-
 def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Option]:
     """Choose one option for each value of the reference, each value of the candidate at most once.
 
@@ -224,7 +216,7 @@ def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Opt
     for option in listed:
         if option in found:
             by_value.setdefault(option.reference, []).append(option)
-    apart = {option: distance(errors) for option, errors in found.items()}
+    apart = {option: by_norm(errors) for option, errors in found.items()}
     # what a value of the candidate is rather than what its name says
     explained: dict[int, float] = {}
     for option in found:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.log_histograms import LARGEST, LARGEST_CODE, NOTHING, Floats, LogHistogram, LogTally
 from onnx_nb.analysis.statistics import EMPTY, Histogram, Tally
 
 RTOL: Final = 1e-3
@@ -36,111 +37,9 @@ _CHUNK: Final = 1 << 15
 """Values taken at once: their float64 copies stay in a core's own cache."""
 _SAFE: Final = 400
 """Squares of numbers below two to this, and above its inverse, neither overflow nor vanish."""
-_LARGEST: Final = float(np.finfo(np.float64).max)
 _EXPONENT: Final = np.int64(0x7FF << 52)
-_LARGEST_CODE: Final = int(np.array(_LARGEST).view(np.int64))
 
 Number = bool | int | float | complex | str
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LogHistogram:
-    """How many numbers that are not negative lie in each of at most 128 bins, of which an octave has as many as fit.
-
-    The bit pattern of a positive float64, read as an integer, grows with the number, by as much in every octave. Bins
-    of one width of such integers are what a logarithmic axis needs, and merge exactly as those of `Histogram` do.
-
-    Examples
-    --------
-    >>> found = LogHistogram.of(np.array([0, 1e-7, 2e-7, 1e-3]))
-    >>> found.zeros, found.total, len(found.counts)
-    (1, 4, 108)
-    >>> found
-    LogHistogram(4 values, 1 zero, in 108 bins from 9.68575e-08 to 0.00109863)
-    """
-
-    zeros: int = 0
-    """Numbers that are exactly 0: a logarithmic axis has no place for them."""
-    codes: Histogram = EMPTY
-    """Of the bit patterns of all others."""
-
-    @classmethod
-    def of(cls, values: Any) -> LogHistogram:
-        """Count numbers, none of which is negative or NaN."""
-        flat = np.asarray(values, np.float64).ravel()
-        counter = _LogTally(flat.size)
-        for start in range(0, flat.size, _CHUNK):
-            chunk = flat[start : start + _CHUNK]
-            some = chunk[chunk != 0]
-            counter.add(np.minimum(some, _LARGEST).view(np.int64), chunk.size - some.size)
-        return counter.histogram()
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Numbers in each bin, shape (n,); without those that are 0."""
-        return self.codes.counts
-
-    @property
-    def edges(self) -> Floats:
-        """Where the bins begin and end, ascending, shape (n + 1,); (1,) if there is no bin."""
-        if not len(self.counts):
-            return np.zeros(1)
-        return self._ends(0, len(self.counts) + 1)
-
-    @property
-    def total(self) -> int:
-        """How many numbers are counted, zeros included."""
-        return self.zeros + self.codes.total
-
-    def percentile(self, percent: float) -> float:
-        """Give the number below which so many percent lie, to the width of a bin; NaN if there is none.
-
-        Examples
-        --------
-        >>> round(LogHistogram.of(np.arange(1, 1001)).percentile(50), -1)
-        500.0
-        """
-        rank = self.total * percent / 100
-        if not self.total:
-            return math.nan
-        if rank <= self.zeros:
-            return 0.0
-        below = np.cumsum(self.codes.counts)
-        at = min(int(np.searchsorted(below, rank - self.zeros)), len(below) - 1)
-        inside = (rank - self.zeros - (int(below[at - 1]) if at else 0)) / int(self.codes.counts[at])
-        low, high = self._ends(at, at + 2).tolist()
-        return float(low + (high - low) * min(max(inside, 0.0), 1.0))
-
-    def _ends(self, start: int, stop: int) -> Floats:
-        """Give some of the edges."""
-        places = np.arange(self.codes.first + start, self.codes.first + stop)
-        # the end of the last bin may lie beyond the largest number, and beyond 64 bits
-        last = _LARGEST_CODE >> self.codes.exponent
-        codes = np.minimum(places, last) << self.codes.exponent
-        return np.where(places > last, np.int64(_LARGEST_CODE), codes).view(np.float64)
-
-    def merge(self, other: LogHistogram) -> LogHistogram:
-        """Give the histogram of the numbers of both, exactly."""
-        return LogHistogram(self.zeros + other.zeros, self.codes.merge(other.codes))
-
-    __or__ = merge
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LogHistogram):
-            return NotImplemented
-        return self.zeros == other.zeros and self.codes == other.codes
-
-    def __hash__(self) -> int:
-        return hash((self.zeros, self.codes))
-
-    def __repr__(self) -> str:
-        zeros = f", {self.zeros} zero{'' if self.zeros == 1 else 's'}" if self.zeros else ""
-        if not len(self.counts):
-            return f"LogHistogram({self.total} values{zeros})"
-        edges = self.edges
-        bins = f"{len(self.counts)} bin{'' if len(self.counts) == 1 else 's'}"
-        return f"LogHistogram({self.total} values{zeros}, in {bins} from {edges[0]:g} to {edges[-1]:g})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +109,9 @@ class Errors:
     """Those that differ most, at most `WORST`, the worst first."""
     signed: Histogram = EMPTY
     """Of candidate − reference; of complex numbers there is none."""
-    absolute: LogHistogram = LogHistogram()
-    relative: LogHistogram = LogHistogram()
-    ulp: LogHistogram = LogHistogram()
+    absolute: LogHistogram = NOTHING
+    relative: LogHistogram = NOTHING
+    ulp: LogHistogram = NOTHING
     """Of errors in units in the last place of the reference, in the coarser of the two types; floats only."""
     channel_axis: int = -1
     """The axis of `channels`: 1 where there are four or more, as in NCHW, else the last; −1 if there is none."""
@@ -504,22 +403,6 @@ class _Sums(NamedTuple):
         )
 
 
-class _LogTally:
-    """Counts bit patterns of positive numbers."""
-
-    def __init__(self, size: int) -> None:
-        self._tally = Tally(size)
-        self._zeros = 0
-
-    def add(self, codes: NDArray[np.int64], zeros: int) -> None:
-        self._zeros += zeros
-        if codes.size:
-            self._tally.add(codes, codes.min().item(), codes.max().item())
-
-    def histogram(self) -> LogHistogram:
-        return LogHistogram(self._zeros, self._tally.histogram())
-
-
 class _Pass:
     """One walk over two arrays."""
 
@@ -547,7 +430,7 @@ class _Pass:
         self.sums = _Sums()
         self.equal = self.nan_mismatch = self.inf_mismatch = self.outside = 0
         self.signed = Tally(size)
-        self.absolute, self.relative, self.ulp = _LogTally(size), _LogTally(size), _LogTally(size)
+        self.absolute, self.relative, self.ulp = LogTally(size), LogTally(size), LogTally(size)
         self.worst: list[tuple[float, int]] = []
         self.axis = _channel_axis(self.shape)
         self.channels = np.zeros(self.shape[self.axis] if self.axis >= 0 else 0)
@@ -637,10 +520,10 @@ class _Pass:
             self.inf_mismatch += mismatches - only_nan
             self.outside += mismatches
             self.equal += int(np.count_nonzero(same))
-            every = np.where(finite, np.minimum(absolute, _LARGEST), np.where(differ, np.inf, 0.0))
+            every = np.where(finite, np.minimum(absolute, LARGEST), np.where(differ, np.inf, 0.0))
             reference, candidate, delta, absolute = (values[finite] for values in (reference, candidate, delta, every))
             if not self.is_complex:
-                delta = np.clip(delta, -_LARGEST, _LARGEST)
+                delta = np.clip(delta, -LARGEST, LARGEST)
             if not absolute.size:
                 return every
             largest = absolute.max().item()
@@ -677,9 +560,9 @@ class _Pass:
             relative = some / base
             if relative.size:
                 max_rel = relative.max().item()
-                if max_rel > _LARGEST:
-                    np.minimum(relative, _LARGEST, out=relative)
-                    max_rel = _LARGEST
+                if max_rel > LARGEST:
+                    np.minimum(relative, LARGEST, out=relative)
+                    max_rel = LARGEST
                 mean_rel = _mean(relative, max_rel) * (relative.size / nonzero)
             self.relative.add(relative.view(np.int64), nonzero - relative.size)
         else:
@@ -819,7 +702,7 @@ def _shift(largest: float) -> int:
 
 
 def _mean(values: Floats, largest: float) -> float:
-    if largest > _LARGEST / 2 / values.size:
+    if largest > LARGEST / 2 / values.size:
         return float(np.einsum("i->", values / values.size))
     return float(np.einsum("i->", values)) / values.size
 
@@ -831,7 +714,7 @@ def _in_ulp(codes: NDArray[np.int64], magnitude: Floats, places: tuple[int, int]
     np.maximum(spacing, np.int64(least + 1023 << 52), out=spacing)
     spacing -= np.int64((1023 + digits) << 52)
     np.subtract(codes, spacing, out=spacing)
-    return np.clip(spacing, 1, _LARGEST_CODE, out=spacing)
+    return np.clip(spacing, 1, LARGEST_CODE, out=spacing)
 
 
 @functools.cache

@@ -21,8 +21,9 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import session as sessions
-from onnx_nb.analysis.alignment import CLOSE, Match, distance
+from onnx_nb.analysis.alignment import CLOSE, Match
 from onnx_nb.analysis.assembly import assemble
+from onnx_nb.analysis.distances import between
 from onnx_nb.analysis.errors import AlignmentError, ModelFileError, closest, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
@@ -398,7 +399,7 @@ def align_operations(
                 op = graph.operators[int(graph.op_index[graph.producer[value]])][0]
                 scores[i, j] = _score(operation, array, op) if array.size else 0.0
                 given = part.expected.get(names[value])
-                if given is not None and not distance(given, operation.array):
+                if given is not None and not between(given, operation.array):
                     scores[i, j] = _SURE  # however wrong the tensor is
     found = {}
     for i, j in _chain(scores):
@@ -410,7 +411,7 @@ def align_operations(
 
 def _score(operation: Operation, array: NDArray[Any], op: str) -> float:
     """Say how well a tensor fits: above 1 if the values do, a bit more if the operation has the same name."""
-    apart = distance(operation.array, array)
+    apart = between(operation.array, array)
     named = _plain(op) in _plain(operation.name) or _plain(operation.name.split(".")[-1]) in _plain(op)
     if apart <= CLOSE:
         return 2.0 - min(apart / CLOSE, 1.0) / 2 + named / 4

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
 from onnx_nb.analysis import session as sessions
-from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, distance, feeds_of
+from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, feeds_of
 from onnx_nb.analysis.attributes import proven
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.distances import between, by_peak
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
@@ -467,25 +468,18 @@ class _Cumulative:
             reference = self.recording.value(number)
             if reference.shape != array.shape:
                 continue
-            if number in self._doubtful and distance(reference, array) > NEAR:
+            if number in self._doubtful and between(reference, array) > NEAR:
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
             errors = Errors.of(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
             self.errors[value, number] = errors
-            self.distances[value, number] = _distance(errors)
+            self.distances[value, number] = by_peak(errors)
 
     def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
         pass
 
     def held(self) -> int:
         return 0
-
-
-def _distance(errors: Errors) -> float:
-    if errors.mismatches:
-        return float("inf")
-    scale = max(abs(errors.low), abs(errors.high)) if errors.finite else 0.0
-    return errors.max_abs / (scale or 1.0) if errors.finite else 0.0
 
 
 class _Regions:

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from onnx_nb.analysis.errors import OnnxNbError, cut, plain
-from onnx_nb.analysis.metrics import METRICS, Errors, LogHistogram
+from onnx_nb.analysis.log_histograms import LogHistogram
+from onnx_nb.analysis.metrics import METRICS, Errors
 from onnx_nb.analysis.points import parts
 
 if TYPE_CHECKING:
