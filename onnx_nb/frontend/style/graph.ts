@@ -1,14 +1,7 @@
-/** The stylesheet of a graph: the parts in the order in which they override each other. */
+/** The stylesheet of a graph, from which submodels are extracted. */
 
-import bar from "./bar.css";
-import base from "./base.css";
 import beside from "./beside.css";
 import extract from "./extract.css";
-import inspector from "./inspector.css";
-import narrow from "./narrow.css";
-import stage from "./stage.css";
-import summary from "./summary.css";
-import tree from "./tree.css";
-import values from "./values.css";
+import { css as view } from "./view.ts";
 
-export const css = [base, bar, stage, tree, inspector, values, extract, summary, narrow, beside].join("");
+export const css = [view, extract, beside].join("");

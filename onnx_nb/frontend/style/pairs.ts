@@ -1,8 +1,8 @@
-/** The stylesheet of two graphs side by side: that of one, and what goes over it. */
+/** The stylesheet of two graphs side by side. */
 
-import { css as graph } from "./graph.ts";
 import pair from "./pair.css";
 import simplification from "./simplification.css";
 import table from "./table.css";
+import { css as view } from "./view.ts";
 
-export const css = [graph, pair, table, simplification].join("");
+export const css = [view, pair, table, simplification].join("");
