@@ -62,6 +62,11 @@ def test_the_picture_follows_what_is_open_and_is_saved_as_a_file(themed_lab: Jup
     lab.open(lab.server.write("save.ipynb", source)).run_all()
     graph = GraphWidget(lab.widget("graph"))
     boxes = graph.drawn[-1]["boxes"]
+    # so that not all of it is in view
+    graph.root.locator(".onnx-nb-canvas").focus()
+    for _ in range(5):
+        lab.page.keyboard.press("+")
+    lab.page.wait_for_timeout(600)
     for what, file in (("SVG, whole graph", "whole.svg"), ("SVG, this view", "view.svg"), ("PNG, this view", "v.png")):
         graph.press("Save")
         if what.startswith("PNG"):

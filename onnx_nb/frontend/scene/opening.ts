@@ -9,12 +9,14 @@ const FEW = 24;
 const ENOUGH = 20;
 /** … and more than so many are too many to take in. */
 const MANY = 60;
-/** A title is 12 px at life size: at these zooms it is read well, the last one leaves it 9 px. */
-const ZOOMS = [0.9, 0.82, 0.75] as const;
-/** What fits at none of them is shown smaller, as long as it can be read at all. */
+/** A title is 12 px at life size, and 9 px at this zoom: what fits can be read. */
+const LEAST_ZOOM = 0.75;
+/** Where enough boxes fit larger they are shown larger. */
+const ZOOMS = [0.9, 0.82] as const;
+/** What does not fit even closed is shown smaller, as long as it can be read at all. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
 /** So many groups that do not fit are tried before none of them is taken to. */
-const TRIES = 12;
+const TRIES = 6;
 
 /**
  * How high columns must be for all that shows when these groups are open to fit into the view at a zoom, 0 if one column
@@ -34,14 +36,14 @@ export interface Opening {
  * large as can be with enough boxes, and smaller before there are few. What fits is not asked where there is no view.
  */
 export function opening(columns: Columns, fits: Fits): Opening {
-  let best: Opening | null = null;
-  for (const zoom of ZOOMS) {
-    const found = opened(columns, (open) => fits(open, zoom));
-    if (found !== null && found.boxes > (best?.boxes ?? 0)) best = found;
-    if (best !== null && best.boxes >= ENOUGH) return best;
+  const at = (zoom: number): Opening | null => opened(columns, (open) => fits(open, zoom));
+  const most = at(LEAST_ZOOM);
+  if (most !== null && most.boxes < ENOUGH) return most;
+  for (const zoom of most === null ? SMALL_ZOOMS : ZOOMS) {
+    const found = at(zoom);
+    if (found !== null && (most === null || found.boxes >= ENOUGH)) return found;
   }
-  for (const zoom of SMALL_ZOOMS) best ??= opened(columns, (open) => fits(open, zoom));
-  return best ?? (opened(columns, anywhere) as Opening);
+  return most ?? (opened(columns, anywhere) as Opening);
 }
 
 /** The same where the view has no size yet. */
