@@ -46,6 +46,15 @@ def test_arguments_are_checked_and_the_closest_one_is_named() -> None:
         ModelSummary(models.one_node(), x=1)
 
 
+@pytest.mark.parametrize("height", [True, -1, "700", float("nan"), float("inf")])
+def test_a_height_of_columns_is_a_number(height: object) -> None:
+    g = ModelGraph(models.one_node())
+    with pytest.raises(traitlets.TraitError, match="column_height"):
+        g.view = {"column_height": height}
+    g.view = {"column_height": 700}
+    assert g.view == {"column_height": 700}
+
+
 def test_a_view_is_checked() -> None:
     widget = graph()
     mark = {"name": "first", "open": [], "camera": {"x": 1, "y": 2.5, "zoom": 1}}

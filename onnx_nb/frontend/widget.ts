@@ -260,7 +260,7 @@ function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
 interface View {
   readonly open?: readonly string[];
   readonly camera?: Standing;
-  readonly columnHeight?: number;
+  readonly column_height?: number;
   readonly search?: string;
   readonly colour?: string | null;
   readonly bookmarks?: readonly {
@@ -279,7 +279,7 @@ function viewFrom(columns: Columns, { open, camera, columnHeight, search, colour
   return {
     ...(open !== undefined && { open: pathsOf(columns, open) }),
     ...(camera !== undefined && { camera }),
-    ...(columnHeight !== undefined && { columnHeight }),
+    ...(columnHeight !== undefined && { column_height: columnHeight }),
     ...(search !== undefined && { search }),
     ...(colour !== undefined && { colour }),
     ...(bookmarks !== undefined && {
@@ -294,7 +294,7 @@ function viewFrom(columns: Columns, { open, camera, columnHeight, search, colour
 }
 
 function viewTo(columns: Columns, model: WidgetModel): Patch {
-  const { open, camera, columnHeight, search, colour, bookmarks } = viewIn(model);
+  const { open, camera, column_height: columnHeight, search, colour, bookmarks } = viewIn(model);
   return {
     ...(open !== undefined && { open: groupsAt(columns, open) }),
     ...(camera !== undefined && { camera }),

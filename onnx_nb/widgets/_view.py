@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from onnx_nb.analysis.errors import shown
 
 _CAMERA = ("x", "y", "zoom")
 _BOOKMARK = ("name", "selection", "open", "camera")
-_KEYS = ("open", "camera", "search", "colour", "bookmarks")
+_KEYS = ("open", "camera", "column_height", "search", "colour", "bookmarks")
 
 
 def checked(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +44,11 @@ def checked(view: Mapping[str, Any]) -> dict[str, Any]:
         found["open"] = _names(view["open"], "view['open']")
     if "camera" in view:
         found["camera"] = _camera(view["camera"], "view['camera']")
+    if "column_height" in view:
+        height = view["column_height"]
+        if isinstance(height, bool) or not isinstance(height, int | float) or not 0 <= height < math.inf:
+            raise TraitError(f"view['column_height'] is a number, 0 or more, not {shown(repr(height))}.")
+        found["column_height"] = height
     if "search" in view:
         found["search"] = _text(view["search"], "view['search']")
     if "colour" in view:

@@ -99,6 +99,8 @@ class ModelGraph(OnnxWidget):
         but some.
     ``camera``
         ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels for each of its own.
+    ``column_height``
+        How high the columns are that a long graph is set in, in pixels of its own; 0 for one column.
     ``search``
         What is searched, as in the bar.
     ``colour``

@@ -49,6 +49,9 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
 
     graph.root.get_by_role("button", name="Close overlay").click()
     expect(graph.root.get_by_label("Colour", exact=True)).to_have_value("category")
-    lab.page.wait_for_timeout(500)
+    for _ in range(40):
+        if lab.kernel.evaluate("g._overlay is None"):
+            break
+        lab.page.wait_for_timeout(250)  # a message may still be on its way
     assert lab.kernel.evaluate("g._overlay is None")
     assert lab.errors == []

@@ -375,6 +375,10 @@ export function createGraphView(
           const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));
           if (!known) dispatch({ type: "openOnly", groups: wanted });
         }
+        if (patch.columnHeight !== undefined && patch.columnHeight !== stage.columnHeight) {
+          stage.columnHeight = patch.columnHeight;
+          stage.rebuild(null);
+        }
         if (patch.camera !== undefined) stage.goTo(patch.camera, false);
       } finally {
         quiet = false;
