@@ -1,0 +1,98 @@
+"""How many outputs of submodules have their tensor, of every kind of model, by either exporter.
+
+``python -m benchmarks.alignment [conv bert …]`` prints the share and, beside it, the one that a prototype of the
+algorithm reached on such models; outputs without a tensor are counted by their reason. It fails if a share is lower.
+That no match is wrong is what tests/test_alignment.py tests, by the values of all tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import warnings
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+
+import onnx_nb
+from tests import modules
+
+# TorchScript, dynamo, dynamo without optimisation: percent of module outputs that the prototype matched
+PROTOTYPE = {
+    "conv": (100, 100, 100),
+    "conv_bn": (81, 81, 100),
+    "resnet": (81, 81, 100),
+    "bert": (95, 100, 100),
+    "bert_eager": (96, 100, 100),
+    "llama": (100, 96, 100),
+    "shared": (100, 100, 100),
+    "tuples": (75, 70, 75),
+}
+
+
+class StemAndBlocks(nn.Module):
+    """Twenty-one outputs, four of them of a convolution in front of a normalisation: what a fusion leaves is 17."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.act, self.smaller = nn.ReLU(), nn.MaxPool2d(2)
+        self.blocks = nn.ModuleList([modules.Residual(8), modules.Residual(8)])
+        self.pool, self.flat, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Give four numbers for each picture."""
+        x = self.smaller(self.act(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.fc(self.flat(self.pool(x)))
+
+
+def reason(why: str) -> str:
+    """Shorten why an output has no tensor."""
+    return "folded into a normalisation" if why.startswith("folded") else why.partition(":")[0]
+
+
+def row(name: str) -> bool:
+    """Print one model's shares; say whether they are at least the prototype's."""
+    module, kwargs = modules.fresh(name)
+    if name == "conv_bn":
+        torch.manual_seed(0)
+        module = StemAndBlocks().eval()
+    recording = onnx_nb.record(module, (), kwargs)
+    shares, reasons = [], Counter[str]()
+    for options in modules.EXPORTS.values():
+        found = onnx_nb.align(recording, onnx_nb.export(module, (), kwargs, **options))
+        shares.append((len(found.matched), len(found)))
+        reasons.update(reason(match.why) for match in found.unmatched)
+    print(f"{name} ({shares[0][1]} outputs)")
+    passed = True
+    for how, (matched, total), reference in zip(modules.EXPORTS, shares, PROTOTYPE[name], strict=True):
+        percent = 100 * matched / total
+        passed &= round(percent) >= reference
+        print(f"  {how:12} {matched:4} of {total:4}: {percent:5.1f} %  (prototype {reference} %)")
+    for why, count in reasons.items():
+        print(f"    without a tensor: {count} × {why}")
+    return passed
+
+
+def main() -> int:
+    """Print the table; 1 if a share is lower than it was."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(PROTOTYPE))
+    chosen = parser.parse_args()
+    unknown = set(chosen.models) - set(PROTOTYPE)
+    if unknown:
+        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(PROTOTYPE)}")
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        passed = [row(name) for name in chosen.models or PROTOTYPE]
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
