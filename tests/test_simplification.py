@@ -1037,7 +1037,7 @@ WHOLE = [
             f"{name} {'dynamo' if dynamo else 'torchscript'}",
             lambda name=name, dynamo=dynamo: models.exported(name, dynamo=dynamo),
         )
-        for name in models.EXPORTED
+        for name in models.EXPORTABLE
         for dynamo in (True, False)
     ),
     ("control flow", models.control_flow),
@@ -1053,6 +1053,16 @@ def test_whole_models_compute_the_same(path: Any) -> None:
     assert s.verified, s.verification
     assert sum(s.after.values()) <= sum(s.before.values())
     assert same_outputs(path(), s.model)
+
+
+@pytest.mark.parametrize(("name", "dynamo"), [("vit", False), ("bert", True), ("resnet50", False)])
+def test_whole_models_are_smaller_for_onnxruntime_and_compute_the_same(name: str, *, dynamo: bool) -> None:
+    path = models.exported(name, dynamo=dynamo)
+    s = onnx_nb.simplify(path, target="onnxruntime", check_n=2)
+    assert s.verified, s.verification
+    assert sum(s.after.values()) < sum(onnx_nb.simplify(path, check_n=0).after.values())
+    assert same_outputs(path, s.model)
+    assert any(operator.startswith("com.microsoft.") for operator in s.after)
 
 
 def test_weights_outside_the_file_stay_there(tmp_path: Path) -> None:
