@@ -82,7 +82,8 @@ def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(brow
     narrow = graph.call(SEEN)
     assert narrow["inside"]
     assert narrow["boxes"] < wide["boxes"]
-    graph.toggle("classifier")
+    graph.root.locator(".onnx-nb-canvas").focus()
+    graph.call("view.dispatch({type: 'toggle', group: view.columns.find('classifier', 'group')?.id ?? 1});")
     chosen = graph.call(SEEN)["open"]
     page.set_viewport_size({"width": 1424, "height": HEIGHT})
     page.wait_for_timeout(400)

@@ -113,7 +113,7 @@ const PICTURE_PX = 1000;
 /** Labels stand out of a layout by so little. */
 const LABELS_OUTSIDE = 1.02;
 /** A view that becomes so much smaller or larger before anybody touched it opens anew, px. */
-const NOTICED_PX = 60;
+const NOTICED_PX = 12;
 /** The camera is told when it has rested for so long. */
 const RESTED_MS = 400;
 
@@ -459,8 +459,10 @@ export function createStage(
       return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom * LABELS_OUTSIDE;
     };
     if (fitting(0)) return 0;
-    const columnHeight = Math.floor((view.h - 2 * cameras.MARGIN) / zoom);
-    return direction === "down" && fitting(columnHeight) ? columnHeight : null;
+    if (direction !== "down") return null;
+    // where a column cannot be cut where it should be it becomes higher: lower ones may fit
+    const most = (view.h - 2 * cameras.MARGIN) / zoom;
+    return [most, 0.84 * most].map(Math.floor).find(fitting) ?? null;
   };
 
   // ---------------------------------------------------------------- pointer
@@ -604,7 +606,6 @@ export function createStage(
         signal,
       );
       dress();
-      if (root.isConnected) size();
       rebuild(null);
       observer.observe(stage);
       observer.observe(root);

@@ -16,7 +16,7 @@ const ZOOMS = [0.9, 0.82] as const;
 /** What does not fit even closed is shown smaller, as long as it can be read at all. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
 /** So many groups that do not fit are tried before none of them is taken to. */
-const TRIES = 6;
+const TRIES = 10;
 
 /**
  * How high columns must be for all that shows when these groups are open to fit into the view at a zoom, 0 if one column
