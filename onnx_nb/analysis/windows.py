@@ -101,6 +101,8 @@ class Windows:
         self.model: Model = graph.model
         self.wanted = frozenset(wanted)
         self.memory_limit = memory_limit
+        # what one value leaves is kept for the next, where there is room for some that fits none
+        self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
         self._providers = providers
         self._single = single
         self._reuse = reuse
@@ -170,7 +172,8 @@ class Windows:
         try:
             yield from self._steps(self.section(0), given, {}, _Pass(sink, sizes), ())
         finally:
-            sessions.release_arena()
+            if self._shares_memory:
+                sessions.release_arena()
 
     def section(self, frame: int) -> _Section:
         """Give what there is to run of a frame."""
@@ -331,7 +334,7 @@ class Windows:
             for value in {v for node in nodes for v in section.reads[node] if last[v] < stop and v in alive}:
                 passing.alive -= _nbytes(alive.pop(value))
             passing.held = passing.sink.held()
-            passing.unused += sum(sizes.values())
+            passing.unused += sum(sizes.values()) if self._shares_memory else 0
             if passing.unused > self.memory_limit // 8:
                 sessions.release_arena()
                 passing.unused = 0
