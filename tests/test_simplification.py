@@ -305,6 +305,18 @@ APPLIES: list[tuple[str, str, list[str], str]] = [
         "g (float[n, m, 6] x, int64[3] t) => (float[a, b, c] y) { y = Reshape(x, t) }",
     ),
     (
+        "fuse_gather_into_shape",
+        (
+            "g (float[2, n, m] x) => (int64[2] y) <int64 i = {-2}, int64[1] p = {0}, int64[1] six = {6}> "
+            "{ s = Shape(x)  a = Gather(s, i)  u = Unsqueeze(a, p)  y = Concat <axis = 0> (u, six) }"
+        ),
+        ["Shape", "Concat"],
+        (
+            "g (float[2, n, m] x) => (int64[2] y, int64 a) <int64 i = {-2}, int64[1] p = {0}, int64[1] six = {6}> "
+            "{ s = Shape(x)  a = Gather(s, i)  u = Unsqueeze(a, p)  y = Concat <axis = 0> (u, six) }"
+        ),
+    ),
+    (
         "eliminate_nop_where",
         (
             "g (float[n, 1] x, float[n, 3] z) => (float[n, 3] y) <int64[2] minus = {-1, -1}, int64[2] one = {1, 1}> "

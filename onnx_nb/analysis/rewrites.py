@@ -604,6 +604,24 @@ def _partly_known(net: Rewriting, op: Op) -> str | None:
     return f"its shape is always {target}"
 
 
+@_rule("fuse_gather_into_shape", "Unsqueeze")
+def _gather_into_shape(net: Rewriting, op: Op) -> str | None:
+    """Let Shape give one size as a list, in place of a Gather and an Unsqueeze."""
+    gather = net.before(op, 0, "Gather")
+    shape = net.maker(gather.inputs[0]) if gather is not None else None
+    if gather is None or shape is None or shape.op_type != "Shape" or shape.domain or net.opset() < 15:
+        return None
+    index, rank = net.constant(gather.inputs[1]), len(net.shape(shape.inputs[0]) or ())
+    if index is None or index.ndim or dimensions.axes(net, op) not in ([0], [-1]):
+        return None
+    places = range(rank)[slice(shape.attribute("start", 0), shape.attribute("end"))]
+    if not -len(places) <= int(index) < len(places):
+        return None
+    place = places[int(index)]
+    net.replace([gather, op], "Shape", shape.inputs, op.outputs, {"start": place, "end": place + 1})
+    return "Shape can give this size alone"
+
+
 @_rule("eliminate_nop_where", "Where")
 def _nop_where(net: Rewriting, op: Op) -> str | None:
     """Leave out a Where that takes one side of sizes whatever they are, as exporters write for "or else -1"."""

@@ -57,8 +57,8 @@ _OTHERS: Final = {
     "eliminate_duplicate_initializer": "Keep one of constants that are equal",
     "eliminate_unused_initializer": "Take away initializers that nobody reads",
 }
-_LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls")
-"""Rules for when all others are done: a Conv that two read takes no BatchNormalization in."""
+_LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse_gather_into_shape")
+"""Rules for when all others are done: a Conv that two read takes no BatchNormalization in, and a size may be folded."""
 
 
 @dataclass(frozen=True)
