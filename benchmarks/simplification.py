@@ -12,6 +12,7 @@ import argparse
 import functools
 import importlib.util
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,27 +62,39 @@ SMALL = 2000
 """Below so many nodes the times of the others are limits."""
 LARGE = 50_000
 """Above so many nodes onnxslim, whose time grows with the square of them, would take hours."""
+PATIENCE = 150
+"""Seconds after which a tool is ended on such models: it then takes more than what it took until there."""
 RATIOS = {"onnxsim": 3.0, "onnxslim": 1.0}
 LONG, GROWTH, MEMORY = 1 / 3, 13.0, 600.0
 
 
 def measure(
     tool: str, path: Path, repeats: int, statement: str = "", limit: int = 1800
-) -> tuple[int, float, float] | None:
-    """Give nodes, CPU seconds of the best run and growth of memory in MiB; None if it failed or came to no end."""
+) -> tuple[int | None, float, float] | None:
+    """Give nodes, CPU seconds of the best run and growth of memory in MiB; None if it failed.
+
+    What is ended after ``limit`` seconds has no nodes: it takes more CPU seconds than those that are given.
+    """
     warm = "from onnx_nb.analysis import simplification; import onnxruntime" if tool == "onnx_nb" else ""
     script = SCRIPT.format(imported=tool, statement=statement or TOOLS[tool], warm=warm)
     command = [sys.executable, "-c", script, json.dumps([str(path), repeats])]
+    before = _children()
     try:
         done = subprocess.run(command, check=False, capture_output=True, cwd=ROOT, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         print(f"{tool} comes to no end on {path.name} in {limit} s")
-        return None
+        return None, _children() - before, 0.0
     if done.returncode:
         print(f"{tool} fails on {path.name}: {done.stderr.strip().splitlines()[-1:]}")
         return None
     nodes, seconds, growth = json.loads(done.stdout.splitlines()[-1])
     return int(nodes), float(seconds), float(growth)
+
+
+def _children() -> float:
+    """Give the CPU seconds of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def verified(path: Path) -> bool:
@@ -134,10 +147,12 @@ def main() -> int:
         repeats = chosen.repeats if count < LARGE else 1
         if count > LARGE:
             print(f"{name}: onnxslim is left out, as its time grows with the square of the nodes")
-        found = {tool: measure(tool, path, repeats) for tool in tools if not (tool == "onnxslim" and count > LARGE)}
+        chosen_tools = [tool for tool in tools if not (tool == "onnxslim" and count > LARGE)]
+        limit = PATIENCE if count > LARGE else 1800
+        found = {tool: measure(tool, path, repeats, limit=limit) for tool in chosen_tools}
         equal = verified(path)
         missed += [f"outputs of {name}"] * (not equal)
-        cells = "".join(f"{f[0]:>9}{f[1]:>8.3f}" if (f := found.get(tool)) else f"{'–':>9}{'–':>8}" for tool in tools)
+        cells = "".join(map(_cells, map(found.get, tools)))
         print(f"{name:<24}{count:>8}{cells}{'yes' if equal else 'NO':>10}", flush=True)
         missed += _misses(name, count, found)
         if found["onnx_nb"]:
@@ -153,12 +168,21 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def _misses(name: str, count: int, found: dict[str, tuple[int, float, float] | None]) -> list[str]:
+def _cells(found: tuple[int | None, float, float] | None) -> str:
+    if found is None:
+        return f"{'–':>9}{'–':>8}"
+    nodes, seconds, _ = found
+    return f"{'–':>9}{f'>{seconds:.0f}':>8}" if nodes is None else f"{nodes:>9}{seconds:>8.3f}"
+
+
+def _misses(name: str, count: int, found: dict[str, tuple[int | None, float, float] | None]) -> list[str]:
     mine = found["onnx_nb"]
-    if mine is None:
+    if mine is None or mine[0] is None:
         return [f"{name} fails"]
     others = {tool: result for tool, result in found.items() if result is not None and tool != "onnx_nb"}
-    missed = [f"nodes of {name}, {tool}" for tool, result in others.items() if mine[0] > result[0]]
+    missed = [
+        f"nodes of {name}, {tool}" for tool, result in others.items() if result[0] is not None and mine[0] > result[0]
+    ]
     for tool, result in others.items():
         limit = RATIOS[tool] if count < SMALL else LONG if count > LARGE else None
         if limit is not None and mine[1] > limit * result[1]:
