@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,8 @@ def main() -> None:
     parser.add_argument("notebook", nargs="?", type=Path, default=HERE / "00-first-light.ipynb")
     parser.add_argument("--html", type=Path, metavar="PATH", help="write the graph `g` as one page, open nothing")
     chosen = parser.parse_args()
+    # what a script starts in its background ignores Ctrl+C, and could then be ended only by force
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     notebook = chosen.notebook.resolve()
     if chosen.html:
         asyncio.run(write_page(notebook, chosen.html.resolve()))

@@ -334,7 +334,11 @@ def test_the_demo_opens_a_notebook_that_has_been_run_and_is_alive(browser: Brows
                 graph.extract()
         finally:
             demo.send_signal(signal.SIGINT)
-            demo.wait(60)
+            try:
+                demo.wait(60)
+            except subprocess.TimeoutExpired:
+                demo.kill()  # or this test would wait for it for ever
+                raise
     assert demo.returncode == 0
     # what git tracks is as it was, and nothing came to it
     assert contents(tmp_path / "notebooks") == before
