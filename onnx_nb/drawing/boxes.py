@@ -20,7 +20,7 @@ import numpy as np
 from onnx_nb.analysis.columns import CONSTANT, DIFFERS, FAULTY, FAULTY_VALUE, FOLDED, Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
 from onnx_nb.analysis.graph import BODY_INPUT, GRAPH_INPUT
-from onnx_nb.analysis.scopes import BODY, BRANCH, FUNCTION, REPEAT, ROWS, SIBLINGS
+from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS
 from onnx_nb.analysis.topology import upward
 
 if TYPE_CHECKING:
@@ -165,13 +165,15 @@ class Sheet:
             boxes += more
             return True
 
-        repeats = []
+        repeats, gathered = [], []
         level = inside(0)
         while level:
             below = []
             for group in level:
                 if self.kind[group] == REPEAT:
                     repeats.append(group)
+                elif self.kind[group] == CHUNK and self.column["group_repeat"][group] <= 1:
+                    gathered.append(group)
                 elif self.kind[group] != SIBLINGS and opens(group):
                     below += inside(group)
             level = below
@@ -179,6 +181,9 @@ class Sheet:
             # few boxes so far: one example of a repeated layer tells more than none
             if boxes < ENOUGH and opens(group) and self.children[group]:
                 opens(self.children[group][0])
+        for group in gathered:
+            if boxes < ENOUGH:
+                opens(group)
         return opened
 
     def at_paths(self, paths: Iterable[str]) -> set[int]:

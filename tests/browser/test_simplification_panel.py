@@ -95,9 +95,9 @@ def test_a_change_is_shown_in_both_graphs_undone_and_done_again(themed_lab: Jupy
 
     # undone by a key: the kernel simplifies without it
     lab.page.keyboard.press("u")
-    expect(panel.root.locator("header").first).to_contain_text("9 → 7 nodes")
-    expect(panel.changes.get_by_role("row")).to_have_count(3)
-    assert lab.kernel.evaluate("(p.skipped, len(p.simplification.model.proto.graph.node))") == [["fold_reshape: y"], 7]
+    expect(panel.root.locator("header").first).to_contain_text("9 → 5 nodes")
+    expect(panel.changes.get_by_role("row").filter(has_text="fold_reshape")).to_have_count(0)
+    assert lab.kernel.evaluate("(p.skipped, len(p.simplification.model.proto.graph.node))") == [["fold_reshape: y"], 5]
     expect(panel.root.get_by_role("group", name="Left out")).to_contain_text("fold_reshape: y")
     lab.screenshot(f"simplification-undone-{lab.theme}")
     panel.button("Do again fold_reshape: y").click()
