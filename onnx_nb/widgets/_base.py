@@ -11,11 +11,12 @@ import anywidget
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.selection import tensors_of
+from onnx_nb.widgets._channel import Call, Channel, Reply
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
-    from onnx_nb.widgets._channel import Channel
     from onnx_nb.widgets._picture import Picture
     from onnx_nb.widgets.graph import ModelGraph
 
@@ -56,20 +57,11 @@ class OnnxWidget(anywidget.AnyWidget):
         super().close()
 
 
-class PairWidget(OnnxWidget):
-    """Base of the widgets that show two graphs side by side."""
-
-    _esm = STATIC / "pairs.js"
-
-
-class ResultWidget(OnnxWidget):
-    """Base of the widgets that show a result, and no graph: they have a smaller bundle."""
-
-    _esm = STATIC / "results.js"
+class PicturedWidget(OnnxWidget):
+    """Base of the widgets that leave a picture in the notebook, for where widgets do not live."""
 
     _picture_id = traitlets.Unicode().tag(sync=True)
     _picture: Picture | None = None
-    """What stands in the notebook where the widget cannot."""
 
     def __init__(self, picture: Picture | None = None, **traits: Any) -> None:
         if picture is not None:
@@ -78,9 +70,50 @@ class ResultWidget(OnnxWidget):
         super().__init__(**traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.show_picture()
+        return super()._repr_mimebundle_(**kwargs)
+
+    def show_picture(self) -> None:
+        """Put an output before this widget's that stands where widgets are not shown; done on display."""
         if self._picture is not None:
             self._picture.show()
-        return super()._repr_mimebundle_(**kwargs)
+
+    def _answer_picture(self, call: Call) -> Reply:
+        assert self._picture is not None  # noqa: S101 - the browser asks only where one was given
+        self._picture.draw(str(call.args.get("svg")))
+        return Reply()
+
+
+class PairWidget(PicturedWidget):
+    """Base of the widgets that show two graphs side by side."""
+
+    _esm = STATIC / "pairs.js"
+
+    _reference = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _candidate = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+    _differences = traitlets.Bytes(None, allow_none=True).tag(sync=True)
+
+    synced = traitlets.Bool(default_value=True).tag(sync=True)
+    """Whether the graphs move, zoom, open and search together; what corresponds is selected on both in any case."""
+
+    height = traitlets.Int(460, min=160).tag(sync=True)
+    """Height of each graph in CSS pixels."""
+
+    def _model(self, call: Call) -> Model:
+        """Give the model of the graph that the browser asks about."""
+        raise NotImplementedError
+
+    def _answer_inspect(self, call: Call) -> Reply:
+        return Reply(inspect(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)).to_json())
+
+    def _answer_figures(self, call: Call) -> Reply:
+        return Reply(figures(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)))
+
+
+class ResultWidget(PicturedWidget):
+    """Base of the widgets that show a result, and no graph: they have a smaller bundle."""
+
+    _esm = STATIC / "results.js"
 
 
 class LinkedWidget(ResultWidget):

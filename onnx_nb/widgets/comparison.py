@@ -149,11 +149,6 @@ class ComparisonPanel(LinkedWidget):
     def _answer_page(self, call: Call) -> Reply:
         return Reply(buffers=[comparison_page(self.comparison, progress=call.progress).encode()])
 
-    def _answer_picture(self, call: Call) -> Reply:
-        assert self._picture is not None  # noqa: S101 - made above
-        self._picture.draw(str(call.args.get("svg")))
-        return Reply()
-
     def _answer_isolate(self, call: Call) -> Reply:
         self.isolated = self._torch().isolate(str(call.args.get("name")), progress=call.progress)
         return Reply(

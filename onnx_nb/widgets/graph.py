@@ -24,7 +24,7 @@ from onnx_nb.analysis.selection import select
 from onnx_nb.analysis.summary import summarize
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page, write_page
-from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._base import PicturedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets._values import Values
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 COLUMNS_IN_STATE = 1_000_000
 
 
-class ModelGraph(OnnxWidget):
+class ModelGraph(PicturedWidget):
     """The interactive graph of a model.
 
     Parameters
@@ -80,7 +80,6 @@ class ModelGraph(OnnxWidget):
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
-    _picture_id = traitlets.Unicode().tag(sync=True)
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
     """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``, empty for nothing."""
@@ -125,8 +124,8 @@ class ModelGraph(OnnxWidget):
         self._packed = packed
         small = packed if len(packed) <= COLUMNS_IN_STATE else None
         self._values = Values(self.model)
-        self._picture = Picture(f"Graph of {self.model.name}: {len(self.model.proto.graph.node)} nodes")
-        super().__init__(_columns=small, _picture_id=self._picture.id, **traits)
+        picture = Picture(f"Graph of {self.model.name}: {len(self.model.proto.graph.node)} nodes")
+        super().__init__(picture, _columns=small, **traits)
         self._channel = Channel(
             self,
             {
@@ -145,14 +144,6 @@ class ModelGraph(OnnxWidget):
                 "npy": self._values.npy,
             },
         )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        self.show_picture()
-        return super()._repr_mimebundle_(**kwargs)
-
-    def show_picture(self) -> None:
-        """Put an output before this widget's that shows the graph where widgets are not shown; done on display."""
-        self._picture.show()
 
     def __repr__(self) -> str:
         return f"ModelGraph({self.model!r})"
@@ -362,10 +353,6 @@ class ModelGraph(OnnxWidget):
     def _answer_page(self, call: Call) -> Reply:
         statistics = call.args.get("statistics") is True
         return Reply(buffers=[self._page(statistics, STATISTICS_BYTES, call.progress).encode()])
-
-    def _answer_picture(self, call: Call) -> Reply:
-        self._picture.draw(str(call.args.get("svg")))
-        return Reply()
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
         return _names(call.args.get("inputs")), _names(call.args.get("outputs"))

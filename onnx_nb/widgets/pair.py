@@ -12,8 +12,8 @@ import traitlets
 from onnx_nb.analysis.columns import columns
 from onnx_nb.analysis.differences import Differences, differences
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.progress import stage
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, pair_page, write_page
 from onnx_nb.widgets._base import PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
@@ -63,21 +63,11 @@ class GraphPair(PairWidget):
     differences: Differences
 
     _kind = traitlets.Unicode("pair").tag(sync=True)
-    _reference = traitlets.Bytes(None, allow_none=True).tag(sync=True)
-    _candidate = traitlets.Bytes(None, allow_none=True).tag(sync=True)
-    _differences = traitlets.Bytes(None, allow_none=True).tag(sync=True)
     _names = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    _picture_id = traitlets.Unicode().tag(sync=True)
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
     """What is selected, on either side:
     ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
-
-    synced = traitlets.Bool(default_value=True).tag(sync=True)
-    """Whether the graphs move, zoom, open and search together; what corresponds is selected on both in any case."""
-
-    height = traitlets.Int(460, min=160).tag(sync=True)
-    """Height of each graph in CSS pixels."""
 
     def __init__(
         self, reference: ModelLike, candidate: ModelLike, differences: Differences | None = None, **traits: Any
@@ -91,9 +81,9 @@ class GraphPair(PairWidget):
         }
         small = sum(map(len, self._packed.values())) <= COLUMNS_IN_STATE
         names = _told_apart(self.reference, self.candidate)
-        self._picture = Picture(f"{names[0]} beside {names[1]}: {self.differences.message}")
+        picture = Picture(f"{names[0]} beside {names[1]}: {self.differences.message}")
         super().__init__(
-            _picture_id=self._picture.id,
+            picture,
             _names=names,
             **{f"_{part}": packed for part, packed in self._packed.items() if small},
             **traits,
@@ -107,10 +97,6 @@ class GraphPair(PairWidget):
                 "picture": self._answer_picture,
             },
         )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        self._picture.show()
-        return super()._repr_mimebundle_(**kwargs)
 
     def __repr__(self) -> str:
         return f"GraphPair({self.reference!r}, {self.candidate!r})"
@@ -145,27 +131,12 @@ class GraphPair(PairWidget):
         models = {"reference": self.reference, "candidate": self.candidate}
         baked = {}
         for number, (side, model) in enumerate(models.items()):
-            told = None if progress is None else _half(progress, number)
+            told = stage(progress, number / 2, (number + 1) / 2)
             baked[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=told)
         return write_page(path, pair_page(names=self._names, parts={**self._packed, **baked}))
 
-    def _answer_inspect(self, call: Call) -> Reply:
-        return Reply(inspect(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)).to_json())
-
-    def _answer_figures(self, call: Call) -> Reply:
-        return Reply(figures(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)))
-
-    def _answer_picture(self, call: Call) -> Reply:
-        self._picture.draw(str(call.args.get("svg")))
-        return Reply()
-
     def _model(self, call: Call) -> Model:
         return self.reference if _part(call, "reference", "candidate") == "reference" else self.candidate
-
-
-def _half(progress: Callable[[float, str], None], number: int) -> Callable[[float, str], None]:
-    """Tell the progress with one of two models as that with both."""
-    return lambda done, message: progress((number + done) / 2, message)
 
 
 def _told_apart(left: Model, right: Model) -> list[str]:

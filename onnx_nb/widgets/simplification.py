@@ -13,7 +13,6 @@ import traitlets
 
 from onnx_nb.analysis.columns import columns
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
-from onnx_nb.analysis.inspection import figures, inspect
 from onnx_nb.analysis.provenance import account, of_simplification
 from onnx_nb.widgets._base import PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
@@ -65,13 +64,9 @@ class SimplificationPanel(PairWidget):
     """What is shown: after an undo what was made without the change."""
 
     _kind = traitlets.Unicode("simplification").tag(sync=True)
-    _reference = traitlets.Bytes(None, allow_none=True).tag(sync=True)
-    _candidate = traitlets.Bytes(None, allow_none=True).tag(sync=True)
-    _differences = traitlets.Bytes(None, allow_none=True).tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
     _revision = traitlets.Int(0).tag(sync=True)
     """Counts up when another result is shown."""
-    _picture_id = traitlets.Unicode().tag(sync=True)
 
     selection = traitlets.Unicode().tag(sync=True)
     """The key of the change that is chosen; empty for none."""
@@ -79,15 +74,8 @@ class SimplificationPanel(PairWidget):
     step = traitlets.Int(0, min=0).tag(sync=True)
     """Which of the steps is shown beside the one before it; 0 for the result beside the original."""
 
-    synced = traitlets.Bool(default_value=True).tag(sync=True)
-    """Whether the graphs move, zoom, open and search together."""
-
-    height = traitlets.Int(460, min=160).tag(sync=True)
-    """Height of each graph in CSS pixels."""
-
     def __init__(self, simplification: Simplification, **traits: Any) -> None:
-        self._picture = Picture(f"{simplification.original.name} simplified: {simplification!r}")
-        super().__init__(_picture_id=self._picture.id, **traits)
+        super().__init__(Picture(f"{simplification.original.name} simplified: {simplification!r}"), **traits)
         self._show(simplification)
         self._channel = Channel(
             self,
@@ -100,10 +88,6 @@ class SimplificationPanel(PairWidget):
                 "save": self._answer_save,
             },
         )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        self._picture.show()
-        return super()._repr_mimebundle_(**kwargs)
 
     def __repr__(self) -> str:
         return f"SimplificationPanel({self.simplification!r})"
@@ -220,18 +204,8 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"a simplification has no part called {part!r}.", advice=f"It has {', '.join(PARTS)}.")
         return Reply(buffers=[self._part(int(call.args.get("step") or 0), part)])
 
-    def _answer_inspect(self, call: Call) -> Reply:
-        return Reply(inspect(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)).to_json())
-
-    def _answer_figures(self, call: Call) -> Reply:
-        return Reply(figures(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)))
-
     def _model(self, call: Call) -> Model:
         return self._models(int(call.args.get("step") or 0))[call.args.get("part") == "candidate"]
-
-    def _answer_picture(self, call: Call) -> Reply:
-        self._picture.draw(str(call.args.get("svg")))
-        return Reply()
 
     def _answer_again(self, call: Call) -> Reply:
         given = call.args.get("skipped")
