@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -29,7 +29,7 @@ from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.rewrites import RULES
 from onnx_nb.analysis.rewriting import Change, Rewriting, Rule
-from onnx_nb.analysis.verification import Check, all_nodes
+from onnx_nb.analysis.verification import Check, Verdict, all_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +79,8 @@ class Simplification:
     original: Model
     """As it was given."""
     model: Model
-    verified: bool
-    """Whether it was run against the original, and every output agreed."""
+    verdict: Verdict
+    """What the verification came to."""
     changes: tuple[Change, ...]
     """In the order in which they were made."""
     left: tuple[Left, ...]
@@ -106,11 +106,9 @@ class Simplification:
         return f"Simplification({nodes}, {done}, {len(self.left)} left, {sure})"
 
     @property
-    def verdict(self) -> Literal["verified", "wrong", "unchecked"]:
-        """What the verification came to; unchecked: it was not asked for, or the original does not run."""
-        if self.verified:
-            return "verified"
-        return "unchecked" if self.verification.startswith("It was not verified") else "wrong"
+    def verified(self) -> bool:
+        """Whether it was run against the original, and every output agreed."""
+        return self.verdict == "verified"
 
     def again(self, *, progress: Progress | None = None, **options: Any) -> Simplification:
         """Simplify the original once more, with the same arguments but for those given.
@@ -320,7 +318,7 @@ def simplify(
     tell(0.5, "checking")
     check = Check(shaped, result, loaded if dynamic and not input_shapes else shaped, rtol, atol)
     check.run(check_n, check_feeds, tell)
-    if strict and not check.verified:
+    if strict and check.verdict != "verified":
         raise SimplificationError(f"{loaded.called} simplified is not the same: {check.said}", advice=_UNDO)
     if check.wrong:
         warnings.warn(f"{loaded.called} simplified is not the same: {check.said}", stacklevel=2)
@@ -328,7 +326,7 @@ def simplify(
     return Simplification(
         loaded,
         result,
-        check.verified,
+        check.verdict,
         tuple(work.changes),
         tuple(work.left),
         _mapping(loaded, result, work.same),

@@ -7,7 +7,7 @@ found by running the original twice, and is not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -21,6 +21,10 @@ from onnx_nb.analysis.rewrites import RANDOM
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
     from onnx_nb.analysis.progress import Progress
+
+
+Verdict = Literal["verified", "wrong", "unchecked"]
+"""Unchecked: it was not asked for, the original does not run, or all that it gives is random."""
 
 
 class Check:
@@ -41,7 +45,7 @@ class Check:
     def __init__(self, reference: Model, result: Model, fed: Model, rtol: float, atol: float) -> None:
         self.reference, self.result, self.fed = reference, result, fed
         self.rtol, self.atol = rtol, atol
-        self.verified = False
+        self.verdict: Verdict = "wrong"
         self.said = ""
         self.differences: dict[str, metrics.Errors] = {}
         self.wrong: dict[str, str] = {}
@@ -52,7 +56,7 @@ class Check:
     def run(self, count: int, given: Any, tell: Progress) -> None:
         """Check, run both, and compare; what was found stands in the attributes."""
         if count <= 0 and given is None:
-            self.said = "It was not verified, as check_n is 0."
+            self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
             return
         refused = self._refused()
         if refused:
@@ -64,7 +68,7 @@ class Check:
         try:
             fed, expected = self._expected(count, given)
         except OnnxNbError as error:
-            self.said = f"It was not verified, as the original does not run: {error}"
+            self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
             return
         tell(0.8, "running the simplified model")
         try:
@@ -182,9 +186,9 @@ class Check:
             f" {', '.join(map(shown, sorted(self._random)))} is random, and was not compared." if self._random else ""
         )
         if names and not compared:
-            self.said = f"It was not verified.{drawn}"
+            self.verdict, self.said = "unchecked", f"It was not verified.{drawn}"
             return
-        self.verified = True
+        self.verdict = "verified"
         agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
         nearly = f"to {largest:.2g} at most" if largest else "exactly"
         if self._only:
