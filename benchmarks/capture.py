@@ -34,7 +34,8 @@ LIMIT = 64 << 20
 """Of the model whose values take ten times as much."""
 SLACK = 32 << 20
 """What a session, its code and onnxruntime's own bookkeeping take besides values."""
-REPEATS = 3
+REPEATS = 7
+"""The least of so many: of three it moves by three percent from run to run."""
 
 
 def wide(path: Path) -> None:
