@@ -124,10 +124,15 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
       stale = false;
     });
   };
+  // what is pointed at is asked of the frame: it changes at once, the drawing with the next frame
+  const reframe = (): void => {
+    frame = new Frame(depth, span, ...size());
+    soon(true);
+  };
   const zoom = (to: Span): void => {
     span = to;
     whole.hidden = to.to - to.from >= depth.count - 1.5;
-    soon(true);
+    reframe();
   };
 
   // ---------------------------------------------------------------- choosing
@@ -259,7 +264,7 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     show(next, label) {
       depth = next;
       metric = label;
-      soon(true);
+      reframe();
     },
     choose,
     redraw() {
