@@ -11,8 +11,9 @@ import onnx.parser
 import pytest
 
 from onnx_nb import Graph, OnnxNbError, capture, load
+from onnx_nb.analysis.attribute_text import LONGEST
 from onnx_nb.analysis.costs import scaled
-from onnx_nb.analysis.inspection import LONGEST, duration, figures, inspect
+from onnx_nb.analysis.inspection import duration, figures, inspect
 from onnx_nb.analysis.overlays import overlay, run_costs
 from onnx_nb.analysis.scopes import scopes
 from tests import models

@@ -30,7 +30,6 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
 from onnx_nb.analysis.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.module_keys import Key, Keys
-from onnx_nb.analysis.progress import described
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
 from onnx_nb.analysis.writing import together
@@ -250,7 +249,7 @@ class _Seen:
 
     def before(self, nodes: Sequence[int], done: float) -> None:
         if self._progress is not None:
-            self._progress(done, described(self._graph, nodes))
+            self._progress(done, self._graph.node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is not None and found.is_tensor() and not index:

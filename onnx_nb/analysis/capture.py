@@ -27,7 +27,7 @@ from onnx_nb.analysis.isolation import isolated
 from onnx_nb.analysis.kept import Store, available_memory
 from onnx_nb.analysis.lowering import lowered, original_nodes, originals
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.progress import Done, count_of, described
+from onnx_nb.analysis.progress import Done, count_of
 from onnx_nb.analysis.recording import Job, Partial, Predicate, Record, run_feed, statistics_pool
 from onnx_nb.analysis.spreading import pickled, run_remote, spread
 from onnx_nb.analysis.statistics import Histogram, Statistics
@@ -530,7 +530,7 @@ def _in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done
 
 
 def _report(graph: Graph, done: Done, number: int, nodes: Sequence[int], part: float) -> None:
-    done(number + part, described(graph, nodes))
+    done(number + part, graph.node_labels(nodes))
 
 
 def _spread(

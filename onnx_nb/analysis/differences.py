@@ -17,11 +17,11 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import operators, tensors
+from onnx_nb.analysis.attribute_text import attribute_text
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.data_frames import data_frame
 from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
 from onnx_nb.analysis.graph import INITIALIZER, Graph
-from onnx_nb.analysis.inspection import attribute_text
 from onnx_nb.analysis.matching import HOW, Matching, attributes_of, commutative, match
 from onnx_nb.analysis.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes import BODY, Scopes, scopes

@@ -320,6 +320,11 @@ class Graph:
         op, name = cut(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
         return f"{op} {shown(name)}" if name else op
 
+    def node_labels(self, nodes: Sequence[int]) -> str:
+        """Name some nodes in a row for a message: the first, the last, and how many they are."""
+        first = self.node_label(nodes[0])
+        return first if len(nodes) == 1 else f"{first} … {self.node_label(nodes[-1])} ({len(nodes)} nodes)"
+
     def place(self, frame: int) -> str:
         """Name a body or call for a message: "then_branch of If '/choose/If'", "the call Block '/block.0'"."""
         inside = self.frames[frame]

@@ -6,10 +6,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import onnx
 
 from onnx_nb.analysis import operators
+from onnx_nb.analysis.attribute_text import LONGEST, attribute_text, default_text
 from onnx_nb.analysis.costs import Cost, scaled
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.graph import INITIALIZER, Graph
@@ -17,7 +17,6 @@ from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.overlays import run_costs
 from onnx_nb.analysis.scopes import BRANCH, FUNCTION
 from onnx_nb.analysis.source_lines import source_of
-from onnx_nb.analysis.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 ROUND = "one round of "
 
 Origin = Literal["given", "default", "given default"]
-
-LONGEST = 2000
-"""Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
 
 
 @dataclass(frozen=True)
@@ -249,59 +245,11 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
     for attribute in node.attribute:
         given.add(attribute.name)
         written = attribute_text(attribute)
-        same = attribute.name in defaults and written == _default(defaults[attribute.name])
+        same = attribute.name in defaults and written == default_text(defaults[attribute.name])
         yield attribute.name, cut(written, LONGEST), "given default" if same else "given"
     for name, value in defaults.items():
         if name not in given:
-            yield name, cut(_default(value), LONGEST), "default"
-
-
-def _default(value: Any) -> str:
-    """Write a default as `attribute_text` writes an attribute."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_default, value))
-    return _number(value) if isinstance(value, float) else str(value)
-
-
-def attribute_text(attribute: onnx.AttributeProto) -> str:
-    """Say the value of an attribute: a number, a text, or what kind of thing it holds.
-
-    Examples
-    --------
-    >>> attribute_text(onnx.helper.make_attribute("perm", [0, 2, 1]))
-    '0, 2, 1'
-    """
-    kind = onnx.AttributeProto
-    if attribute.ref_attr_name:
-        return f"the function's {attribute.ref_attr_name}"
-    match attribute.type:
-        case kind.GRAPH:
-            return f"a graph of {len(attribute.g.node)} nodes"
-        case kind.GRAPHS:
-            return f"{len(attribute.graphs)} graphs"
-        case kind.TENSOR:
-            shape = "×".join(map(str, attribute.t.dims)) or "scalar"
-            return f"{shape} {dtype_name(attribute.t.data_type)}"
-        case kind.TENSORS | kind.SPARSE_TENSOR | kind.SPARSE_TENSORS | kind.TYPE_PROTO | kind.TYPE_PROTOS:
-            return str(kind.AttributeType.Name(attribute.type)).lower().replace("_", " ")
-        case kind.STRING:
-            return attribute.s[:LONGEST].decode("utf-8", "replace")
-        case kind.STRINGS:
-            return ", ".join(text[:LONGEST].decode("utf-8", "replace") for text in attribute.strings[:100])
-        case kind.INTS | kind.FLOATS:
-            numbers = attribute.ints if attribute.type == kind.INTS else attribute.floats
-            return ", ".join(_number(number) if isinstance(number, float) else str(number) for number in numbers[:200])
-        case kind.INT:
-            return str(attribute.i)
-        case kind.FLOAT:
-            return _number(attribute.f)
-        case other:
-            return f"of unknown type {other}"
-
-
-def _number(number: float) -> str:
-    """Write a float attribute, which is a float32, with no more digits than tell it from its neighbours."""
-    return str(np.float32(number))
+            yield name, cut(default_text(value), LONGEST), "default"
 
 
 def _torch_op(call: str) -> str:

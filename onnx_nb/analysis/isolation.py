@@ -14,14 +14,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError, cut
 from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.kept import Store
-from onnx_nb.analysis.progress import Done, described
 from onnx_nb.analysis.recording import Job, Partial, run_feed, statistics_pool
 from onnx_nb.analysis.spreading import pickled
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Done
 
 _LENGTH = 8
 """Bytes before each message that tell its length."""
@@ -172,7 +174,7 @@ def serve() -> None:
             return
 
         def before(nodes: Sequence[int], done: float) -> None:
-            _write(target, pickle.dumps(_Starting(described(graph, nodes), graph.names[nodes[0]], done)))
+            _write(target, pickle.dumps(_Starting(graph.node_labels(nodes), graph.names[nodes[0]], done)))
 
         number = 0
         while (data := _read(source)) is not None:

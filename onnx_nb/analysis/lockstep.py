@@ -28,7 +28,6 @@ from onnx_nb.analysis.graph import Graph
 from onnx_nb.analysis.kept import Spilled, Store, unspilled
 from onnx_nb.analysis.lowering import lowered, originals
 from onnx_nb.analysis.metrics import Errors, classes_axis
-from onnx_nb.analysis.progress import described
 from onnx_nb.analysis.recording import SMALL, contents, statistics_pool
 from onnx_nb.analysis.tensors import numpy_dtype
 from onnx_nb.analysis.windows import Value, Windows
@@ -184,7 +183,7 @@ class _Sink:
         self.held = receiver.held
 
     def before(self, nodes: Sequence[int], done: float) -> None:  # noqa: ARG002
-        self._receiver.before(described(self._graph, nodes))
+        self._receiver.before(self._graph.node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:  # noqa: ARG002
         self._receiver.take(self._original[value], contents(found)[1])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph import Graph
+from collections.abc import Callable, Mapping
+from typing import Any
 
 Progress = Callable[[float, str], None]
 """Is given the part done (0 … 1) and what is done next; what it raises ends the work."""
@@ -60,9 +57,3 @@ def count_of(feeds: Any) -> int | None:
     if isinstance(feeds, list | tuple):
         return len(feeds) if feeds and all(isinstance(feed, Mapping) for feed in feeds) else 1
     return None
-
-
-def described(graph: Graph, nodes: Sequence[int]) -> str:
-    """Name the nodes of a window."""
-    first = graph.node_label(nodes[0])
-    return first if len(nodes) == 1 else f"{first} … {graph.node_label(nodes[-1])} ({len(nodes)} nodes)"

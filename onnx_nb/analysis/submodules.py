@@ -28,7 +28,7 @@ from onnx_nb.analysis.errors import AlignmentError, ModelFileError, closest, sho
 from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import Errors
-from onnx_nb.analysis.progress import Progress, described, stage
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch import Recording, to_numpy, watched
 from onnx_nb.analysis.source_lines import running_line
 from onnx_nb.analysis.tensors import numpy_dtype
@@ -451,7 +451,7 @@ class _Kept:
 
     def before(self, nodes: Sequence[int], done: float) -> None:
         if self._progress is not None:
-            self._progress(done, described(self._graph, nodes))
+            self._progress(done, self._graph.node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is not None and found.is_tensor() and not index:

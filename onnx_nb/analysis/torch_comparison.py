@@ -29,7 +29,7 @@ from onnx_nb.analysis.flow import Flow
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.metrics import ATOL, RTOL, Errors, classes_axis
 from onnx_nb.analysis.model import Model, ModelLike, load
-from onnx_nb.analysis.progress import Progress, described, stage
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch import Recording, as_given, export, record
 from onnx_nb.analysis.source_lines import source_of
 from onnx_nb.analysis.submodules import (
@@ -456,7 +456,7 @@ class _Cumulative:
 
     def before(self, nodes: Sequence[int], done: float) -> None:
         if self.progress is not None and self.progress[1] is not None:
-            self.progress[1](done, described(self.progress[0], nodes))
+            self.progress[1](done, self.progress[0].node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is None or not found.is_tensor() or index:
