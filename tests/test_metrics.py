@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import copy
 import dataclasses
 import functools
+import gc
 import math
 import operator
 import pickle
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -127,6 +131,13 @@ def test_squares_stay_in_range(scale: float) -> None:
     for name in ("cosine", "sqnr", "psnr", "rel_l2"):
         assert found.metric(name) == pytest.approx(check_at_one.metric(name), rel=1e-9)
     assert found.rmse == pytest.approx(check_at_one.rmse * scale, rel=1e-9)
+
+
+def test_a_norm_may_be_larger_than_any_number() -> None:
+    found = Errors.of(np.full(3, 1.7e308), np.full(3, -1.7e308))
+    assert (found.error_norm, found.rmse) == (math.inf, math.inf)
+    assert found.max_abs == np.finfo(np.float64).max
+    assert found.cosine == pytest.approx(-1)
 
 
 def test_differences_of_large_integers_are_exact() -> None:
@@ -255,6 +266,128 @@ def test_small_and_empty(shape: tuple[int, ...]) -> None:
     check(found, reference, candidate)
     assert found.shape == shape
     assert found.merge(found).count == 2 * reference.size
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+    if isinstance(one, float):
+        return isinstance(other, float) and np.float64(one).tobytes() == np.float64(other).tobytes()
+    if isinstance(one, tuple):
+        return repr(one) == repr(other)  # a NaN in it is as good as any other
+    return bool(type(one) is type(other) and one == other)
+
+
+def pairs() -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """What may be compared later, and what may not: both must give the same."""
+    made = {
+        f"{name} {shape}": (array_of(name, shape, 1), array_of(name, shape, 2))
+        for name in NUMBERS
+        for shape in ((2, 7, 48), (5,), ())
+    }
+    made = {key: (np.asarray(one), np.asarray(other)) for key, (one, other) in made.items()}
+    large = array_of("float32", (3, 70, 1000), 1), array_of("float32", (3, 70, 1000), 2)
+    half = large[0].copy()
+    half[1:] = large[1][1:]
+    broken = large[1].copy()
+    broken[2, 3, 4], broken[1, 0, 0] = np.nan, np.inf
+    wide, tiny = array_of("float64", (300, 200), 1) * 1e300, array_of("float64", (300, 200), 2) * 1e-300
+    return made | {
+        "several blocks": large,
+        "blocks that are equal": (large[0], half),
+        "equal": (large[0], large[0].copy()),
+        "NaN": (large[0], broken),
+        "the same NaN": (broken, broken.copy()),
+        "float32 and float16": (large[0], large[1].astype(np.float16)),
+        "float32 and float64": (large[0], large[1].astype(np.float64)),
+        "longdouble": (large[0].astype(np.longdouble), large[1].astype(np.longdouble)),
+        "the other end": (large[0].astype(">f4"), large[1]),
+        "not contiguous": (large[0].transpose(2, 0, 1), large[1].transpose(2, 0, 1)),
+        "huge": (wide, wide * 1.5),
+        "huge, apart by more than there is": (np.full(3, 1.7e308), np.full(3, -1.7e308)),
+        "tiny": (tiny, tiny * 0.5),
+        "zeros of both signs": (np.array([0.0, -0.0, 0.0]), np.array([-0.0, 0.0, 0.0])),
+        "nothing": (np.zeros((0, 3)), np.zeros((0, 3))),
+    }
+
+
+@pytest.mark.parametrize("kind", pairs())
+def test_what_is_computed_later_has_the_same_bits(kind: str) -> None:
+    reference, candidate = pairs()[kind]
+    expected = Errors.of(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
+    names = [field.name for field in dataclasses.fields(Errors)]
+    for order in (names, names[::-1]):  # before the rest is computed, and after it
+        found = Errors.of_kept(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
+        assert type(found) is Errors
+        for name in order:
+            assert same_bits(getattr(found, name), getattr(expected, name)), name
+        for metric in METRICS:
+            assert same_bits(found.metric(metric), expected.metric(metric)), metric
+
+
+def test_the_size_of_errors_is_known_at_once_and_the_rest_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[metrics._Pass] = []
+
+    class Counted(metrics._Pass):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            passes.append(self)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(metrics, "_Pass", Counted)
+    reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
+    found = Errors.of_kept(reference, candidate)
+    delta = candidate.astype(np.float64) - reference
+    assert (found.count, found.equal, found.mismatches, found.is_equal) == (672, 0, 0, False)
+    assert found.max_abs == np.abs(delta).max()
+    assert found.rel_l2 == pytest.approx(np.linalg.norm(delta) / np.linalg.norm(reference.astype(np.float64)), rel=1e-6)
+    assert found.rmse == pytest.approx(np.sqrt((delta**2).mean()), rel=1e-12)
+    assert (found.low, found.high) == (reference.min(), reference.max())
+    assert "672 pairs" in repr(found)
+    assert not passes
+    assert found.absolute.total == found.relative.total == 672
+    assert found.mean_abs == pytest.approx(np.abs(delta).mean(), rel=1e-12)
+    assert len(passes) == 1
+    with pytest.raises(AttributeError, match="no attribute 'mape'"):
+        found.mape  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_what_is_computed_later_is_copied_merged_and_sent_as_any_other() -> None:
+    reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
+    expected = Errors.of(reference, candidate)
+
+    def later() -> Errors:
+        return Errors.of_kept(reference, candidate)
+
+    made = {
+        "pickle": (pickle.loads(pickle.dumps(later())), expected),  # noqa: S301
+        "copy": (copy.copy(later()), expected),
+        "deepcopy": (copy.deepcopy(later()), expected),
+        "replace": (dataclasses.replace(later(), rtol=1.0), dataclasses.replace(expected, rtol=1.0)),
+        "merge": (later() | expected, expected | expected),
+        "merged into": (expected | later(), expected | expected),
+        "both": (later() | later(), expected | expected),
+    }
+    for how, (found, wanted) in made.items():
+        for field in dataclasses.fields(Errors):
+            assert same_bits(getattr(found, field.name), getattr(wanted, field.name)), (how, field.name)
+    asked = later()
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for histogram in threads.map(lambda _: asked.ulp, range(64)):
+            assert histogram == expected.ulp
+    with pytest.raises(AlignmentError, match="the reference is 2×3 and the candidate is 3×2"):
+        Errors.of_kept(np.zeros((2, 3)), np.zeros((3, 2)))
+
+
+def test_arrays_are_let_go_once_all_is_computed() -> None:
+    reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
+    held = weakref.ref(candidate)
+    found = Errors.of_kept(reference, candidate)
+    del candidate
+    gc.collect()
+    assert held() is not None
+    assert found.worst
+    gc.collect()
+    assert held() is None
 
 
 def test_strings_are_equal_or_not() -> None:

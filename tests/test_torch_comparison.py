@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
+import pickle
 import subprocess
 import sys
 import warnings
@@ -26,6 +28,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 
 import torch
 
+from onnx_nb.analysis import torch_comparison
 from onnx_nb.analysis.torch_comparison import TorchComparison, compare_recording
 from onnx_nb.drawing.html import comparison_page
 from tests import modules
@@ -201,6 +204,32 @@ def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
         if point.output and point.cumulative is not None:
             expected = float(np.abs(outputs[point.candidate] - recording[point.name]).max())
             assert point.cumulative.max_abs == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_figures_are_the_same_whether_values_are_kept_for_them_or_not(
+    how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, _, model, recording = modules.exported("bert", how)
+    kept = compare_recording(recording, model)
+    again = compare_recording(recording, model)
+    monkeypatch.setattr(torch_comparison, "SMALL", 0)
+    at_once = compare_recording(recording, model)
+    sent = pickle.loads(pickle.dumps(kept.points))  # noqa: S301
+    for mine, yours, other in zip(kept.points, at_once.points, sent, strict=True):
+        for which in ("cumulative", "isolated"):
+            found = [getattr(point, which) for point in (mine, yours, other)]
+            for field in dataclasses.fields(onnx_nb.Errors):
+                one, *others = [getattr(errors, field.name) for errors in found]
+                for each in others:
+                    same = np.array_equal(one, each) if isinstance(one, np.ndarray) else repr(one) == repr(each)
+                    assert same, (mine.name, which, field.name)
+    again.save(tmp_path / "c.npz")
+    rows = [repr(each.rows()) for each in (onnx_nb.Comparison.load(tmp_path / "c.npz"), at_once, kept)]
+    assert rows[0] == rows[1] == rows[2]
+    merged = compare_recording(recording, model).merge(at_once)
+    assert repr(merged.rows()) == repr(at_once.merge(at_once).rows())
+    assert [point.name for point in kept.ranked()] == [point.name for point in at_once.ranked()]
 
 
 def broken(how: str) -> tuple[TorchComparison, str]:

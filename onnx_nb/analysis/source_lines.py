@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import onnx
 
 _NOT_THE_MODEL: Final = ("/torch/", "/onnx_nb/analysis/")
+_PLACE: Final = re.compile(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)')
 _A_CLICK: Final = "/onnx_nb/widgets/"
 _LONGEST: Final = 100_000
 """No more of a trace is read: a stranger's model may hold megabytes there."""
@@ -28,11 +30,16 @@ def source_of(node: onnx.NodeProto) -> str:
     'net.py:12'
     """
     traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
-    trace = next(traces, "") or node.doc_string
-    places = re.findall(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)', trace[:_LONGEST], re.MULTILINE)
-    own = [place for place in places if not any(part in place[0] for part in _NOT_THE_MODEL)] or places
-    inner = -1 if 'File "' in trace else 0  # the TorchScript exporter begins with the innermost line
-    return _told(*own[inner]) if own else ""
+    trace = (next(traces, "") or node.doc_string)[:_LONGEST]
+    lines = trace.splitlines()
+    if 'File "' in trace:  # the TorchScript exporter begins with the innermost line, dynamo ends with it
+        lines.reverse()
+    places = (place.groups() for place in map(_PLACE.search, lines) if place is not None)
+    first = next(places, None)
+    if first is None:
+        return ""
+    own = (place for place in itertools.chain([first], places) if not any(part in place[0] for part in _NOT_THE_MODEL))
+    return _told(*next(own, first))
 
 
 def running_line() -> str:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import torch
 
 SMALL: Final = 1 << 25
-"""A model whose recorded values take no more bytes runs in one session."""
+"""A model whose recorded values take no more bytes runs in one session, and they are kept for `Errors.of_kept`."""
 MEMORY: Final = 1 << 30
 """Values that are compared at once may take so many bytes, unless told otherwise."""
 
@@ -375,6 +375,7 @@ def _at_once(
         results = sessions.run_values(session, values, name=graph.model.name)
     except OnnxNbError:  # run in windows it names the node that fails
         return False
+    seen.keeps = True
     for name, value in names.items():
         seen.record(value, results[name], ())
     return True
@@ -451,6 +452,8 @@ class _Cumulative:
         self._settings = settings
         self._outputs = outputs
         self._doubtful = doubtful
+        self.keeps = False
+        """Whether the values that are recorded may be kept."""
         self.progress: tuple[Graph, Progress | None] | None = None
         """Of what the nodes are that run, and who hears of them."""
 
@@ -468,10 +471,14 @@ class _Cumulative:
             reference = self.recording.value(number)
             if reference.shape != array.shape:
                 continue
-            if number in self._doubtful and between(reference, array) > NEAR:
+            doubtful = number in self._doubtful
+            if doubtful and not self.keeps and between(reference, array) > NEAR:
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
-            errors = Errors.of(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
+            compare = Errors.of_kept if self.keeps else Errors.of
+            errors = compare(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
+            if doubtful and by_peak(errors) > NEAR:
+                continue
             self.errors[value, number] = errors
             self.distances[value, number] = by_peak(errors)
 
@@ -505,6 +512,8 @@ class _Regions:
     def run(self, settings: Settings, progress: Progress | None) -> dict[int, Errors]:
         """Give the errors of each tensor."""
         found: dict[int, Errors] = {}
+        nbytes = sum(self._recording.value(number).nbytes for number in self._numbers.values())
+        compare = Errors.of_kept if nbytes <= min(SMALL, settings.memory_limit) else Errors.of
         tell = progress or (lambda _done, _what: None)
         for values in self._groups(settings.memory_limit):
             tell(len(found) / len(self._numbers), f"{len(values):,} regions, each on torch's values")
@@ -518,7 +527,7 @@ class _Regions:
                 array = sessions.to_array(results.pop(_made(self._graph.value_names[value])))
                 reference = self._recording.value(self._numbers[value])
                 if array.shape == reference.shape:
-                    found[value] = Errors.of(reference, array, rtol=settings.rtol, atol=settings.atol)
+                    found[value] = compare(reference, array, rtol=settings.rtol, atol=settings.atol)
         return found
 
     def _groups(self, limit: int) -> Iterable[list[int]]:
