@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.request
 import webbrowser
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ async def show(notebook: Path, connection_file: Path) -> None:
     client.kc = AsyncKernelClient(connection_file=str(connection_file))
     client.kc.load_connection_file()
     client.kc.start_channels()
-    await client.kc.wait_for_ready(timeout=60)
+    await client.kc.wait_for_ready(timeout=300)
     try:
         await run_cells(client)
     except CellExecutionError as error:
@@ -117,12 +117,15 @@ def jupyter_lab(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[st
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT)
     try:
         while server.poll() is None:
-            for lab in list_running_servers():
-                if lab["pid"] == server.pid:
-                    yield server, lab
-                    return
+            # the file that tells of a server may be half written
+            with suppress(json.JSONDecodeError):
+                lab = next((each for each in list_running_servers() if each["pid"] == server.pid), None)
+                if lab is not None:
+                    break
             time.sleep(0.2)
-        sys.exit(f"JupyterLab did not start. It says:\n{log.read_text()}")
+        else:
+            sys.exit(f"JupyterLab did not start. It says:\n{log.read_text()}")
+        yield server, lab
     except KeyboardInterrupt:
         print("\nstopping JupyterLab")
     finally:
