@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Columns, Target } from "../model/columns.ts";
 import { columnsOf } from "../model/testing.ts";
 import type { GraphHost } from "../scene/host.ts";
+import type { OverlayData } from "../scene/overlay.ts";
 import { createGraphView, type GraphView, type Handle } from "./graphview.ts";
 import { KEYS } from "./help.ts";
 import { buttonIn, type Drawn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
@@ -53,7 +54,7 @@ describe("a graph view", () => {
     const view = show();
     await shown();
     view.dispatch({ type: "toggle", group: target("group", "enc").id });
-    await vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2));
+    await vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2), { timeout: 20_000 });
     expect(host.patches.at(-1)?.open).toEqual([0]);
   });
 
@@ -248,6 +249,33 @@ describe("a graph view", () => {
     expect(text(".onnx-nb-legend")).toContain("linear");
   });
 
+  it("does not colour by numbers that come when others were chosen", async () => {
+    const given: ((found: OverlayData) => void)[] = [];
+    const overlay = (): Promise<OverlayData> => new Promise((resolve) => given.push(resolve));
+    Object.assign(host, { overlay });
+    const view = show();
+    const numbers = { scale: "linear", reduce: "sum", unmatched: 0 } as const;
+    const found = (label: string): OverlayData => ({
+      ...numbers,
+      label,
+      nodes: new Float64Array(MODEL.nodeCount),
+      groups: new Float64Array(MODEL.groupCount),
+    });
+    view.dispatch({ type: "colour", by: "MACs" });
+    view.dispatch({ type: "overlay", overlay: null });
+    given[0]?.(found("MACs"));
+    await settled();
+    expect(view.state.overlay).toBeNull();
+    view.dispatch({ type: "colour", by: "MACs" });
+    view.apply({ overlay: found("error") });
+    given[1]?.(found("MACs"));
+    await settled();
+    expect(view.state.overlay?.data.label).toBe("error");
+    view.dispatch({ type: "colour", by: "MACs" });
+    given[2]?.(found("MACs"));
+    await vi.waitFor(() => expect(view.state.overlay?.data.label).toBe("MACs"), { timeout: 20_000 });
+  });
+
   it("announces what is selected", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("value", "p") });
@@ -373,7 +401,7 @@ describe("extraction", () => {
     expect(root.getAttribute("aria-busy")).toBe("true");
     const drawn = (): void =>
       expect(root.querySelector<HTMLElement>("[data-widget=submodel]")?.dataset.state).toBe("drawn");
-    await vi.waitFor(drawn, { timeout: 4000 });
+    await vi.waitFor(drawn, { timeout: 20_000 });
     expect(host.extracted[0].slice(0, 2)).toEqual([["p"], ["q"]]);
     expect(text("[aria-label=Submodel] > header")).toContain("submodel — 1 node");
     expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");

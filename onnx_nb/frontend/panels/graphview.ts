@@ -28,7 +28,7 @@ import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { describe, followLinks } from "./link.ts";
 import { createSelection } from "./selection.ts";
-import { ANIMATION_MS, createStage, type Stage } from "./stage.ts";
+import { createStage, type Stage } from "./stage.ts";
 import { createStrips } from "./strips.ts";
 import { createToolbar } from "./toolbar.ts";
 import { createTree } from "./tree.ts";
@@ -128,6 +128,9 @@ export function createGraphView(
       case "visit":
         visit(action.bookmark);
         return;
+    }
+    if (action.type === "overlay" && (action.overlay === null || action.overlay.data !== state.overlay?.data)) {
+      work.recoloured();
     }
     const before = state;
     state = reduce(state, action, columns);
@@ -388,8 +391,7 @@ export function createGraphView(
       const target = find(name, kind);
       if (target === null) throw new Error(`there is no tensor, node or scope '${elide(name, 200)}' in this graph`);
       bringIntoView(target);
-      while (stage.busy) await new Promise((resolve) => setTimeout(resolve, 10));
-      await new Promise((resolve) => setTimeout(resolve, ANIMATION_MS + 120));
+      while (stage.busy || stage.gliding) await new Promise((resolve) => setTimeout(resolve, 10));
     },
     locate(name, kind) {
       const target = find(name, kind);

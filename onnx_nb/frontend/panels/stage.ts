@@ -49,6 +49,8 @@ export interface Stage {
   update(state: State): void;
   /** a layout is under way that is not there yet */
   readonly busy: boolean;
+  /** the camera is on its way */
+  readonly gliding: boolean;
   /** Gives up a layout that is under way; false if there is none. */
   cancel(): boolean;
   /** Takes over the size of its element. */
@@ -106,7 +108,7 @@ const SLOW_MS = 9;
 /** … but not longer than this, or than so many times as long as it takes to draw */
 const REDRAWN_MS = 300;
 const PATIENCE = 25;
-export const ANIMATION_MS = 180;
+const ANIMATION_MS = 180;
 /** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
 const PICTURE_MS = 800;
 const PICTURE_PX = 1000;
@@ -255,7 +257,7 @@ export function createStage(
     tip.hide();
     stopGlide();
     untouched = false;
-    if (view.w === 0 || still()) {
+    if (view.w === 0 || still() || document.hidden) {
       camera = to;
       redraw();
       looked();
@@ -635,6 +637,9 @@ export function createStage(
     },
     get busy() {
       return laying.busy;
+    },
+    get gliding() {
+      return gliding !== 0;
     },
     cancel() {
       if (!laying.busy) return false;

@@ -22,6 +22,8 @@ export interface Work {
   colour(by: string): void;
   /** colours as a person did before, if the kernel still has these numbers */
   recolour(by: string): void;
+  /** other colours were chosen: those that are still asked for come too late */
+  recoloured(): void;
   cancel(): void;
 }
 
@@ -151,6 +153,7 @@ export function createWork(
     },
     colour: (by) => colour(by, (error) => dispatch({ type: "error", error: failure(error) })),
     recolour: (by) => colour(by, () => undefined),
+    recoloured: () => colouring?.abort(),
     cancel() {
       // the answer may take its time to stop; whoever cancels need not wait for it
       working?.abort();
