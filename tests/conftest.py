@@ -17,6 +17,13 @@ os.environ["MPLBACKEND"] = "agg"
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test was run once more: that it passed then says nothing of the person who meets it first."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"failed, and was run once more: {report.nodeid}")
+        report.toterminal(terminalreporter._tw)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Say how many `-n auto` are: one more than cores, since a browser test also waits; each takes up to 2 GB."""
