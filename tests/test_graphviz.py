@@ -84,12 +84,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("scene")
     script, data = folder / "scene.mjs", folder / "columns"
     bundle = [str(esbuild), "--bundle", "--format=esm", "--platform=node", "--loader=ts", f"--outfile={script}"]
-    subprocess.run(bundle, cwd=FRONTEND, input=SCENE, text=True, check=True, capture_output=True, timeout=120)
+    subprocess.run(bundle, cwd=FRONTEND, input=SCENE, text=True, check=True, capture_output=True, timeout=600)
 
     def scene(made: Columns, opened: list[int] | None = None) -> dict[str, Any]:
         data.write_bytes(made.to_bytes())
         command = ["node", str(script), str(data), json.dumps(opened)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 

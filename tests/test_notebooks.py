@@ -26,7 +26,10 @@ def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
         pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
     copy = Path(shutil.copy(notebook, tmp_path))
     client = NotebookClient(
-        nbformat.read(copy, as_version=4), timeout=5 * MOST_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
+        nbformat.read(copy, as_version=4),
+        timeout=5 * MOST_SECONDS,
+        startup_timeout=5 * MOST_SECONDS,
+        resources={"metadata": {"path": str(tmp_path)}},
     )
     before = seconds_of_children()
     with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already: the browser tests' Playwright

@@ -1,8 +1,13 @@
-"""Fixtures of the browser tests: one JupyterLab server and one Chromium a worker, a fresh page for each test."""
+"""Fixtures of the browser tests: one JupyterLab server and one Chromium a worker, a fresh page for each test.
+
+`ONNX_NB_SLOW=300` makes every page as it is on a bad day: messages between it and the kernel arrive 300 ms later, and
+it computes four times as slowly. No test may mind: what has not come yet is waited for.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from tests.browser.jupyter import PATIENCE, JupyterPage, JupyterServer
+from tests.browser.jupyter import PATIENCE, SCREENSHOTS, JupyterPage, JupyterServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
-    from playwright.sync_api import Browser, Page, Playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
     from tests.browser.jupyter import Theme
 
@@ -30,12 +35,27 @@ FLAGS = (
     "--disable-sync",
 )
 
+FAILED = pytest.StashKey[bool]()
+SLOW = int(os.environ.get("ONNX_NB_SLOW", "0"))
+# messages stay in their order: timers of one length do
+LATE = f"""{{
+    const {{send}} = WebSocket.prototype;
+    WebSocket.prototype.send = function (data) {{
+        setTimeout(() => this.readyState === WebSocket.OPEN && send.call(this, data), {SLOW});
+    }};
+    const {{set, get}} = Object.getOwnPropertyDescriptor(WebSocket.prototype, 'onmessage');
+    Object.defineProperty(WebSocket.prototype, 'onmessage', {{get, set(heard) {{
+        set.call(this, heard && (event => setTimeout(() => heard.call(this, event), {SLOW})));
+    }}}});
+}}"""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything here, so that `pytest -m "not browser"` is the quick run."""
+    """Mark everything here, so that `pytest -m "not browser"` is the quick run; what fails is tried once more."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker("browser")
+            item.add_marker(pytest.mark.flaky(reruns=0 if SLOW else 1))
 
 
 def chromium_path(playwright: Playwright) -> str | None:
@@ -46,6 +66,18 @@ def chromium_path(playwright: Playwright) -> str | None:
     return found or (own if Path(own).exists() else None)
 
 
+def be_patient(context: BrowserContext) -> None:
+    """Wait long on the pages of a context, and make them slow if that was wished."""
+    context.set_default_timeout(PATIENCE * 1000)
+
+    def throttle(page: Page) -> None:
+        context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
+
+    if SLOW:
+        context.add_init_script(LATE)
+        context.on("page", throttle)
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
@@ -54,6 +86,7 @@ def browser() -> Iterator[Browser]:
             pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` (make test does it)")
         expect.set_options(timeout=PATIENCE * 1000)
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        browser.on("context", be_patient)
         yield browser
         browser.close()
 
@@ -65,11 +98,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
     server.stop()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember what failed, for `page` to show it."""
+    report = yield
+    item.stash[FAILED] = report.failed
+    return report
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A window of its own: no cookies or storage of an earlier test."""
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A window of its own: no cookies or storage of an earlier test. It is photographed when the test has failed."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, device_scale_factor=1.5)
-    yield context.new_page()
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    yield page
+    if request.node.stash.get(FAILED, False):
+        path = SCREENSHOTS / "failed" / f"{re.sub(r'[^A-Za-z0-9]+', '-', request.node.name)}.png"
+        print(f"{path}\n" + "\n".join(said))  # noqa: T201 - stands beside the failure
+        page.screenshot(path=path)
     context.close()
 
 

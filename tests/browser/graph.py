@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from playwright.sync_api import expect
 
+from tests.browser.jupyter import await_rest, await_value
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 COLOURS = """root => [...new Set((canvas => new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer).filter((_, at) => at % 7 === 0)
 )(root.querySelector('canvas')))]"""
+# what was drawn after each expand and the like
+DRAWN = "performance.getEntriesByName('onnx_nb:drawn')"
 
 Kind = Literal["node", "value", "group"]
 
@@ -29,34 +33,60 @@ class GraphWidget:
             raise AssertionError(f"the graph shows an error: {root.inner_text()}")
         root.scroll_into_view_if_needed()
         # a canvas of one colour is no picture
-        self.page.wait_for_function(COLOURS + ".length > 4", arg=root.element_handle())
+        await_value(lambda: root.evaluate(f"root => ({COLOURS})(root).length > 4"), wanted=True, what="a picture")
+        self.expect_drawing_after(0)
 
     def call(self, body: str, *arguments: Any) -> Any:
         """Evaluate JavaScript with `view`, the handle at the root element, and `args`."""
         return self.root.evaluate(f"async (root, args) => {{ const view = root.onnxNb; {body} }}", arguments)
 
+    def expect(self, expression: str, value: Any = True, *arguments: Any) -> None:
+        """Wait until a JavaScript expression of `view` and `args` has a value."""
+        await_value(lambda: self.call(f"return {expression};", *arguments), value, expression)
+
+    def rest(self) -> None:
+        """Wait until nothing moves any more."""
+        await_rest(self.page)
+
     def reveal(self, name: str, kind: Kind | None = None) -> None:
         """Open the scopes around it and bring it into view."""
         self.call("await view.reveal(args[0], args[1] ?? undefined);", name, kind)
 
-    def locate(self, name: str, kind: Kind | None = None) -> tuple[float, float]:
-        """Return the point of the window where a click hits it."""
+    def find(self, name: str, kind: Kind | None = None) -> tuple[float, float] | None:
+        """Return the point of the window where a click hits it, once the view is at rest; None if it cannot be seen."""
+        self.rest()
         point = self.call("return view.locate(args[0], args[1] ?? undefined);", name, kind)
+        return None if point is None else (point["x"], point["y"])
+
+    def locate(self, name: str, kind: Kind | None = None) -> tuple[float, float]:
+        """Return the point of the window where a click hits it, once the view is at rest."""
+        point = self.find(name, kind)
         assert point is not None, f"{name!r} cannot be seen"
-        return point["x"], point["y"]
+        return point
 
     def click(self, name: str, kind: Kind | None = None) -> None:
         """Click a tensor, node or scope on the canvas, bringing it into view if it is not."""
-        if self.call("return view.locate(args[0], args[1] ?? undefined);", name, kind) is None:
+        if self.find(name, kind) is None:
             self.reveal(name, kind)
         self.page.mouse.click(*self.locate(name, kind))
-        assert self.selection == name
+        self.expect_selection(name)
 
     def toggle(self, scope: str) -> None:
-        """Open or close a scope by a double click on its box."""
-        drawn = self.drawn
+        """Open or close a scope by a double click on its box, and wait until that is drawn."""
+        state = "view.state.open.has(view.columns.find(args[0], 'group').id)"
+        was_open, drawn = self.call(f"return {state};", scope), len(self.drawn)
         self.page.mouse.dblclick(*self.locate(scope, "group"))
-        self.page.wait_for_function(f"performance.getEntriesByName('onnx_nb:drawn').length > {len(drawn)}")
+        self.expect(state, not was_open, scope)
+        self.expect_drawing_after(drawn)
+
+    def expect_drawing_after(self, drawn: int) -> None:
+        """Wait for more pictures than there were, and until the last one is at rest."""
+        self.expect(f"{DRAWN}.length > args[0]", True, drawn)
+        self.rest()
+
+    def expect_selection(self, name: str | None) -> None:
+        """Wait until this, and nothing else, is selected."""
+        await_value(lambda: self.selection, name, "the selection")
 
     @property
     def selection(self) -> str | None:
@@ -67,9 +97,7 @@ class GraphWidget:
     @property
     def drawn(self) -> list[dict[str, float]]:
         """What every `onnx_nb:drawn` mark of the page told: boxes and milliseconds."""
-        marks: list[dict[str, float]] = self.page.evaluate(
-            "performance.getEntriesByName('onnx_nb:drawn').map(mark => mark.detail)"
-        )
+        marks: list[dict[str, float]] = self.page.evaluate(f"{DRAWN}.map(mark => mark.detail)")
         return marks
 
     def press(self, button: str) -> None:
@@ -78,15 +106,7 @@ class GraphWidget:
 
     def wait_for_plan(self) -> None:
         """Wait until the kernel has said what the extraction would take."""
-        self.root.evaluate(
-            """root => new Promise((resolve, reject) => {
-                const started = performance.now();
-                const look = () => root.onnxNb.state.plan !== null || root.onnxNb.state.cut.outputs.length === 0
-                    ? resolve() : performance.now() - started > 20000 ? reject(new Error('no plan in 20 s'))
-                    : setTimeout(look, 30);
-                look();
-            })"""
-        )
+        self.expect("view.state.plan !== null || view.state.cut.outputs.length === 0")
 
     def extract(self) -> Locator:
         """Press Extract, taking the suggested inputs first if some are missing; return the pane with the submodel."""

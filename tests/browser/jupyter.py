@@ -21,6 +21,7 @@ from jupyter_core.utils import ensure_event_loop
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from playwright.sync_api import ConsoleMessage, Locator, Page, WebSocket
@@ -29,9 +30,46 @@ ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 Theme = Literal["light", "dark"]
 # seconds until what has not come is taken as never coming: other workers may keep all cores busy
-PATIENCE = 90
+PATIENCE = 180
 # JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like
 NOISE = re.compile(r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop")
+
+# nothing on the page moves: every graph is laid out, and what can be clicked stood still for some frames
+AT_REST = """async patience => {
+    const started = performance.now();
+    let [before, frames] = ['', 0];
+    while (frames < 3) {
+        await new Promise(requestAnimationFrame);
+        const stages = [...document.querySelectorAll('.onnx-nb-graph')].flatMap(root => root.onnxNb?.stage ?? []);
+        const places = [...document.querySelectorAll('.onnx-nb, .onnx-nb canvas')].map(each => {
+            const {x, y, width, height} = each.getBoundingClientRect();
+            return [x, y, width, height];
+        });
+        const now = JSON.stringify([innerWidth, innerHeight, places, stages.map(({stand}) => stand)]);
+        frames = now === before && !stages.some(({busy, gliding}) => busy || gliding) ? frames + 1 : 0;
+        before = now;
+        if (performance.now() - started > 1000 * patience) throw new Error(`the page never came to rest: ${now}`);
+    }
+}"""
+
+
+def await_rest(page: Page) -> None:
+    """Wait until nothing is being laid out, glides, or changes its size: what is located then stays there."""
+    page.evaluate(AT_REST, PATIENCE)
+
+
+def await_value(look: Callable[[], Any], wanted: Any, what: str) -> None:
+    """Look until what is seen equals what is wanted, as JSON has it; fail with both.
+
+    Playwright's `wait_for_function` does not do: where a page lets nothing be evaluated, as those that we write do not,
+    it may look only once.
+    """
+    wanted = json.loads(json.dumps(wanted))
+    deadline = time.monotonic() + PATIENCE
+    while (found := look()) != wanted:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not become\n{wanted!r}\nwithin {PATIENCE} s, it is\n{found!r}")
+        time.sleep(0.05)
 
 
 class JupyterServer:
@@ -149,8 +187,15 @@ class Kernel:
         """Run statements; an exception there is raised here with its traceback."""
         self._execute(code, {}, timeout)
 
+    def expect(self, expression: str, value: Any = True) -> None:
+        """Wait until an expression has a value: what a click does comes to the kernel later than a question."""
+        await_value(lambda: self.evaluate(expression), value, expression)
+
     def evaluate(self, expression: str, timeout: float = PATIENCE) -> Any:
-        """Return the value of an expression, by way of JSON."""
+        """Return the value of an expression, by way of JSON.
+
+        What a click, a key or a view has yet to tell the kernel is waited for with `expect`.
+        """
         encoded = {"value": f"__import__('json').dumps({expression})"}
         answer = self._execute("", encoded, timeout)["user_expressions"]["value"]
         if answer["status"] != "ok":
@@ -189,7 +234,6 @@ class JupyterPage:
         self.errors: list[str] = []
         self._kernel: Kernel | None = None
         self._kernel_answered = False
-        page.set_default_timeout(PATIENCE * 1000)
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("websocket", self._on_websocket)
@@ -276,7 +320,8 @@ class JupyterPage:
         return root
 
     def screenshot(self, name: str, target: Locator | None = None) -> Path:
-        """Write build/screenshots/NAME.png of one element or of the whole window."""
+        """Write build/screenshots/NAME.png of one element or of the whole window, once graphs are at rest."""
+        await_rest(self.page)
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         path = SCREENSHOTS / f"{name}.png"
         (target or self.page).screenshot(path=path)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
-from tests.browser.jupyter import ROOT
+from tests.browser.jupyter import ROOT, await_rest
 from tests.browser.test_accessibility import AXE, violations
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
     expect(detail).to_contain_text(last)
     expect(plot).to_have_attribute("aria-valuetext", re.compile(re.escape(last)))
     expect(graph.root.get_by_label("Inspector")).to_contain_text(last)
-    assert lab.kernel.evaluate("(panel.selection, g.selection[0]['name'])") == [last, last]
+    lab.kernel.expect("(panel.selection, g.selection[0]['name'])", [last, last])
 
     graph.root.scroll_into_view_if_needed()
     graph.reveal("/enc/2/Tanh", "node")
@@ -136,7 +136,6 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
         download.value.save_as(tmp_path / "plot")
         assert (tmp_path / "plot").read_bytes().startswith(start)
     lab.page.set_viewport_size({"width": 900, "height": 1000})
-    lab.page.wait_for_timeout(300)
     lab.screenshot(f"comparison-narrow-{lab.theme}", panel)
     assert violations(panel) == []
     assert lab.errors == []
@@ -146,6 +145,8 @@ def test_a_click_and_a_drag_on_the_plot(lab: JupyterPage) -> None:
     lab.open(lab.server.write("plot.ipynb", FAULTY + "panel = onnx_nb.ComparisonPanel(c)\npanel")).run_all()
     panel = lab.widget("comparison")
     plot = plot_of(panel)
+    plot.scroll_into_view_if_needed()
+    await_rest(lab.page)
     box = plot.bounding_box()
     assert box is not None
     # a row's place: the axis is 62 px, then 8 px of room on either side
@@ -292,7 +293,7 @@ def test_two_views_of_a_panel_stay_in_step(lab: JupyterPage) -> None:
     for view in (one, other):
         expect(view.get_by_label("Errors of the point")).to_contain_text("✓ Every value is the same.")
         expect(view.get_by_label("Metric")).to_have_value("max_abs")
-    assert lab.kernel.evaluate("[panel.selection, panel.metric]") == ["x", "max_abs"]
+    lab.kernel.expect("[panel.selection, panel.metric]", ["x", "max_abs"])
     assert lab.errors == []
 
 

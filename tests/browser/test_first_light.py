@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
@@ -20,15 +19,15 @@ from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import PATIENCE, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from playwright.sync_api import Browser
 
     from tests.browser.jupyter import JupyterPage
-
-ROOT = Path(__file__).parents[2]
 
 # runs in the kernel: the whole model and the submodel on the same values
 COMPUTES_THE_SAME = """
@@ -77,6 +76,7 @@ def test_the_first_notebook_from_top_to_bottom_and_with_the_mouse(themed_lab: Ju
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
     lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
+    graph.expect("[view.state.cut.inputs, view.state.cut.outputs]", [[], []])
     graph.click("/blocks.1/Add_output_0", "value")
     graph.press("Input")
     graph.click("/blocks.2/Add_output_0", "value")
@@ -89,7 +89,7 @@ def test_the_first_notebook_from_top_to_bottom_and_with_the_mouse(themed_lab: Ju
     lab.screenshot(f"first-light-submodel-{lab.theme}", graph.root)
 
     lab.kernel.run(COMPUTES_THE_SAME)
-    assert lab.kernel.evaluate("[g.inputs, g.outputs]") == [["/blocks.1/Add_output_0"], ["/blocks.2/Add_output_0"]]
+    lab.kernel.expect("[g.inputs, g.outputs]", [["/blocks.1/Add_output_0"], ["/blocks.2/Add_output_0"]])
     assert lab.kernel.evaluate("len(g.submodel.proto.graph.node)") == 4
     assert lab.kernel.evaluate("computes_the_same(model, g.submodel)") is True
     assert lab.errors == []
@@ -158,8 +158,8 @@ def test_two_clicks_on_a_real_model_give_a_submodel_that_computes_the_same(
     graph.extract()
     lab.screenshot(f"{name}-submodel", graph.root)
 
-    assert first in lab.kernel.evaluate("g.inputs")
-    assert lab.kernel.evaluate("g.outputs") == [last]
+    lab.kernel.expect(f"{first!r} in g.inputs")
+    lab.kernel.expect("g.outputs", [last])
     assert 0 < lab.kernel.evaluate("len(g.submodel.proto.graph.node)") < lab.kernel.evaluate("graph.main_count")
     assert lab.kernel.evaluate("computes_the_same(model, g.submodel)", timeout=120) is True
     assert lab.errors == []
@@ -174,16 +174,17 @@ def test_a_missing_input_is_named_and_added_with_one_click(lab: JupyterPage) -> 
     lab.screenshot("missing-input", graph.root)
     graph.root.get_by_role("button", name="Add it", exact=True).click()
     expect(graph.root.get_by_role("button", name="Extract", exact=True)).to_be_enabled()
-    assert set(lab.kernel.evaluate("g.inputs")) == {"/blocks.2/Relu_output_0", "/blocks.1/Add_output_0"}
+    lab.kernel.expect("sorted(g.inputs)", ["/blocks.1/Add_output_0", "/blocks.2/Relu_output_0"])
     assert lab.errors == []
 
 
-def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage) -> None:
+def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage, tmp_path: Path) -> None:
+    enough = tmp_path / "enough"
     lab.open(
         lab.server.write(
             "busy.ipynb",
             f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.light('squeezenet'))!r})\ng",
-            "import time\ntime.sleep(20)",
+            f"import pathlib, time\nwhile not pathlib.Path({str(enough)!r}).exists():\n    time.sleep(0.1)",
         )
     ).run_cell(0)
     graph = GraphWidget(lab.widget("graph"))
@@ -200,6 +201,8 @@ def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage) -> None:
     graph.click(tensor, "value")
     expect(graph.root).to_contain_text(tensor)
     expect(lab.page.get_by_text("[*]:")).to_be_visible()
+    enough.touch()
+    expect(lab.page.get_by_text("[*]:")).to_have_count(0)
 
 
 def test_a_hundred_thousand_nodes_open(lab: JupyterPage) -> None:
@@ -217,7 +220,7 @@ def test_a_hundred_thousand_nodes_open(lab: JupyterPage) -> None:
     graph.press("Tree")
     drawn = len(graph.drawn)
     graph.press("Expand all")
-    lab.page.wait_for_function(f"performance.getEntriesByName('onnx_nb:drawn').length > {drawn}")
+    graph.expect_drawing_after(drawn)
     expect(graph.root.locator("[role=treeitem][aria-selected=true]")).to_have_count(1)
     assert graph.root.locator("[role=treeitem]").count() < 200
     assert graph.root.locator(".onnx-nb-rows-all").evaluate("list => list.offsetHeight") > 100_000 * 24
@@ -289,7 +292,7 @@ def test_an_unreadable_model_is_a_clear_error(lab: JupyterPage, tmp_path: Path) 
 def exported_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "first-light.html"
     command = [sys.executable, str(ROOT / "notebooks" / "run.py"), "--html", str(path)]
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=600)
     return path
 
 
@@ -335,7 +338,7 @@ def test_the_demo_opens_a_notebook_that_has_been_run_and_is_alive(browser: Brows
         finally:
             demo.send_signal(signal.SIGINT)
             try:
-                demo.wait(60)
+                demo.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 demo.kill()  # or this test would wait for it for ever
                 raise

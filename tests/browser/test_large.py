@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import models
-from tests.browser.graph import COLOURS, GraphWidget
+from tests.browser.graph import COLOURS, DRAWN, GraphWidget
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 PRESS = """for (const [key, shiftKey] of args[0])
     root.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', {key, shiftKey, bubbles: true}));"""
 OPEN = "return [...view.state.open];"
-
-
-def told(lab: JupyterPage, expression: str) -> bool:
-    """Whether something comes to hold in the kernel, which hears of a click a little later."""
-    for _ in range(100):
-        if lab.kernel.evaluate(expression):
-            return True
-        lab.page.wait_for_timeout(100)
-    return False
+# as soon as it is there: the layout does not wait for a slow hand
+STOP = """const stop = [...root.querySelectorAll('button')].find(button => button.textContent === 'Stop');
+    while (stop.offsetParent === null && view.stage.busy) await new Promise(requestAnimationFrame);
+    if (stop.offsetParent === null) throw new Error('nobody could stop it');
+    stop.click();"""
 
 
 @pytest.fixture
@@ -39,7 +35,7 @@ def test_all_of_a_large_graph_opens_and_the_kernel_knows(lab: JupyterPage, graph
     # what the canvas shows at every frame until all is drawn, and the longest time between two
     seen: Any = graph.call(
         f"""const colours = {COLOURS};
-        const drawn = () => performance.getEntriesByName('onnx_nb:drawn').length;
+        const drawn = () => {DRAWN}.length;
         const count = drawn();
         [...root.querySelectorAll('button')].find(button => button.textContent === 'Expand all').click();
         const frames = [];
@@ -53,32 +49,32 @@ def test_all_of_a_large_graph_opens_and_the_kernel_knows(lab: JupyterPage, graph
     assert min(seen) > 4, "the old picture stays until the new one is there"
     assert graph.drawn[-1]["boxes"] > 50_000 > before
     graph.press("Collapse all")
-    lab.page.wait_for_function("performance.getEntriesByName('onnx_nb:drawn').at(-1).detail.boxes < 100")
+    graph.expect(f"{DRAWN}.at(-1).detail.boxes < 100")
     assert graph.call(OPEN) == [0]
-    assert told(lab, "g.view['open'] == ['#0']")
+    lab.kernel.expect("g.view['open']", ["#0"])
     graph.press("Expand all")
-    lab.page.wait_for_function("performance.getEntriesByName('onnx_nb:drawn').at(-1).detail.boxes > 50000")
-    assert told(lab, "g.view['open'] == ['*']")
+    graph.expect(f"{DRAWN}.at(-1).detail.boxes > 50000")
+    lab.kernel.expect("g.view['open']", ["*"])
     # one of many scopes is closed: the message stays small
     graph.call("view.dispatch({type: 'toggle', group: 1});")
-    lab.page.wait_for_function("performance.getEntriesByName('onnx_nb:drawn').at(-1).detail.boxes < 50000")
-    assert told(lab, "g.view['open'][0] == '*' and len(g.view['open']) == 2")
+    graph.expect(f"{DRAWN}.at(-1).detail.boxes < 50000")
+    lab.kernel.expect("(g.view['open'][0], len(g.view['open']))", ["*", 2])
     assert lab.errors == []
 
 
 def test_a_long_layout_can_be_given_up(lab: JupyterPage, graph: GraphWidget) -> None:
     opened, drawn = graph.call(OPEN), len(graph.drawn)
     graph.call(PRESS, [["E", True]])
-    graph.root.get_by_role("button", name="Stop").click()
+    graph.call(STOP)
     assert graph.call(OPEN) == opened
     graph.call(PRESS, [["E", True], ["Escape", False]])
     assert graph.call(OPEN) == opened
-    lab.page.wait_for_timeout(300)
+    graph.rest()
     assert len(graph.drawn) == drawn
     # and the graph is as alive as before
     graph.call("view.dispatch({type: 'toggle', group: 1});")
-    lab.page.wait_for_function(f"performance.getEntriesByName('onnx_nb:drawn').length > {drawn}")
-    assert told(lab, f"len(g.view['open']) == {len(graph.call(OPEN))}")
+    graph.expect_drawing_after(drawn)
+    lab.kernel.expect("len(g.view['open'])", len(graph.call(OPEN)))
     assert lab.errors == []
 
 
@@ -86,5 +82,5 @@ def test_what_is_asked_for_while_all_opens_comes_after(lab: JupyterPage, graph: 
     name = "/layers.2000/attn/Softmax"
     graph.call("view.dispatch({type: 'expandAll'}); await view.reveal(args[0], 'node');", name)
     graph.click(name, "node")
-    assert graph.drawn[-1]["boxes"] > 50_000
+    graph.expect(f"{DRAWN}.at(-1).detail.boxes > 50000")
     assert lab.errors == []

@@ -23,6 +23,13 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 # the first notebook is the demo: it is tested by clicking, and kept without outputs
 TUTORIALS = sorted(path for path in FOLDER.glob("*.ipynb") if not path.name.startswith("00-"))
 
+# how many pictures a cell of the page has put out
+PICTURES = """index => {
+    const cell = jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index];
+    const outputs = cell.cell_type === 'code' ? cell.getOutputs() : [];
+    return outputs.filter(({data}) => [data?.['text/html'] ?? ''].flat().join('').includes('onnx-nb-picture')).length;
+}"""
+
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_runs_and_is_saved_with_pictures(tutorial: Path, lab: JupyterPage) -> None:
@@ -33,6 +40,11 @@ def test_a_tutorial_runs_and_is_saved_with_pictures(tutorial: Path, lab: Jupyter
     wanted = 0
     for index, cell in enumerate(notebook.cells):
         shown = lab.cell(index)
+        # a live widget hides its picture
+        beside = shown.locator(".onnx-nb-picture")
+        expect(beside).to_have_count(lab.page.evaluate(PICTURES, index))
+        for picture in beside.all():
+            expect(picture).to_be_hidden()
         for kind in ("graph", "comparison", "simplification"):
             if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
                 lab.widget(kind, within=shown)
@@ -76,9 +88,9 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     panel.get_by_text("blocks.2.norm1", exact=True).first.click()
     expect(detail).to_contain_text("blocks.2.norm1")
     lab.screenshot("06-panel-clicked")
-    assert lab.kernel.evaluate("panel.selection") == "blocks.2.norm1"
+    lab.kernel.expect("panel.selection", "blocks.2.norm1")
     tensor = lab.kernel.evaluate("first['blocks.2.norm1'].candidate")
-    assert lab.kernel.evaluate("[each['name'] for each in g.selection]") == [tensor]
+    lab.kernel.expect("[each['name'] for each in g.selection]", [tensor])
 
     panel.get_by_role("button", name="Show it").click()
     expect(detail).to_contain_text("blocks.1.attention.out")

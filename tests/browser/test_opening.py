@@ -78,7 +78,8 @@ def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(brow
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
     wide = graph.call(SEEN)
     page.set_viewport_size({"width": 624, "height": HEIGHT})
-    page.wait_for_timeout(400)
+    graph.expect("view.stage.stand.view.w < 640")
+    graph.rest()
     narrow = graph.call(SEEN)
     assert narrow["inside"]
     assert narrow["boxes"] < wide["boxes"]
@@ -86,7 +87,8 @@ def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(brow
     graph.call("view.dispatch({type: 'toggle', group: view.columns.find('classifier', 'group')?.id ?? 1});")
     chosen = graph.call(SEEN)["open"]
     page.set_viewport_size({"width": 1424, "height": HEIGHT})
-    page.wait_for_timeout(400)
+    graph.expect("view.stage.stand.view.w > 800")
+    graph.rest()
     assert graph.call(SEEN)["open"] == chosen
     context.close()
 
@@ -115,5 +117,5 @@ def test_a_tensor_that_goes_on_in_the_next_column_can_be_clicked_there(browser: 
     )
     assert tensor is not None
     page.mouse.click(x, y)
-    assert graph.selection == tensor
+    graph.expect_selection(tensor)
     context.close()

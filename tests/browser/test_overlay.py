@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import COLOURS, GraphWidget
+from tests.browser.jupyter import await_value
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -23,9 +24,7 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
     lab.kernel.run("cap = onnx_nb.capture(g.model)\nmade = g.overlay(cap, label='seconds')")
     legend = graph.root.get_by_role("group", name="Colours: seconds")
     expect(legend).to_be_visible()
-    lab.page.wait_for_timeout(300)
-    coloured = set(graph.root.evaluate(COLOURS))
-    assert len(coloured - plain) > 5
+    await_value(lambda: len(set(graph.root.evaluate(COLOURS)) - plain) > 5, wanted=True, what="new colours")
     lab.screenshot(f"overlay-seconds-{lab.theme}", graph.root)
 
     # only the upper half of the scale
@@ -33,7 +32,7 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
     slider.focus()
     for _ in range(120):
         slider.press("ArrowRight")
-    assert graph.call("return view.state.overlay.range.from;") > 0.5
+    graph.expect("view.state.overlay.range.from > 0.5")
     lab.screenshot(f"overlay-filtered-{lab.theme}", graph.root)
 
     graph.root.get_by_label("Colour", exact=True).select_option("parameters")
@@ -49,9 +48,5 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
 
     graph.root.get_by_role("button", name="Close overlay").click()
     expect(graph.root.get_by_label("Colour", exact=True)).to_have_value("category")
-    for _ in range(40):
-        if lab.kernel.evaluate("g._overlay is None"):
-            break
-        lab.page.wait_for_timeout(250)  # a message may still be on its way
-    assert lab.kernel.evaluate("g._overlay is None")
+    lab.kernel.expect("g._overlay is None")
     assert lab.errors == []

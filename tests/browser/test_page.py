@@ -61,6 +61,8 @@ def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path)
     node = next(node for node in g.model.proto.graph.node if node.op_type == "Softmax")
     graph.root.get_by_role("searchbox").or_(graph.root.get_by_placeholder("Search")).first.fill("op:Softmax")
     offline.keyboard.press("Enter")
+    # else what is found might come after the click, and be selected
+    graph.expect("view.columns.opOf(view.state.selection.id)", "Softmax")
     graph.click(node.output[0], "value")
     expect(inspector).to_contain_text("captured, 1 run")
     graph.click(node.name, "node")
@@ -110,16 +112,15 @@ def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
     expect(view.root.locator(".onnx-nb-change")).to_have_count(len(pair.differences.changes))
     attribute = view.root.locator(".onnx-nb-change").filter(has_text="auto_pad")
     attribute.click()
-    assert view.reference.selection is not None
-    assert view.candidate.selection is not None
     for side in (view.reference, view.candidate):
+        side.expect("view.state.selection !== null")
         expect(side.root.locator(".onnx-nb-compared")).to_contain_text("NOTSET (default) → SAME_UPPER")
     expect(view.candidate.root.get_by_label("Inspector")).to_contain_text("MACs")
+    view.reference.rest()
     before = view.camera(1)
     view.reference.root.locator(".onnx-nb-canvas").focus()
     offline.keyboard.press("+")
-    offline.wait_for_timeout(400)
-    assert view.camera(1)["k"] > before["k"], "in step"
+    view.candidate.expect("view.stage.stand.camera.k > args[0]", True, before["k"])
     offline.evaluate(AXE.read_text(encoding="utf-8"))
     assert violations(view.root) == []
     theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"

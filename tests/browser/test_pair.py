@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import await_value
 from tests.browser.test_accessibility import AXE, violations
 from tests.browser.test_picture import SVG, pictures
 
@@ -71,15 +72,15 @@ def test_differences_are_listed_shown_and_gone_through(themed_lab: JupyterPage, 
     rows.filter(has_text="auto_pad").click()
     for side in (pair.reference, pair.candidate):
         expect(side.root.locator(".onnx-nb-compared")).to_contain_text("auto_pad: NOTSET (default) → SAME_UPPER")
-    assert pair.reference.selection == pair.candidate.selection
+    await_value(lambda: pair.reference.selection == pair.candidate.selection, wanted=True, what="selected in both")
     lab.screenshot(f"pair-changed-{lab.theme}")
 
     # the keys go on through the list from a graph
     pair.reference.root.locator("canvas").first.focus()
     lab.page.keyboard.press("n")
     expect(pair.root.locator('.onnx-nb-change[aria-current="true"]')).to_contain_text("Tanh")
-    assert pair.candidate.selection == "put_in"
-    assert pair.reference.selection is None
+    pair.candidate.expect_selection("put_in")
+    pair.reference.expect_selection(None)
     expect(pair.root.locator(".onnx-nb-pair-note").first).to_contain_text("no such node: Tanh")
     lab.screenshot(f"pair-added-{lab.theme}")
     lab.page.keyboard.press("p")
@@ -105,6 +106,7 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     lab.screenshot("pair-scopes")
 
     def drag(side: GraphWidget, dy: int) -> None:
+        side.rest()
         box = side.root.locator("canvas.onnx-nb-canvas").bounding_box()
         assert box is not None
         x, y = box["x"] + 30, box["y"] + box["height"] / 2
@@ -125,46 +127,43 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     lab.page.keyboard.down("Control")
     lab.page.mouse.wheel(0, 120)
     lab.page.keyboard.up("Control")
-    lab.page.wait_for_function(
-        "root => root.onnxNb.views[1].stage.stand.camera.k < 0.99", arg=pair.root.element_handle()
-    )
+    pair.candidate.expect("view.stage.stand.camera.k < 0.99")
+    pair.reference.rest()
     assert pair.camera(0)["k"] == pair.camera(1)["k"] < 0.99
 
     # a scope opened on one side is open on the other, and one closed is closed
-    opened = """root => root.onnxNb.views.map(view =>
-        [...view.state.open].map(id => view.columns.nameOf({kind: "group", id})))"""
     pair.reference.toggle("layers.0/attn")
-    left, right = pair.root.evaluate(opened)
-    assert "layers.0/attn" in left
-    assert "layers.0/attn" in right
-    lab.page.wait_for_timeout(300)
+    is_open = "view.state.open.has(view.columns.find('layers.0/attn', 'group').id)"
+    for side in (pair.reference, pair.candidate):
+        side.expect(is_open)
     pair.candidate.click("/layers.0/attn/Softmax")
     lab.page.keyboard.press("Escape")
     pair.candidate.call(
         "view.dispatch({type: 'close', group: view.columns.find(args[0], 'group').id})", "layers.0/attn"
     )
-    left, right = pair.root.evaluate(opened)
-    assert "layers.0/attn" not in left
-    assert "layers.0/attn" not in right
+    for side in (pair.reference, pair.candidate):
+        side.expect(is_open, False)
 
     # what is selected on one side is on the other, and the kernel knows
     pair.candidate.click("/layers.0/attn/Softmax", "node")
-    assert pair.reference.selection == "/layers.0/attn/Softmax"
+    pair.reference.expect_selection("/layers.0/attn/Softmax")
     expected = [{"side": "candidate", "kind": "node", "name": "/layers.0/attn/Softmax"}]
-    found = lab.kernel.evaluate("[{k: s[k] for k in ('side', 'kind', 'name')} for s in p.selection]")
-    assert found == expected
+    lab.kernel.expect("[{k: s[k] for k in ('side', 'kind', 'name')} for s in p.selection]", expected)
 
     # a search in one is a search in both
     pair.reference.root.get_by_role("combobox").first.fill("op:Softmax")
     lab.page.keyboard.press("Enter")
-    lab.page.wait_for_function("root => root.onnxNb.views[1].state.hits.length === 20", arg=pair.root.element_handle())
+    pair.candidate.expect("view.state.hits.length", 20)
 
     # alone again
     pair.root.get_by_role("button", name="In step").click()
-    assert lab.kernel.evaluate("p.synced") is False
-    before = pair.camera(1)
+    lab.kernel.expect("p.synced", False)
+    pair.reference.rest()
+    before = [pair.camera(side) for side in (0, 1)]
     drag(pair.reference, -80)
-    assert pair.camera(1) == before
+    pair.reference.expect("view.stage.stand.camera.y !== args[0]", True, before[0]["y"])
+    pair.reference.rest()
+    assert pair.camera(1) == before[1]
     lab.screenshot("pair-alone")
 
 
@@ -213,5 +212,5 @@ def test_two_exports_of_one_model(themed_lab: JupyterPage) -> None:
     lab.screenshot(f"pair-bert-{lab.theme}")
     pair.root.get_by_label("Filter differences").fill("LayerNormalization")
     pair.reference.click("/encoder/layer.3/output/LayerNorm/LayerNormalization", "node")
-    assert pair.candidate.selection is not None
+    pair.candidate.expect("view.state.selection !== null")
     lab.screenshot(f"pair-bert-selected-{lab.theme}")

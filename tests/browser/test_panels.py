@@ -38,7 +38,7 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     expect(panel.get_by_label("Value", exact=True)).to_contain_text(name)
     expect(panel.get_by_role("img", name="Histogram")).to_be_visible()
     expect(graph.root.get_by_label("Inspector")).to_contain_text(name)
-    assert lab.kernel.evaluate("g.selection[0]['name']") == name
+    lab.kernel.expect("g.selection[0]['name']", name)
     lab.screenshot(f"capture-panel-{lab.theme}", panel)
     lab.page.add_script_tag(path=AXE)
     assert violations(panel) == []
@@ -54,7 +54,6 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     assert lines[0] == "name,op,type,min,max,mean,std,bytes"
     assert len(lines) == lab.kernel.evaluate("len(cap)") + 1
     lab.page.set_viewport_size({"width": 900, "height": 1000})
-    lab.page.wait_for_timeout(300)
     lab.screenshot(f"capture-panel-narrow-{lab.theme}", panel)
     assert lab.errors == []
 

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import await_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,8 @@ def test_a_saved_notebook_shows_the_graph_where_no_widget_lives(lab: JupyterPage
     lab.open("untrusted.ipynb")
     picture = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) img.onnx-nb-picture")
     expect(picture).to_be_visible()
-    assert picture.evaluate("image => image.complete && image.naturalWidth") > 100
+    shown = "image => image.complete && image.naturalWidth > 100"
+    await_value(lambda: picture.evaluate(shown), wanted=True, what="a picture that is shown")
     lab.screenshot("picture-without-kernel")
 
 
@@ -66,7 +68,7 @@ def test_the_picture_follows_what_is_open_and_is_saved_as_a_file(themed_lab: Jup
     graph.root.locator(".onnx-nb-canvas").focus()
     for _ in range(5):
         lab.page.keyboard.press("+")
-    lab.page.wait_for_timeout(600)
+    graph.rest()
     for what, file in (("SVG, whole graph", "whole.svg"), ("SVG, this view", "view.svg"), ("PNG, this view", "v.png")):
         graph.press("Save")
         if what.startswith("PNG"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import await_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,13 +31,14 @@ class SearchBox:
         """Type a query as a person does and wait until it has been answered."""
         self.field.fill("")
         self.field.press_sequentially(text)
-        self.graph.page.wait_for_function(
-            "([root, text]) => root.onnxNb.state.search === text", arg=[self.graph.root.element_handle(), text]
-        )
+        self.graph.expect("view.state.search", text)
 
     @property
     def options(self) -> Locator:
         return self.box.get_by_role("option")
+
+    def expect_hits(self, names: list[Any]) -> None:
+        await_value(lambda: self.hits, names, "what is found")
 
     @property
     def hits(self) -> list[Any]:
@@ -65,7 +68,7 @@ def test_a_search_in_bert_by_words_fields_and_chains(themed_lab: JupyterPage) ->
     assert len(search.hits) == 12
     expect(search.box).to_contain_text("1 of 12")
     search.field.press("Enter")
-    assert graph.selection == search.hits[0]
+    graph.expect_selection(search.hits[0])
     lab.screenshot(f"search-words-{lab.theme}", graph.root)
 
     search.type("MatMul > * > Softmax")
@@ -75,7 +78,6 @@ def test_a_search_in_bert_by_words_fields_and_chains(themed_lab: JupyterPage) ->
     expect(search.box).to_contain_text("2 of 12")
     active = search.field.get_attribute("aria-activedescendant")
     expect(search.box.locator("[aria-selected=true]")).to_have_attribute("id", active or "none")
-    lab.page.wait_for_timeout(500)
     lab.screenshot(f"search-chain-{lab.theme}", graph.root)
 
     search.type("op:So")
@@ -95,7 +97,7 @@ def test_a_search_in_bert_by_words_fields_and_chains(themed_lab: JupyterPage) ->
     lab.screenshot(f"search-nothing-{lab.theme}", graph.root)
     search.field.press("Escape")
     expect(search.field).to_have_value("")
-    assert search.hits == []
+    search.expect_hits([])
     graph.page.keyboard.press("?")
     expect(graph.root.get_by_role("dialog")).to_contain_text("MatMul > * > Softmax")
     lab.screenshot(f"search-help-{lab.theme}", graph.root)
@@ -109,13 +111,14 @@ def test_what_a_search_in_resnet_finds_is_lit_in_the_picture(lab: JupyterPage) -
     lab.kernel.run("wide = [n for n in onnx_nb.Graph.of(g.model).nodes if n.op_type == 'Conv']")
     convolutions = lab.kernel.evaluate("[n.name for n in wide]")
 
-    plain = graph.root.locator("canvas").first.screenshot()
+    picture = "root.querySelector('canvas').toDataURL()"
+    plain = graph.call(f"return {picture};")
     search.type("op:conv")
     assert search.hits == convolutions
-    assert graph.root.locator("canvas").first.screenshot() != plain
+    graph.expect(f"{picture} !== args[0]", True, plain)
     search.field.press("Enter")
     search.field.press("Shift+Enter")
-    assert graph.selection == convolutions[-1]
+    graph.expect_selection(convolutions[-1])
 
     search.type("attr:kernel_shape=7x7")
     assert search.hits == convolutions[:1]
@@ -134,7 +137,6 @@ def test_what_a_search_in_resnet_finds_is_lit_in_the_picture(lab: JupyterPage) -
     assert all(hit == ["Conv", "Relu", "Conv", "Relu", "Conv"] for hit in search.hits)
     assert len(search.hits) >= 16
     search.field.press("Enter")
-    lab.page.wait_for_timeout(500)
     lab.screenshot("search-narrow", graph.root)
     assert lab.errors == []
 
@@ -143,7 +145,7 @@ def test_a_search_of_a_hundred_thousand_nodes_answers_while_one_types(lab: Jupyt
     graph = opened(lab, "search-large", models.chain(100_000))
     search = SearchBox(graph)
     search.type("attn softmax")
-    assert search.box.inner_text().startswith("1 of ")
+    expect(search.box).to_contain_text(re.compile("^1 of "))
     search.type("/^(\\w|\\/|\\.)+(\\w|\\/)+Softmax$/")
     expect(search.box).to_contain_text("of 5,882")
     search.type("MatMul > ** > Softmax")

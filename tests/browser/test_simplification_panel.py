@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import await_value
 from tests.browser.test_accessibility import AXE, violations
 from tests.browser.test_picture import SVG, pictures
 
@@ -52,13 +53,11 @@ class PanelWidget:
         self.simplified = GraphWidget(self.root.locator('.onnx-nb[data-widget="candidate"]'))
         self.changes = self.root.get_by_role("grid", name="Changes")
 
-    def selected(self, side: int) -> list[str]:
-        found: list[str] = self.root.evaluate(
-            """(root, side) => { const {state, columns} = root.onnxNb.pair.views[side];
-                return [...state.others, state.selection].filter(t => t !== null).map(t => columns.nameOf(t)); }""",
-            side,
-        )
-        return found
+    def expect_selected(self, side: int, names: list[str]) -> None:
+        """Wait until these nodes and no others are selected, in any order."""
+        selected = """(root, side) => { const {state, columns} = root.onnxNb.pair.views[side];
+            return [...state.others, state.selection].filter(t => t !== null).map(t => columns.nameOf(t)).sort(); }"""
+        await_value(lambda: self.root.evaluate(selected, side), names, "the selection")
 
     def button(self, name: str | re.Pattern[str]) -> Locator:
         return self.root.get_by_role("button", name=name)
@@ -77,27 +76,26 @@ def test_a_change_is_shown_in_both_graphs_undone_and_done_again(themed_lab: Jupy
     expect(panel.root.locator("header").first).to_contain_text("✓ Verified")
     expect(panel.root.locator("header").first).to_contain_text("9 → 3 nodes")
     panel.changes.get_by_role("row").filter(has_text="fuse_bn_into_conv").click()
-    assert set(panel.selected(0)) == {"/stem/Conv", "/stem/BatchNormalization"}
-    lab.page.wait_for_timeout(700)
+    panel.expect_selected(0, ["/stem/BatchNormalization", "/stem/Conv"])
     lab.screenshot(f"simplification-change-{lab.theme}")
 
     # the other way round: a box that is marked leads to its change
     panel.original.click("/stem/Identity", "node")
     expect(panel.changes.get_by_role("row", selected=True)).to_contain_text("eliminate_identity")
-    assert lab.kernel.evaluate("p.selection") == "eliminate_identity: same"
+    lab.kernel.expect("p.selection", "eliminate_identity: same")
     # and by the keyboard
     panel.changes.focus()
     lab.page.keyboard.press("ArrowDown")
     detail = panel.root.get_by_label("Change", exact=True)
     expect(detail).to_contain_text("its shape is always [0, 144]")
-    assert panel.selected(1) == ["/head/Reshape"]
+    panel.expect_selected(1, ["/head/Reshape"])
     lab.screenshot(f"simplification-folded-{lab.theme}")
 
     # undone by a key: the kernel simplifies without it
     lab.page.keyboard.press("u")
     expect(panel.root.locator("header").first).to_contain_text("9 → 5 nodes")
     expect(panel.changes.get_by_role("row").filter(has_text="fold_reshape")).to_have_count(0)
-    assert lab.kernel.evaluate("(p.skipped, len(p.simplification.model.proto.graph.node))") == [["fold_reshape: y"], 5]
+    lab.kernel.expect("(p.skipped, len(p.simplification.model.proto.graph.node))", [["fold_reshape: y"], 5])
     expect(panel.root.get_by_role("group", name="Left out")).to_contain_text("fold_reshape: y")
     lab.screenshot(f"simplification-undone-{lab.theme}")
     panel.button("Do again fold_reshape: y").click()
@@ -174,7 +172,7 @@ def test_an_undo_can_be_cancelled_and_a_failure_is_told(themed_lab: JupyterPage)
     strip.get_by_role("button", name="Cancel").click()
     expect(strip).to_be_hidden()
     expect(undo).to_be_enabled()
-    assert lab.kernel.evaluate("(len(p.simplification.changes), p.skipped)") == [3, []]
+    lab.kernel.expect("(len(p.simplification.changes), p.skipped)", [3, []])
 
     lab.kernel.evaluate("setattr(m, 'simplify', failing)")
     undo.click()
@@ -224,7 +222,7 @@ def test_steps_have_tabs(lab: JupyterPage) -> None:
     lab.screenshot("simplification-step")
     lab.page.keyboard.press("ArrowRight")
     expect(panel.root.locator(".onnx-nb-pane").first).to_contain_text("74 nodes")
-    assert lab.kernel.evaluate("p.step") == 2
+    lab.kernel.expect("p.step", 2)
 
 
 def test_a_large_model(themed_lab: JupyterPage) -> None:
@@ -235,7 +233,6 @@ def test_a_large_model(themed_lab: JupyterPage) -> None:
     lab.screenshot(f"simplification-bert-{lab.theme}")
     panel.root.get_by_label("Rule", exact=True).select_option(index=4)
     panel.changes.get_by_role("row").nth(3).click()
-    lab.page.wait_for_timeout(900)
     lab.screenshot(f"simplification-bert-change-{lab.theme}")
     panel.button(re.compile("^Operators")).click()
     lab.screenshot(f"simplification-bert-operators-{lab.theme}")

@@ -13,7 +13,7 @@ import pytest
 from onnx_nb import ModelGraph
 from tests import models
 from tests.browser.graph import GraphWidget
-from tests.browser.jupyter import SCREENSHOTS
+from tests.browser.jupyter import SCREENSHOTS, await_rest
 from tests.browser.test_accessibility import AXE, violations
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
     assert tensors
     for tensor in tensors[:: max(1, len(tensors) // 12)]:
         page.mouse.click(tensor["x"], tensor["y"])
-        assert graph.selection == tensor["name"]
+        graph.expect_selection(tensor["name"])
         graph.call("view.dispatch({type: 'select', target: null});")
-        graph.call("await new Promise(done => requestAnimationFrame(done));")
+        graph.rest()
 
     chosen = tensors[len(tensors) // 2]["name"]
     graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'value')});", chosen)
@@ -124,14 +124,16 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
         graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'group')});", scope)
         picture(root, name, which, "scope")
     search = root.get_by_role("searchbox").or_(root.get_by_placeholder("Search")).first
-    search.fill("op:MatMul" if name in ("bert", "llama") else "op:Relu")
+    query = "op:MatMul" if name in ("bert", "llama") else "op:Relu"
+    search.fill(query)
     search.press("Enter")
+    graph.expect("view.state.search", query)
     picture(root, name, which, "search")
 
 
 def picture(root: Any, name: str, which: str, state: str) -> None:
     """Wait until the view is at rest, keep its picture, and hear what axe has to say of it."""
-    root.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 350))")
+    await_rest(root.page)
     folder = SCREENSHOTS / "states"
     folder.mkdir(parents=True, exist_ok=True)
     root.screenshot(path=folder / f"{name}-{which}-{state}.png")

@@ -19,6 +19,6 @@ def test_a_large_summary_counts_its_costs_when_it_is_opened(lab: JupyterPage) ->
     assert "MACs" not in summary.inner_text()
     summary.get_by_role("button", name="Details").click()
     expect(summary).to_contain_text("MACs")
-    assert lab.kernel.evaluate("s.expanded") is True
+    lab.kernel.expect("s.expanded")
     lab.screenshot("summary-of-10000", summary)
     assert lab.errors == []
