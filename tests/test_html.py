@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb import Graph, GraphPair, ModelGraph, capture, load
+from onnx_nb import Graph, GraphPair, ModelGraph, SimplificationPanel, capture, load, simplify
 from onnx_nb.analysis.columns import Columns
 from onnx_nb.analysis.digest import of_capture, of_weights
 from onnx_nb.analysis.overlays import overlay
@@ -147,6 +149,35 @@ def test_a_page_can_be_coloured_without_a_kernel(tmp_path: Path) -> None:
             assert np.array_equal(baked.arrays[f"overlay_{offered[label]}_{part}"], numbers, equal_nan=True)
     shown = baked.arrays[f"overlay_{offered['error']}_nodes"]
     assert {Graph.of(g.model).names[node] for node in np.flatnonzero(np.isfinite(shown))} == {softmax.name}
+
+
+def test_a_simplification_is_a_page_with_its_steps(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z)
+    { a = Identity(x)  b = Neg(a)  c = Neg(b)  z = Dropout(c) }"""
+    panel = SimplificationPanel(simplify(onnx.parser.parse_model(text), trace=True))
+    page = panel.to_html(tmp_path / "folder" / "simplified.html", statistics=True).read_text()
+    about = re.search(r'id="onnx-nb-simplification">([^<]*)<', page)
+    assert about is not None
+    assert json.loads(about[1])["nodes"] == [4, 2]
+
+    def nodes(part: str) -> int:
+        found = re.search(f'id="onnx-nb-{part}">([^<]*)<', page)
+        assert found is not None
+        nodes: int = Columns.from_bytes(base64.b64decode(found[1])).meta["nodes"]
+        return nodes
+
+    assert (nodes("reference"), nodes("candidate")) == (4, 2)
+    steps = panel.simplification.steps
+    assert len(steps) > 1
+    for number in range(1, len(steps)):
+        assert nodes(f"candidate-{number}") == len(steps[number].model.proto.graph.node)
+    with pytest.raises(RuntimeError, match="enough"):
+        panel.to_html(tmp_path / "never.html", progress=_enough)
+    assert not (tmp_path / "never.html").exists()
+
+
+def _enough(_done: float, _message: str) -> None:
+    raise RuntimeError("enough")
 
 
 def test_a_pair_takes_statistics_into_its_page(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A graph, two of them or a comparison as one HTML file: live, offline, nothing fetched, and only our bundle runs.
+"""A graph, two of them, a simplification or a comparison as one HTML file: live, offline, and only our bundle runs.
 
 The page's content security policy forbids everything except the very bytes of the bundle (by hash) and inline styles;
 what comes from the model is data in elements that the browser does not interpret.
@@ -205,6 +205,19 @@ def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
     return _document(" and ".join(names), {"names": list(names)}, "pair", parts, bundle="pairs.js")
 
 
+def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) -> str:
+    """Give a page with what a simplification did as text.
+
+    Parameters
+    ----------
+    account
+        What `onnx_nb.analysis.provenance.account` gives.
+    parts
+        As for `pair_page`. Those of a step that can be looked at have its number behind the name, ``"reference-1"``.
+    """
+    return _document(f"{account['name']} simplified", dict(account), "simplification", parts, bundle="pairs.js")
+
+
 def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
     """Give a comparison as a page.
 
@@ -254,7 +267,7 @@ def write_page(path: str | os.PathLike[str], text: str) -> Path:
     path
         Where; folders on the way are made.
     text
-        What `page`, `pair_page` or `comparison_page` gives.
+        What `page`, `pair_page`, `simplification_page` or `comparison_page` gives.
 
     Raises
     ------

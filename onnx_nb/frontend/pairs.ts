@@ -3,7 +3,7 @@
  * an anywidget module it shows `_kind`; in a page that `drawing/html.py` wrote it mounts itself on the data in that page.
  */
 
-import { namesIn, pageHost, sideHost, WORDS, watchKernel } from "./kernel.ts";
+import { namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./kernel.ts";
 import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
@@ -12,6 +12,7 @@ import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, 
 import { createPair } from "./panels/pair.ts";
 import { createSimplification, type Saved, type SimplificationView } from "./panels/simplification.ts";
 import { watchTheme } from "./render/theme.ts";
+import type { GraphHost } from "./scene/host.ts";
 import { PairData } from "./scene/pair.ts";
 import { type Account, SimplificationData } from "./scene/simplification.ts";
 import { css } from "./style/pairs.ts";
@@ -211,36 +212,77 @@ export default () => {
   };
 };
 
-/** A page with two graphs: what differs, and of each side its columns and what is said of them. */
-async function mountPairPage(about: HTMLElement): Promise<void> {
-  style(document.body, css);
-  const root = rootIn(document.body, "pair");
-  try {
-    const { names } = JSON.parse(about.textContent ?? "") as { names: [string, string] };
-    const part = (name: string): Promise<Packed> => {
-      const element = document.getElementById(`onnx-nb-${name}`);
-      if (element === null) throw new Error(`this page lacks its part '${name}'`);
-      return unpack(bytesIn(element));
-    };
-    const graphs = await Promise.all(
-      (["reference", "candidate"] as const).map(async (side) => ({
-        columns: new Columns(await part(side)),
-        host: { ...pageHost, baked: bakedOf(await part(`baked-${side}`)) },
-      })),
-    );
-    const [left, right] = graphs as [(typeof graphs)[0], (typeof graphs)[0]];
-    createPair(
-      root,
-      [left.columns, right.columns],
-      new PairData(await part("differences")),
-      { graphs: [left.host, right.host], selected: () => undefined, synced: () => undefined },
-      { height: Math.max(320, window.innerHeight - 480), synced: true, names },
-      new AbortController().signal,
-    );
-  } catch (error) {
-    fail(root, error);
-  }
+/** A part of a page, packed. */
+function partOf(name: string): Promise<Packed> {
+  const element = document.getElementById(`onnx-nb-${name}`);
+  if (element === null) throw new Error(`this page lacks its part '${name}'`);
+  return unpack(bytesIn(element));
 }
 
-const pair = document.getElementById("onnx-nb-pair");
-if (pair !== null) void mountPairPage(pair);
+const SIDES = ["reference", "candidate"] as const;
+
+/** Of each side of a page what is said of it. */
+async function pageHosts(): Promise<readonly [GraphHost, GraphHost]> {
+  const [left, right] = await Promise.all(SIDES.map((side) => partOf(`baked-${side}`)));
+  return [
+    { ...pageHost, baked: bakedOf(left) },
+    { ...pageHost, baked: bakedOf(right) },
+  ];
+}
+
+async function pageParts(end: string): Promise<readonly [left: Columns, right: Columns, between: Packed]> {
+  const [left, right, between] = await Promise.all([...SIDES, "differences"].map((part) => partOf(`${part}${end}`)));
+  return [new Columns(left), new Columns(right), between];
+}
+
+/** A page with two graphs and what differs. */
+async function pairPage(root: HTMLElement, about: unknown, signal: AbortSignal): Promise<void> {
+  const { names } = about as { names: [string, string] };
+  const [graphs, [left, right, between]] = await Promise.all([pageHosts(), pageParts("")]);
+  createPair(
+    root,
+    [left, right],
+    new PairData(between),
+    { graphs, selected: () => undefined, synced: () => undefined },
+    { height: Math.max(320, window.innerHeight - 480), synced: true, names },
+    signal,
+  );
+}
+
+/** A page with what a simplification did; what it would take a kernel for cannot be pressed. */
+async function simplificationPage(root: HTMLElement, about: unknown, signal: AbortSignal): Promise<void> {
+  const hosts = await pageHosts();
+  createSimplification(
+    root,
+    about as Account,
+    {
+      live: false,
+      reason: "This page has no kernel. Open the model in a notebook with onnx_nb to change or save it.",
+      async load(step) {
+        const [left, right, between] = await pageParts(step === 0 ? "" : `-${step}`);
+        return { columns: [left, right], data: new SimplificationData(between) };
+      },
+      // of the steps in between the page has the graphs alone
+      graph: (side, step) => (step === 0 ? hosts[side] : pageHost),
+      again: noKernel,
+      save: noKernel,
+      chosen: () => undefined,
+      stepped: () => undefined,
+      synced: () => undefined,
+      picture: () => undefined,
+    },
+    { height: Math.max(320, window.innerHeight - 520), step: 0, synced: true, chosen: "" },
+    signal,
+  );
+  watchTheme(root, () => undefined, signal);
+}
+
+for (const [kind, show] of Object.entries({ pair: pairPage, simplification: simplificationPage })) {
+  const about = document.getElementById(`onnx-nb-${kind}`);
+  if (about === null) continue;
+  style(document.body, css);
+  const root = rootIn(document.body, kind);
+  (async () => show(root, JSON.parse(about.textContent ?? ""), new AbortController().signal))().catch(
+    (error: unknown) => fail(root, error),
+  );
+}

@@ -13,13 +13,17 @@ import traitlets
 
 from onnx_nb.analysis.columns import columns
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.provenance import account, of_simplification
+from onnx_nb.drawing.html import STATISTICS_BYTES, bake, simplification_page, write_page
 from onnx_nb.widgets._base import PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onnx_nb.analysis.model import Model
     from onnx_nb.analysis.simplification import Simplification
 
@@ -159,6 +163,41 @@ class SimplificationPanel(PairWidget):
         if not replace and os.path.lexists(target):
             raise OnnxNbError(f"there is a file {target} already.", advice="replace=True writes over it.")
         return self.simplification.model.save(target)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        statistics: bool = False,
+        limit: int = STATISTICS_BYTES,
+        progress: Callable[[float, str], None] | None = None,
+    ) -> Path:
+        """Write both live graphs, all changes and the steps as one file that needs neither kernel nor network.
+
+        Parameters
+        ----------
+        path
+            Where to write; the folder is made if it is not there.
+        statistics
+            Put statistics and histograms of the weights of both models into the page. Every weight is read for it.
+        limit
+            Bytes that the statistics of each model may take, before they are compressed; those of the largest weights
+            are kept, and the page says what was left out.
+        progress
+            Called with the part done and what is read; what it raises ends the work, and nothing is written.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file cannot be written.
+        """
+        parts = {part: self._part(0, part) for part in PARTS}
+        for number, (side, model) in enumerate(zip(PARTS, self._models(0), strict=False)):
+            told = stage(progress, number / 2, (number + 1) / 2)
+            parts[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=told)
+        for step in range(1, len(self.simplification.steps)):
+            parts |= {f"{part}-{step}": self._part(step, part) for part in PARTS}
+        return write_page(path, simplification_page(self._about, parts))
 
     def _show(self, found: Simplification) -> None:
         """Show another result, at the whole of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import expect
 
-from onnx_nb import GraphPair, ModelGraph, capture
+from onnx_nb import GraphPair, ModelGraph, SimplificationPanel, capture, simplify
 from tests import models
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import ROOT
@@ -125,6 +126,28 @@ def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
     assert violations(view.root) == []
     theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
     offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-{theme}.png")
+
+
+def test_a_simplification_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
+    panel = SimplificationPanel(simplify(models.light("resnet50"), trace=True))
+    offline.goto(panel.to_html(tmp_path / "simplified.html").as_uri())
+    root = offline.locator('.onnx-nb[data-widget="simplification"]')
+    expect(root).to_have_attribute("data-state", "drawn")
+    expect(root).to_contain_text("Verified")
+    root.get_by_role("grid", name="Changes").locator("[data-row]").first.click()
+    expect(root.get_by_label("Change", exact=True)).to_contain_text(panel.simplification.changes[0].rule)
+    for name in ("Save…", "Undo"):
+        expect(root.get_by_role("button", name=name).first).to_be_disabled()
+    expect(root.get_by_role("button", name="Save…")).to_have_attribute("title", re.compile("no kernel"))
+    tabs = root.get_by_role("tab")
+    expect(tabs).to_have_count(len(panel.simplification.steps))
+    tabs.nth(1).click()
+    expect(root).to_have_attribute("data-state", "drawn")
+    expect(root.locator(".onnx-nb-pane > header").first).to_contain_text("original")
+    offline.evaluate(AXE.read_text(encoding="utf-8"))
+    assert violations(root) == []
+    theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
+    offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-simplification-{theme}.png")
 
 
 def test_a_page_is_saved_from_the_menu_with_what_the_kernel_knows(lab: JupyterPage, tmp_path: Path) -> None:

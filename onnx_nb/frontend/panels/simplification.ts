@@ -15,6 +15,8 @@ import { createTask, type Told } from "./task.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
+  /** why nothing can be changed or saved where it is not live */
+  readonly reason?: string;
   /** both graphs and what lies between them; of a step, 0 for the whole */
   load(step: number): Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: SimplificationData }>;
   graph(side: SideOf, step: number): GraphHost;
@@ -61,6 +63,7 @@ const VERDICTS = {
   unchecked: ["! Not verified", "onnx-nb-caution"],
 } as const;
 const GONE = "The kernel does not answer: it is busy, or this notebook was opened without one.";
+const SAVES = "Write the simplified model to a file";
 /** px of the list of changes */
 const LIST = 232;
 /** So many nodes of a change are named. */
@@ -108,7 +111,7 @@ export function createSimplification(
   const said = el("div", { class: "onnx-nb-strip", attrs: { role: "status" } });
   const copyCall = copyButton(() => account.call, signal, "Copy Python");
   const opener = button("Save…", () => openSave(saving.hidden !== false), signal, {
-    title: "Write the simplified model to a file",
+    title: SAVES,
     attrs: { "aria-expanded": "false" },
   });
   const skips = el("div", { class: "onnx-nb-strip onnx-nb-skips", attrs: { role: "group", "aria-label": "Left out" } });
@@ -200,10 +203,11 @@ export function createSimplification(
     const off = !live || busy;
     for (const each of root.querySelectorAll<HTMLButtonElement>("[data-kernel]")) {
       each.disabled = off;
-      each.title = live ? (each.dataset.kernel ?? "") : GONE;
+      each.title = live ? (each.dataset.kernel ?? "") : (host.reason ?? GONE);
     }
     write.disabled = replace.disabled = off;
     opener.disabled = !live;
+    opener.title = live ? SAVES : (host.reason ?? GONE);
     root.setAttribute("aria-busy", String(busy));
   };
 
