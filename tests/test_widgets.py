@@ -180,3 +180,23 @@ def test_a_bundle_cannot_close_its_own_script_element(name: str) -> None:
     bundle = (Path(onnx_nb.__file__).parent / "static" / name).read_text(encoding="utf-8")
     assert "</script" not in bundle
     assert "<!--" not in bundle
+
+
+def test_the_costs_in_a_summary_are_counted_for_the_sizes_that_are_given() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[batch, 3] x, float[3, 4] w) => (float[batch, 4] z) { z = MatMul(x, w) }"""
+    summary = ModelSummary(onnx.parser.parse_model(text))
+    assert summary.summary.macs is None
+    assert summary.summary.unbound == ("batch",)
+    for size in (5, 7):
+        summary.shapes = {"batch": size}
+        assert summary.summary.macs == size * 3 * 4
+        assert summary._summary["cost"]["known_macs"] == size * 3 * 4
+    summary.shapes = {"x": [2, 9]}
+    assert "'x'" in summary._problem
+    assert summary.summary.macs == 7 * 3 * 4, "what was counted stays"
+    summary.shapes = {}
+    assert (summary.summary.macs, summary._problem) == (None, "")
+    summary.shapes = {"batch": 0}
+    assert summary.summary.macs == 0
+    assert ModelSummary(onnx.parser.parse_model(text), shapes={"batch": 2}).shapes == {"batch": 2}

@@ -10,7 +10,7 @@ import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
 import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
-import { createSummary, type SummaryData } from "./panels/summary.ts";
+import { createSummary, type Shapes, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
 import type {
   Baked,
@@ -355,19 +355,33 @@ function groupsAt(columns: Columns, paths: readonly string[]): number[] {
 
 function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSignal): void {
   const fill = (): void => {
-    const focused = root.contains(document.activeElement);
+    const held = root.contains(document.activeElement)
+      ? (document.activeElement?.getAttribute("aria-label") ?? "")
+      : null;
     const turned = (expanded: boolean): void => {
       model.set("expanded", expanded);
       model.save_changes();
     };
-    const options = { expanded: model.get("expanded") === true, turned };
+    const resized = (shapes: Shapes): void => {
+      model.set("shapes", shapes);
+      model.save_changes();
+    };
+    const shapes = (model.get("shapes") ?? {}) as Shapes;
+    const problem = String(model.get("_problem") ?? "");
+    const options = { expanded: model.get("expanded") === true, turned, shapes, resized, problem };
     createSummary(root, model.get("_summary") as SummaryData, options, signal);
-    if (focused) root.querySelector<HTMLElement>(".onnx-nb-details")?.focus({ preventScroll: true });
+    if (held === null) return;
+    const same = [...root.querySelectorAll<HTMLElement>("[aria-label]")].find(
+      (each) => each.getAttribute("aria-label") === held,
+    );
+    (same ?? root.querySelector<HTMLElement>(".onnx-nb-details"))?.focus({ preventScroll: true });
   };
   fill();
   // of a large model the kernel counts what a run costs when the tables are opened
-  model.on("change:_summary", fill);
-  signal.addEventListener("abort", () => model.off("change:_summary", fill));
+  for (const trait of ["_summary", "_problem"] as const) {
+    model.on(`change:${trait}`, fill);
+    signal.addEventListener("abort", () => model.off(`change:${trait}`, fill));
+  }
   watchTheme(root, () => undefined, signal);
   root.dataset.state = "drawn";
 }

@@ -8,8 +8,9 @@ from typing import Any
 import traitlets
 
 from onnx_nb.analysis.costs import costs
+from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.model import ModelLike, load
 from onnx_nb.analysis.summary import Summary, outline, with_costs
 from onnx_nb.widgets._base import OnnxWidget
 
@@ -42,6 +43,13 @@ class ModelSummary(OnnxWidget):
     _kind = traitlets.Unicode("summary").tag(sync=True)
     _summary = traitlets.Dict().tag(sync=True)
 
+    shapes = traitlets.Dict().tag(sync=True)
+    """Sizes of dimensions by their symbol, and shapes by the name of their input, that costs are counted for. A person
+    gives sizes in the tables."""
+
+    _problem = traitlets.Unicode().tag(sync=True)
+    """What is wrong with the sizes that a person gave."""
+
     expanded = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 - a trait's default
     """Whether the tables are shown, or only the first line."""
 
@@ -52,26 +60,40 @@ class ModelSummary(OnnxWidget):
         shapes: Mapping[str, int | Sequence[int]] | None = None,
         **traits: Any,
     ) -> None:
-        self._uncounted: Model | None = None
-        self._shapes = shapes
-        if isinstance(model, Summary):
-            self.summary = model
-        else:
-            self._uncounted = load(model)
-            self.summary = outline(self._uncounted)
-            if shapes or traits.get("expanded", True) or Graph.of(self._uncounted).node_count <= PROMPT:
-                self._count()
-        super().__init__(_summary=self.summary.to_json(), **traits)
+        self._loaded = None if isinstance(model, Summary) else load(model)
+        self._counted: Mapping[str, Any] | None = None
+        self.summary = model if isinstance(model, Summary) else outline(self._loaded or model)
+        given = {name: list(size) if isinstance(size, Sequence) else size for name, size in (shapes or {}).items()}
+        if self._loaded is not None and (
+            given or traits.get("expanded", True) or Graph.of(self._loaded).node_count <= PROMPT
+        ):
+            self._count(given)
+        super().__init__(_summary=self.summary.to_json(), shapes=given, **traits)
 
-    def _count(self) -> None:
-        if self._uncounted is not None:
-            self.summary = with_costs(self.summary, costs(self._uncounted, self._shapes))
-            self._uncounted = None
+    def _count(self, given: Mapping[str, Any]) -> None:
+        """Count what a run costs for these sizes, unless that is known."""
+        if self._loaded is None or given == self._counted:
+            return
+        self.summary = with_costs(self.summary, costs(self._loaded, given or None))
+        self._counted = dict(given)
 
     @traitlets.observe("expanded")
     def _opened(self, change: Any) -> None:
-        if change.new and self._uncounted is not None:
-            self._count()
+        if change.new and self._loaded is not None and self._counted is None:
+            self._count(self.shapes)
+            self._summary = self.summary.to_json()
+
+    @traitlets.observe("shapes")
+    def _sized(self, change: Any) -> None:
+        if change.new == self._counted or (self._counted is None and not change.new):
+            return
+        try:
+            self._count(change.new)
+        except FeedError as error:
+            self._problem = str(error)
+            return
+        with self.hold_sync():
+            self._problem = ""
             self._summary = self.summary.to_json()
 
     def __repr__(self) -> str:

@@ -76,6 +76,30 @@ describe("what a run costs", () => {
     expect(card).toContain("Not known of 50 nodes. Give sizes for batch, seq: shapes={…}.");
   });
 
+  it("is a matter of the sizes that a person gives", () => {
+    const cost = { ...COST, known_macs: 0, known_flops: 0, known_activation_bytes: 0 };
+    const none = { ...cost, unknown_macs: 122, unknown_flops: 122, unknown_activation_bytes: 122 };
+    const data = { ...DATA, cost: none, unbound: ["batch", "seq"], scopes: [["head", "", null, 4100, null]] } as const;
+    const given: unknown[] = [];
+    const options = { shapes: { seq: 8, x: [1, 2] }, resized: (shapes: unknown) => given.push(shapes), problem: "no" };
+    createSummary(root, { ...data, unbound: ["batch"] }, options, ending.signal);
+    const card = [...root.querySelectorAll("section")].find((each) => each.textContent?.startsWith("cost of a run"));
+    expect(card?.textContent, "zeros of which nothing is known").not.toMatch(/0 MACs|[?]/);
+    expect(card?.querySelector("[role=alert]")?.textContent).toBe("no");
+    const fields = [...root.querySelectorAll<HTMLInputElement>("input")];
+    expect(fields.map((each) => [each.getAttribute("aria-label"), each.value])).toEqual([
+      ["Size of seq", "8"],
+      ["Size of batch", ""],
+    ]);
+    const type = (field: HTMLInputElement, text: string): void => {
+      field.value = text;
+      field.dispatchEvent(new Event("change"));
+    };
+    type(fields[1], "4");
+    type(fields[0], "");
+    expect(given).toEqual([{ seq: 8, x: [1, 2], batch: 4 }, { x: [1, 2] }]);
+  });
+
   it("is left out where nothing was counted", () => {
     const { line, card } = shown({ ...DATA, cost: null, scopes: [] });
     expect(line).not.toContain("MACs");

@@ -1,7 +1,7 @@
 /** A model in tables: what goes in and out, which ops, where the bytes are, what a run costs. */
 
 import { categoryVariable } from "../render/theme.ts";
-import { button, bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
+import { breakable, button, bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
 
 /** `analysis.summarize` as plain data. */
 export interface SummaryData {
@@ -58,7 +58,15 @@ export interface SummaryOptions {
   readonly expanded?: boolean;
   /** is told when the tables are opened or closed */
   readonly turned?: (expanded: boolean) => void;
+  /** sizes of dimensions, and shapes of inputs, for which the costs were counted */
+  readonly shapes?: Shapes;
+  /** counts for other sizes; absent where there is no kernel to do so */
+  readonly resized?: (shapes: Shapes) => void;
+  /** what is wrong with the sizes that were given */
+  readonly problem?: string;
 }
+
+export type Shapes = Readonly<Record<string, number | readonly number[]>>;
 
 export function createSummary(
   root: HTMLElement,
@@ -148,7 +156,7 @@ export function createSummary(
       signal,
     ),
   );
-  if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, signal));
+  if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
   add(
     "functions",
     table(["name", "nodes"], summary.functions, ([name, count]) => [word(name), number(plain(count))], signal),
@@ -203,34 +211,80 @@ function macsFact({ cost, unbound = [] }: SummaryData): string {
   return atLeast(cost.unknown_macs, withUnit(cost.known_macs, "MACs"));
 }
 
-function costCard(summary: SummaryData, cost: CostData, signal: AbortSignal): Node[] {
+function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions, signal: AbortSignal): Node[] {
   const { scopes = [], unbound = [] } = summary;
   const totals = [
-    atLeast(cost.unknown_macs, withUnit(cost.known_macs, "MACs")),
-    atLeast(cost.unknown_flops, withUnit(cost.known_flops, "FLOPs")),
-    `${atLeast(cost.unknown_activation_bytes, bytes(cost.known_activation_bytes))} of activations`,
-  ];
-  const parts: Node[] = [el("p", {}, totals.join(" · "))];
+    [cost.known_macs, cost.unknown_macs, withUnit(cost.known_macs, "MACs")],
+    [cost.known_flops, cost.unknown_flops, withUnit(cost.known_flops, "FLOPs")],
+    [
+      cost.known_activation_bytes,
+      cost.unknown_activation_bytes,
+      `${bytes(cost.known_activation_bytes)} of activations`,
+    ],
+  ] as const;
+  const said = totals.filter(([known, unknown]) => known > 0 || unknown === 0);
+  const parts: Node[] = [];
+  if (said.length > 0) parts.push(el("p", {}, said.map(([, unknown, text]) => atLeast(unknown, text)).join(" · ")));
   const unknown = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
   if (unknown > 0) {
-    const sizes =
-      unbound.length > 0 ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "costs(model).unknown says why.";
-    parts.push(el("p", { class: "onnx-nb-dim" }, `Not known of ${counted(unknown, "node")}. ${sizes}`));
+    const sizes = options.resized === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
+    const why = unbound.length > 0 ? sizes : "costs(model).unknown says why.";
+    parts.push(el("p", { class: "onnx-nb-dim" }, `Not known of ${counted(unknown, "node")}. ${why}`));
   }
+  parts.push(...sizeFields(unbound, options, signal));
   const most = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
+  // a column of question marks says nothing
+  const run = scopes.some(([, , macs, , activations]) => macs !== null || activations !== null);
   const rows = table(
-    ["scope", "MACs", "parameters", "activations", ""],
+    run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
     scopes,
-    ([scope, cls, macs, parameters, activations]) => [
-      el("span", {}, word(scope, 60), el("span", { class: "onnx-nb-dim" }, ` ${elide(cls, 40)}`)),
-      number(macs === null ? "?" : scaled(macs)),
-      number(scaled(parameters)),
-      number(activations === null ? "?" : bytes(activations)),
-      bar((macs ?? 0) / most, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
-    ],
+    ([scope, cls, macs, parameters, activations]) => {
+      const name = el("span", {}, word(scope, 60), el("span", { class: "onnx-nb-dim" }, ` ${elide(cls, 40)}`));
+      if (!run) return [name, number(scaled(parameters))];
+      return [
+        name,
+        number(macs === null ? "?" : scaled(macs)),
+        number(scaled(parameters)),
+        number(activations === null ? "?" : bytes(activations)),
+        bar((macs ?? 0) / most, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
+      ];
+    },
     signal,
   );
   return rows === null ? parts : [...parts, rows];
+}
+
+/** Of many dimensions so many have a field; the others are given in Python. */
+const FIELDS = 12;
+
+/** A field for each dimension that has a size only in a run. */
+function sizeFields(
+  unbound: readonly string[],
+  { shapes = {}, resized, problem = "" }: SummaryOptions,
+  signal: AbortSignal,
+): Node[] {
+  const bound = Object.keys(shapes).filter((name) => typeof shapes[name] === "number");
+  const names = [...bound, ...unbound.filter((name) => !bound.includes(name))].slice(0, FIELDS);
+  if (resized === undefined || names.length === 0) return [];
+  const field = (name: string): HTMLElement => {
+    const input = el("input", {
+      class: "onnx-nb-field",
+      attrs: { type: "number", min: 0, step: 1, placeholder: "?", "aria-label": `Size of ${elide(name, 60)}` },
+    });
+    if (bound.includes(name)) input.value = String(shapes[name]);
+    const given = (): void => {
+      const { [name]: _, ...others } = shapes;
+      if (input.value === "") resized(others);
+      else if (/^\d+$/.test(input.value)) resized({ ...others, [name]: Number(input.value) });
+    };
+    input.addEventListener("change", given, { signal });
+    // digits are no commands to the notebook
+    input.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
+    return el("label", {}, `${elide(name, 40)} = `, input);
+  };
+  const wrong =
+    problem === "" ? null : el("p", { class: "onnx-nb-bad", attrs: { role: "alert" } }, elide(problem, 400));
+  return [el("div", { class: "onnx-nb-row onnx-nb-sizes" }, ...names.map(field)), ...(wrong === null ? [] : [wrong])];
 }
 
 function dimensions(unbound: readonly string[]): string {
@@ -287,7 +341,7 @@ function table<T>(
 }
 
 function word(text: string, most = 60): HTMLElement {
-  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, most));
+  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
 function number(text: string): HTMLElement {
