@@ -103,7 +103,7 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[n,3] x, float[3,4] w) => (float[n,4] z) { z = MatMul(x, w) }''')
     >>> figures(model, "node", 0)
-    [('MACs', '12'), ('FLOPs', '24'), ('makes', '16 B'), ('counted for', 'n = 1')]
+    [('MACs', '12'), ('FLOPs', '24'), ('activations', '16 B'), ('counted for', 'n = 1')]
     """
     if kind not in ("node", "group"):
         return []
@@ -152,7 +152,7 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
     for label, known, unknown in (
         ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
         ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
-        ("makes", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
+        ("activations", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
     ):
         if not bare or not known.startswith("0"):
             rows.append((label, f"at least {known}" if unknown else known))

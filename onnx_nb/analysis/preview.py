@@ -39,6 +39,8 @@ class Page:
     column: int
     """The first cell of the page."""
     cells: tuple[tuple[str, ...], ...]
+    trailing: int = 0
+    """So many dimensions of size 1 were taken from the end of the shape; see `page`."""
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as plain JSON."""
@@ -47,6 +49,9 @@ class Page:
 
 def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column: int = 0) -> Page:
     """Write out some cells of an array.
+
+    Of an array of more than two dimensions those of size 1 at the end are left out, so that the weight of a 1×1
+    convolution is the matrix that it is.
 
     Parameters
     ----------
@@ -64,12 +69,16 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
     (('5.33333', '5.66667', '6', '6.33333'), ('6.66667', '7', '7.33333', '7.66667'))
     >>> page(np.asarray(["a", "b"], object)).cells
     (('a',), ('b',))
+    >>> pointwise = page(np.arange(6.0).reshape(2, 3, 1, 1))
+    >>> pointwise.shape, pointwise.trailing, pointwise.cells
+    ((2, 3), 2, (('0', '1', '2'), ('3', '4', '5')))
     """
+    given, array = array.ndim, _squeezed(array)
     flat, place = _slice(array, index)
     row, column = _within(row, flat.shape[0]), _within(column, flat.shape[1])
     part = flat[row : row + ROWS, column : column + COLUMNS]
     cells = tuple(tuple(_text(item) for item in line) for line in part.tolist())
-    return Page(array.dtype.name, array.shape, place, row, column, cells)
+    return Page(array.dtype.name, array.shape, place, row, column, cells, given - array.ndim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +116,7 @@ def looks(shape: Sequence[int]) -> tuple[Look, ...]:
     >>> looks((1, 3, 224, 224)), looks((8, 8)), looks((8,))
     (('slice', 'channels', 'colour'), ('slice',), ())
     """
+    shape = shape[: _rank(shape)]
     if len(shape) < 2 or min(shape[-2:]) < 2 or 0 in shape:
         return ()
     channels = shape[-3] if len(shape) > 2 else 1
@@ -143,6 +153,7 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
     >>> picture(np.arange(24).reshape(1, 6, 2, 2), look="channels").pixels.shape
     (6, 2, 2)
     """
+    array = _squeezed(array)
     possible = looks(array.shape)
     if not possible or array.dtype.kind in "OSU":
         return None
@@ -202,6 +213,18 @@ def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
     span = high / 2 - low / 2
     place = np.where(finite, numbers / 2 - low / 2, 0.0) / span if span > 0 else np.full(numbers.shape, 0.5)
     return np.where(finite, np.rint(1 + 254 * place), 0).astype(np.uint8), low, high
+
+
+def _rank(shape: Sequence[int]) -> int:
+    """Give the number of dimensions without those of size 1 at the end, two at least if there are as many."""
+    rank = len(shape)
+    while rank > 2 and shape[rank - 1] == 1:
+        rank -= 1
+    return rank
+
+
+def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape(array.shape[: _rank(array.shape)])
 
 
 def _slice(array: NDArray[Any], index: Sequence[int]) -> tuple[NDArray[Any], tuple[int, ...]]:

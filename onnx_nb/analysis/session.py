@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def run(
     model: ModelLike,
-    feeds: Any,
+    feeds: Any = None,
     *,
     outputs: Iterable[str] | None = None,
     providers: Sequence[str] | None = None,

@@ -1,6 +1,7 @@
 /** What the entries of both bundles share: how a view comes into a cell, follows the theme, fails, and goes. */
 
 import type { Comm } from "./model/channel.ts";
+import { keepFocus } from "./panels/focus.ts";
 import { failure } from "./scene/host.ts";
 
 /** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
@@ -62,6 +63,7 @@ export function rootIn(el: HTMLElement, kind: string): HTMLElement {
   root.className = "onnx-nb";
   root.dataset.widget = kind;
   root.dataset.state = "loading";
+  keepFocus(root);
   el.append(root);
   return root;
 }

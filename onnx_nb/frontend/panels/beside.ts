@@ -1,12 +1,15 @@
 /** The pane beside a graph that shows a submodel cut out of it. */
 
 import type { Columns } from "../model/columns.ts";
-import { button, bytes, counted, el } from "./dom.ts";
+import { button, bytes, copyButton, counted, el } from "./dom.ts";
 
 export interface Beside {
   readonly element: HTMLElement;
-  /** @param fill makes the view of the submodel, which lives until the signal aborts */
-  show(submodel: Columns, fill: (root: HTMLElement, signal: AbortSignal) => void): void;
+  /**
+   * @param call gives the submodel in Python
+   * @param fill makes the view of the submodel, which lives until the signal aborts
+   */
+  show(submodel: Columns, call: string, fill: (root: HTMLElement, signal: AbortSignal) => void): void;
 }
 
 /** @param closed called when a person has closed the pane */
@@ -25,7 +28,7 @@ export function createBeside(root: HTMLElement, closed: () => void, signal: Abor
   signal.addEventListener("abort", () => pane?.abort(), { once: true });
   return {
     element,
-    show(submodel, fill) {
+    show(submodel, call, fill) {
       pane?.abort();
       pane = new AbortController();
       const inner = el("div");
@@ -35,7 +38,8 @@ export function createBeside(root: HTMLElement, closed: () => void, signal: Abor
           "header",
           { class: "onnx-nb-bar" },
           el("b", {}, title),
-          el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, "in the kernel: ", el("code", {}, "g.submodel")),
+          el("code", { class: "onnx-nb-dim onnx-nb-ellipsis", title: "The model in the kernel" }, "g.submodel"),
+          copyButton(() => call, pane.signal, "Copy Python"),
           button("Close", close, pane.signal, { attrs: { "aria-label": "Close submodel" } }),
         ),
         inner,

@@ -95,6 +95,11 @@ export function elide(text: string, most: number): string {
   return `${characters.slice(0, most - 1 - tail).join("")}…${characters.slice(characters.length - tail).join("")}`;
 }
 
+/** A name that may go on in the next line after a slash, a dot or an underscore. */
+export function breakable(name: string): (Node | string)[] {
+  return name.split(/(?<=[/._])(?=[^/._])/).flatMap((part, at) => (at === 0 ? [part] : [el("wbr"), part]));
+}
+
 const PLAIN = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** 1897 → "1,897" */

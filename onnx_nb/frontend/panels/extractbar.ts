@@ -13,6 +13,9 @@ export interface ExtractBar {
 
 /** More chips than this would push everything else away. */
 const CHIPS = 12;
+/** Characters of the name on a chip: of few chips, and of many. */
+const NAMES = [46, 28] as const;
+const FEW = 4;
 
 export function createExtractBar(
   root: HTMLElement,
@@ -32,7 +35,8 @@ export function createExtractBar(
   const stop = button("Cancel", cancel, signal);
   const extract = button("Extract", () => dispatch({ type: "extract" }), signal, { class: "onnx-nb-primary" });
   const progress = el("div", { class: "onnx-nb-progress", attrs: { role: "progressbar", "aria-label": "Working" } });
-  root.append(progress, chips, message, add, instead, undo, clear, stop, extract);
+  const acts = el("div", { class: "onnx-nb-acts" }, add, instead, undo, clear, stop, extract);
+  root.append(progress, chips, message, acts);
 
   let shown: State | undefined;
   const fix = (): void => {
@@ -53,6 +57,7 @@ export function createExtractBar(
     const { cut, plan } = state;
     chips.replaceChildren();
     if (cut.inputs.length === 0 && cut.outputs.length === 0) return;
+    const most = NAMES[cut.inputs.length + cut.outputs.length + (plan?.missing.length ?? 0) <= FEW ? 0 : 1];
     const chip = (value: number, type: "input" | "output"): HTMLElement => {
       const redundant = type === "input" && (plan?.redundant.includes(value) ?? false);
       const name = columns.valueNameOf(value);
@@ -66,7 +71,7 @@ export function createExtractBar(
           class: `onnx-nb-chip${redundant ? " onnx-nb-redundant" : ""}`,
           title: redundant ? `${name.slice(0, 2000)}\nnothing on the way to the outputs reads it` : name.slice(0, 2000),
         },
-        valueLink(columns, value, 28),
+        valueLink(columns, value, most),
         remove,
       );
     };
@@ -81,7 +86,7 @@ export function createExtractBar(
       const { inputs, outputs } = cut;
       chips.append(
         button(
-          `+ add: ${elide(name, 28)}`,
+          `+ add: ${elide(name, most)}`,
           () => dispatch({ type: "cut", cut: { inputs: [...inputs, value], outputs } }),
           round,
           { class: "onnx-nb-chip onnx-nb-missing", title: `${name}\n${message}`.slice(0, 2000) },

@@ -79,6 +79,13 @@ export interface Handle extends GraphView {
 
 const HEIGHT = 600;
 
+/** An extraction as one would write it in a cell. */
+function callOf(columns: Columns, { inputs, outputs }: State["cut"]): string {
+  const list = (values: readonly number[]): string =>
+    `[${values.map((value) => JSON.stringify(columns.valueNameOf(value))).join(", ")}]`;
+  return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
+}
+
 export function createGraphView(
   root: HTMLElement,
   columns: Columns,
@@ -237,7 +244,7 @@ export function createGraphView(
   };
 
   const showSubmodel = (submodel: Columns): void =>
-    beside.show(submodel, (inner, closing) => {
+    beside.show(submodel, callOf(columns, state.cut), (inner, closing) => {
       handle.submodel = createGraphView(inner, submodel, NOBODY, { nested: true }, closing);
     });
 

@@ -8,7 +8,7 @@ import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scope.ts";
 import { search, statedKeys } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
-import { button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
+import { breakable, button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
 import { statistics } from "./statistics.ts";
 import { createValues } from "./values.ts";
@@ -162,11 +162,12 @@ function traces(columns: Columns, target: Target, dispatch: Dispatch, signal: Ab
     const text = `${way}:"${name.replace(/["\\]/g, "\\$&")}"`;
     dispatch({ type: "search", text, hits: search(columns, text).hits });
   };
+  const first = target.kind === "value" && columns.producer[target.id] < 0;
   return [
     el(
       "div",
       { class: "onnx-nb-row" },
-      button("Trace up", () => press("before"), signal, { title: "Light all that this depends on" }),
+      first ? null : button("Trace up", () => press("before"), signal, { title: "Light all that this depends on" }),
       button("Trace down", () => press("after"), signal, { title: "Light all that depends on this" }),
     ),
   ];
@@ -499,7 +500,7 @@ function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement 
     "div",
     {},
     above,
-    el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, elide(name, 160) || "(unnamed)"),
+    el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, ...breakable(elide(name, 160) || "(unnamed)")),
   );
 }
 
@@ -514,7 +515,7 @@ function table(rows: readonly Row[]): HTMLElement {
 }
 
 function mono(text: string, most: number): HTMLElement {
-  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, most));
+  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
 function warning(text: string): HTMLElement {

@@ -1,14 +1,14 @@
 /** Words that stand for a node, a tensor or a scope: pressing one selects it and brings it into view. */
 
-import type { Columns, Target } from "../model/columns.ts";
+import { type Columns, type Target, VALUE } from "../model/columns.ts";
 import type { Dispatch } from "../scene/state.ts";
-import { el, elide } from "./dom.ts";
+import { breakable, el, elide } from "./dom.ts";
 
 export function link(text: string, target: Target, title = text): HTMLButtonElement {
   const element = el(
     "button",
     { class: "onnx-nb-link", title: title.slice(0, 4000), data: { go: `${target.kind} ${target.id}` } },
-    text,
+    ...breakable(text),
   );
   element.type = "button";
   return element;
@@ -40,7 +40,7 @@ export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
   const scope = columns.str(columns.groupPath[columns.groupOf({ kind: "node", id: node })]);
   const op = columns.opOf(node);
   const element = link(elide(op, 40), { kind: "node", id: node }, columns.nameOf({ kind: "node", id: node }) || op);
-  if (scope !== "") element.append(el("span", { class: "onnx-nb-dim" }, ` ${elide(scope, 48)}`));
+  if (scope !== "") element.append(el("span", { class: "onnx-nb-dim" }, ...breakable(` ${elide(scope, 48)}`)));
   return element;
 }
 
@@ -54,7 +54,7 @@ export function describe(columns: Columns, target: Target): { title: string; sub
       return {
         title: columns.valueNameOf(id),
         sub: `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim(),
-        kind: columns.isConstant(id) ? "constant" : "tensor",
+        kind: columns.valueKind[id] === VALUE.INITIALIZER ? "weight" : columns.isConstant(id) ? "constant" : "tensor",
       };
     case "group":
       return {

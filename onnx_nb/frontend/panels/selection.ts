@@ -159,9 +159,14 @@ function wordFor(columns: Columns, target: Target, way: "before" | "after"): str
 function opList(columns: Columns, targets: readonly Target[]): Node[] {
   const counts = new Map<string, number>();
   const seen = new Set<number>();
+  let folded = 0;
   const count = (node: number): void => {
-    if (seen.has(node) || columns.isFolded(node)) return;
+    if (seen.has(node)) return;
     seen.add(node);
+    if (columns.isFolded(node)) {
+      folded++;
+      return;
+    }
     counts.set(columns.opOf(node), (counts.get(columns.opOf(node)) ?? 0) + 1);
   };
   const stack = targets.filter(({ kind }) => kind === "group").map(({ id }) => id);
@@ -170,14 +175,19 @@ function opList(columns: Columns, targets: readonly Target[]): Node[] {
     stack.push(...columns.childrenOf(group));
   }
   for (const { kind, id } of targets) if (kind === "node") count(id);
-  if (seen.size === 0) return [];
+  if (seen.size === folded) return [];
   const rows = [...counts].sort(([, a], [, b]) => b - a);
   const items = rows
     .slice(0, OPS)
     .map(([op, many]) => el("li", {}, `${elide(op, 48)} `, el("span", { class: "onnx-nb-dim" }, `×${plain(many)}`)));
   if (rows.length > OPS)
     items.push(el("li", { class: "onnx-nb-dim" }, `and ${counted(rows.length - OPS, "other op")}`));
-  return [el("h5", {}, counted(seen.size, "node")), el("ul", { class: "onnx-nb-list onnx-nb-ops" }, ...items)];
+  const only =
+    folded === 0 ? null : el("span", { class: "onnx-nb-dim" }, ` and ${plain(folded)} that only make constants`);
+  return [
+    el("h5", {}, counted(seen.size - folded, "node"), only),
+    el("ul", { class: "onnx-nb-list onnx-nb-ops" }, ...items),
+  ];
 }
 
 function list(columns: Columns, targets: readonly Target[]): HTMLElement {

@@ -514,7 +514,9 @@ export function createStage(
         frame.hidden = true;
         if (scene === null) return;
         const world = { ...cameras.toWorld(camera, x, y), w: w / camera.k, h: h / camera.k };
-        dispatch({ type: "selectAll", targets: touched(scene, index, world), add });
+        // a tensor that was looked at before is no box
+        const kept = add ? selected(state()).filter(({ kind }) => kind !== "value") : [];
+        dispatch({ type: "selectAll", targets: [...kept, ...touched(scene, index, world)] });
       },
       doubleClick(x, y) {
         const hit = hitAt(x, y);

@@ -170,6 +170,7 @@ export class FakeValues implements ValueHost {
       ...place,
       index: [0],
       cells,
+      trailing: 0,
       looks: ["slice", "channels"],
       picture: { look: "slice", shape: [1, 2, 3], first: 0, low: -1, high: 23 },
       pixels,

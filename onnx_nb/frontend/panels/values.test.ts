@@ -88,6 +88,7 @@ describe("channels", () => {
         ...place,
         index: [0],
         cells: [["0"]],
+        trailing: 0,
         looks: ["slice", "channels"],
         picture: { look: "channels", shape: [2, 3, 4], first: 0, low: 0, high: 23 },
         pixels: new Uint8Array(24).fill(7),

@@ -78,7 +78,7 @@ export function createValues(
       (found) => {
         if (signal.aborted || found === null) return;
         capture.textContent = "Capture again";
-        stats.replaceChildren(...statistics(found));
+        stats.replaceChildren(...statistics(constant ? { ...found, source: "" } : found));
         if (!constant) offer();
       },
       (error: unknown) => {
@@ -98,14 +98,14 @@ export function createValues(
 
 /** Gives back the keyboard after a page was replaced. */
 function focusedIn(cells: HTMLElement): () => void {
-  const label = [...cells.querySelectorAll<HTMLElement>("[aria-label]")]
-    .find((each) => focused(each))
-    ?.getAttribute("aria-label");
+  const held = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => focused(each));
   return () => {
-    if (label == null) return;
-    [...cells.querySelectorAll<HTMLElement>("[aria-label]")]
-      .find((each) => each.getAttribute("aria-label") === label)
-      ?.focus({ preventScroll: true });
+    if (held === undefined) return;
+    const label = held.getAttribute("aria-label");
+    const same = [...cells.querySelectorAll<HTMLButtonElement>("[aria-label]")].find(
+      (each) => each.getAttribute("aria-label") === label && !each.disabled,
+    );
+    (same ?? cells.querySelector<HTMLElement>("[tabindex]"))?.focus({ preventScroll: true });
   };
 }
 
@@ -122,7 +122,7 @@ function paged(
 ): Node[] {
   const { shape, index, row, column, cells } = page;
   const parts: Node[] = [];
-  if (index.length > 0) parts.push(slicer(page, look, turn, signal));
+  if (index.length > 0 || page.trailing > 0) parts.push(slicer(page, look, turn, signal));
   if (page.pixels !== undefined && page.picture !== undefined) {
     if (page.looks.length > 1) parts.push(lookSwitch(page, look, turn, signal));
     parts.push(...picture(page.pixels, page.picture, page, turn, signal));
@@ -164,7 +164,7 @@ function paged(
 
 /** One field for each dimension but the last two. */
 function slicer(
-  { shape, index }: PageReply,
+  { shape, index, trailing }: PageReply,
   look: Look,
   turn: (place: Place) => Promise<void>,
   signal: AbortSignal,
@@ -190,7 +190,7 @@ function slicer(
     field.addEventListener("change", () => void turn(chosen()), { signal });
     line.append(field);
   });
-  line.append(", :, :]");
+  line.append(`${index.length > 0 ? ", " : ""}:, :${", 0".repeat(trailing)}]`);
   return line;
 }
 

@@ -91,6 +91,8 @@ export interface PageReply {
   readonly index: readonly number[];
   readonly row: number;
   readonly column: number;
+  /** how many dimensions of size 1 at the end the shape is without */
+  readonly trailing: number;
   readonly cells: readonly (readonly string[])[];
   /** the ways in which the tensor can be seen */
   readonly looks: readonly Look[];

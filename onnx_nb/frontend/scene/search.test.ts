@@ -57,6 +57,11 @@ describe("words", () => {
     expect(found("query")).toEqual(["node encoder/query", "value encoder/query_out"]);
   });
 
+  it("find nodes by the weights that they read, beside what is their own", () => {
+    expect(found("op:MatMul dense", bert)).toEqual(["node enc/layer.1/mm"]);
+    expect(found("dense", bert), "alone they find the weight").not.toContain("node enc/layer.1/mm");
+  });
+
   it("are ranked by the best place where they stand, and do not reach from one name into the next", () => {
     const graph = columnsOf("Relu xab : in -> cdab/ab\nRelu ab : cdab/ab -> abcd\nRelu zz-ab : abcd -> ab");
     expect(found("ab", graph)).toEqual([
@@ -396,7 +401,12 @@ function things(of: Columns): Thing[] {
       kind: "node",
       own: [of.nameOf({ kind: "node", id: node })],
       op: of.opOf(node),
-      near: around(of.groupOf({ kind: "node", id: node })),
+      near: [
+        ...around(of.groupOf({ kind: "node", id: node })),
+        ...Array.from(of.inputsOf(node))
+          .filter((value) => value >= 0 && of.isConstant(value))
+          .map((value) => of.valueNameOf(value)),
+      ],
       dtypes: typed(of.outputsOf(node), (value) => of.dtypeOf(value)),
       shapes: typed(of.outputsOf(node), (value) => of.shapeOf(value)),
       attributes: of.str(of.nodeAttributes[node]),

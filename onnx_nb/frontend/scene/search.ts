@@ -229,7 +229,13 @@ class Judge {
     if (this.#alone) return [own, named, (value) => rank(valueName[value]) || (typed(value) ? OWN : NO)];
     const inside = this.#inside((group) => rank(groupPath[group]) !== NO || own(group) !== NO);
     const about = (node: number): boolean =>
-      inside[nodeGroup[node]] === 1 || this.#makes(node, typed) || attribute(nodeAttributes[node]) !== NO;
+      inside[nodeGroup[node]] === 1 ||
+      this.#makes(node, typed) ||
+      attribute(nodeAttributes[node]) !== NO ||
+      // exporters name weights by their module, and nodes by a number
+      this.#columns
+        .inputsOf(node)
+        .some((value) => value >= 0 && this.#columns.isConstant(value) && rank(valueName[value]) !== NO);
     return [
       (group) => own(group) || (inside[group] === 1 ? NEAR : NO),
       (node) => named(node) || (about(node) ? NEAR : NO),

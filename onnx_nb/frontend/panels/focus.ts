@@ -1,0 +1,41 @@
+/** The keyboard stays in a view when what it was on goes away: a button that did its work, a page that was turned. */
+
+/** Where the keyboard goes if nothing around what is gone takes it. */
+const HOME = "canvas[tabindex], [role=grid][tabindex], [role=tree][tabindex], button:not([disabled])";
+
+/** Whoever presses keys in a cell without focus gives commands to the notebook, which may be to delete the cell. */
+export function keepFocus(root: HTMLElement): void {
+  /** what has the keyboard, and what is around it */
+  let held: readonly HTMLElement[] = [];
+  const gone = (element: HTMLElement): boolean =>
+    !element.isConnected || element.getClientRects().length === 0 || element.matches(":disabled");
+  const back = (): void => {
+    const [last] = held;
+    if (last === undefined || !root.isConnected || !gone(last)) return;
+    const document_ = root.getRootNode() as Document | ShadowRoot;
+    const { activeElement } = document_;
+    // elsewhere by now
+    if (activeElement !== null && activeElement !== document.body && activeElement !== last) return;
+    const around = held.slice(1).find((each) => each.hasAttribute("tabindex") && root.contains(each) && !gone(each));
+    (around ?? root.querySelector<HTMLElement>(HOME))?.focus({ preventScroll: true });
+  };
+  root.addEventListener("focusin", (event) => {
+    const path = event.composedPath().filter((each) => each instanceof HTMLElement);
+    held = path.slice(0, path.indexOf(root));
+  });
+  root.addEventListener("focusout", (event) => {
+    if (event.relatedTarget !== null) return;
+    const left = held;
+    // the page is clicked somewhere else, or what had the focus is about to go
+    setTimeout(() => {
+      const [last] = left;
+      if (held === left && last !== undefined && !gone(last)) held = [];
+    });
+  });
+  new MutationObserver(back).observe(root, {
+    subtree: true,
+    childList: true,
+    attributes: true,
+    attributeFilter: ["hidden", "disabled"],
+  });
+}
