@@ -1,6 +1,7 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../model/columns.ts";
+import type { Patch } from "../scene/host.ts";
 import { selected } from "../scene/state.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./graphview.ts";
 import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
@@ -90,9 +91,10 @@ describe("the view", () => {
     show();
     await drawn();
     press("+");
-    await settled(600);
-    const camera = host.patches.findLast((patch) => patch.camera !== undefined)?.camera;
-    expect(camera?.zoom).toBeGreaterThan(0);
+    const told = (): Patch["camera"] => host.patches.findLast((patch) => patch.camera !== undefined)?.camera;
+    // in the end it is told where the view stands
+    await vi.waitFor(() => expect(told()?.zoom).toBeGreaterThan(0), { timeout: 20_000 });
+    const camera = told();
     buttonIn(root, "☆").click();
     buttonIn(root, "Bookmark this view").click();
     expect(host.patches.at(-1)?.bookmarks?.[0]).toMatchObject({ name: "View", target: null, camera });
