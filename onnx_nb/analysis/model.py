@@ -440,21 +440,29 @@ class Model:
         (None, [8000])
         """
         proto, extents = self.proto, self._extents()
-        inside = self._are_inside(proto, extents)
+        entries = [references(tensor) for tensor in external(proto)]
+        used = self._used(entries, extents)
+        inside = self._are_inside(used)
         # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
         inner = extents[self._main_count() :]
         if inner and (not inside or any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
             proto, extents = self._with_inner_weights(extents)
-            inside = self._are_inside(proto, extents)
-        used = {_location(tensor): extent for tensor, extent in zip(external(proto), extents, strict=True)}
-        proto = _without_foreign_keys(proto)
+            entries = [references(tensor) for tensor in external(proto)]
+            used = self._used(entries, extents)
+            inside = self._are_inside(used)
+        if not all(KNOWN_KEYS.issuperset(each) for each in entries):
+            proto = _without_foreign_keys(proto)
         if inside:
             return proto, self.folder, {}
         buffers = {at: e.source.array(0, e.source.nbytes, e.what) for at, e in used.items()}
         return proto, self.folder, buffers
 
-    def _are_inside(self, proto: ModelProto, extents: list[Extent]) -> bool:
-        used = {_location(tensor): extent for tensor, extent in zip(external(proto), extents, strict=True)}
+    @staticmethod
+    def _used(entries: list[dict[str, str]], extents: list[Extent]) -> dict[str, Extent]:
+        """Give what lies at each location."""
+        return {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
+
+    def _are_inside(self, used: Mapping[str, Extent]) -> bool:
         return all(self.storage.is_inside(location, extent.source) for location, extent in used.items())
 
     def _main_count(self) -> int:
@@ -513,14 +521,8 @@ class Model:
         return proto, extents[:count]
 
 
-def _location(tensor: TensorProto) -> str:
-    return references(tensor).get("location", "")
-
-
 def _without_foreign_keys(proto: ModelProto) -> ModelProto:
     """Give the model without entries for which onnxruntime would refuse it."""
-    if all(KNOWN_KEYS.issuperset(references(tensor)) for tensor in external(proto)):
-        return proto
     copy = ModelProto()
     copy.CopyFrom(proto)
     for tensor in external(copy):

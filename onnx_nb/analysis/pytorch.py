@@ -12,7 +12,9 @@ import inspect
 import io
 import logging
 import re
+import types
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 EXPORTERS: Final = ("dynamo", "torchscript")
 _DEEPEST: Final = 16
 """Lists in lists in lists: what is nested deeper in an output is not looked at."""
+_SCALARS: Final = (int, float, str, type(None))
+"""What most arguments are that are no tensors."""
 
 
 class Slot(NamedTuple):
@@ -71,8 +75,7 @@ class Call:
         return f"{self.path or 'model'}{f'#{self.index + 1}' if self.index else ''}"
 
 
-@dataclass(frozen=True)
-class FunctionCall:
+class FunctionCall(NamedTuple):
     """A call of a torch function or method in some module's ``forward``, that gave a tensor."""
 
     name: str
@@ -311,10 +314,10 @@ def _random_state() -> bytes:
     """Give the state of torch's random generators, which changes when they are asked for numbers."""
     import torch
 
-    generators = [torch.default_generator]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generators += torch.cuda.default_generators
-    return b"".join(generator.get_state().numpy().tobytes() for generator in generators)
+    state: bytes = torch.default_generator.get_state().numpy().tobytes()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state += b"".join(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
+    return state
 
 
 class _Recorder:
@@ -359,9 +362,11 @@ class _Recorder:
         import torch
 
         with contextlib.ExitStack() as undone, torch.no_grad():
+            hooks: list[torch.utils.hooks.RemovableHandle] = []
+            undone.callback(_remove, hooks)
             for part in watched(self._module):
-                undone.callback(part.register_forward_pre_hook(self._before, with_kwargs=True).remove)
-                undone.callback(part.register_forward_hook(self._after).remove)
+                hooks.append(part.register_forward_pre_hook(self._before, with_kwargs=True))
+                hooks.append(part.register_forward_hook(self._after))
             # torch's fused transformer layers call no submodules
             fused = torch.backends.mha.get_fastpath_enabled()
             undone.callback(torch.backends.mha.set_fastpath_enabled, fused)
@@ -386,47 +391,47 @@ class _Recorder:
         if torch.compiler.is_compiling() or id(part) not in self._names:
             return
         path, *aliases = self._names[id(part)]
+        cls = type(part).__name__
         if self._progress is not None:
             done = len(self._calls) / max(len(self._names), len(self._calls) + 1)
-            self._progress(done, f"torch: {type(part).__name__} {shown(path or 'the module itself')}")
-        self._looks = True
-        self._look_for_chance()
-        if type(part) not in self._signatures:
-            self._signatures[type(part)] = _parameters(type(part))
-        parameters = self._signatures[type(part)]
-        index = self._count.get(id(part), 0)
-        self._count[id(part)] = index + 1
-        given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        extra = args[len(parameters) :]
-        given.update((str(place), value) for place, value in enumerate(extra))
-        self._calls.append(
-            {
-                "path": path,
-                "aliases": tuple(aliases),
-                "cls": type(part).__name__,
-                "index": index,
-                "parent": self._stack[-1][0] if self._stack else -1,
-                "inputs": tuple(Slot(label, self._take(tensor)) for label, tensor in _tensors(given)),
-                "outputs": (),
-                "attributes": {name: getattr(part, name) for name in RECORDED if _is_said(part, name)},
-            }
-        )
-        self._stack.append((len(self._calls) - 1, part))
-        self._looks = False
+            self._progress(done, f"torch: {cls} {shown(path or 'the module itself')}")
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 (what we ask of a tensor is no call of the module)
+            self._look_for_chance()
+            if type(part) not in self._signatures:
+                self._signatures[type(part)] = _parameters(type(part))
+            parameters = self._signatures[type(part)]
+            index = self._count.get(id(part), 0)
+            self._count[id(part)] = index + 1
+            given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+            if len(args) > len(parameters):
+                given.update((str(place), value) for place, value in enumerate(args[len(parameters) :]))
+            self._calls.append(
+                {
+                    "path": path,
+                    "aliases": tuple(aliases),
+                    "cls": cls,
+                    "index": index,
+                    "parent": self._stack[-1][0] if self._stack else -1,
+                    "inputs": tuple([Slot(label, self._take(tensor)) for label, tensor in _tensors(given)]),
+                    "outputs": (),
+                    "attributes": _said(part),
+                }
+            )
+            self._stack.append((len(self._calls) - 1, part))
 
     def _after(self, part: torch.nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling() or not any(open_part is part for _, open_part in self._stack):
+        if torch.compiler.is_compiling() or all(open_part is not part for _, open_part in self._stack):
             return
-        self._looks = True
-        self._look_for_chance()
-        number, closed = self._stack.pop()
-        while closed is not part:  # a call inside that raised, which its caller caught
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
+            self._look_for_chance()
             number, closed = self._stack.pop()
-        self.ended.append(number)
-        self._calls[number]["outputs"] = tuple(Slot(label, self._take(tensor)) for label, tensor in _tensors(output))
-        self._looks = False
+            while closed is not part:  # a call inside that raised, which its caller caught
+                number, closed = self._stack.pop()
+            self.ended.append(number)
+            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in _tensors(output)])
+            self._calls[number]["outputs"] = outputs
 
     def _look_for_chance(self) -> None:
         """Note the innermost call if random numbers were drawn since another one began or ended."""
@@ -437,18 +442,34 @@ class _Recorder:
 
     def _called(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Call a torch function, and take the tensor that it gives, if it is a new one of more than one value."""
+        import torch
+
         if self._looks or not self._stack or _is_traced_by_dynamo():
             return function(*args, **kwargs)
-        given = [tensor for _, tensor in _tensors([args, kwargs])]
-        inputs = tuple(number for number in map(self._number, given) if number is not None)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
+            known = self._numbers((*args, *kwargs.values()))
         made = function(*args, **kwargs)
-        if _is_tensor(made) and made.numel() > 1 and not _is_wrapped(made):
-            before = len(self.contents)
-            number = self._take(made)
-            if number == before:
-                name = getattr(function, "__name__", "function")
-                self.functions.append(FunctionCall(name, self._stack[-1][0], running_line(), inputs, number))
+        if isinstance(made, torch.Tensor):
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
+                if _is_tensor(made) and made.numel() > 1 and not _is_wrapped(made):
+                    before = len(self.contents)
+                    number = self._take(made)
+                    if number == before:
+                        name = getattr(function, "__name__", "function")
+                        self.functions.append(FunctionCall(name, self._stack[-1][0], running_line(), known, number))
         return made
+
+    def _numbers(self, given: Iterable[Any]) -> tuple[int, ...]:
+        """Give the numbers of the values among what a function got that are known."""
+        import torch
+
+        found: list[int | None] = []
+        for one in given:
+            if isinstance(one, torch.Tensor):
+                found.append(self._number(one))
+            elif not isinstance(one, _SCALARS):
+                found += [self._number(tensor) for _, tensor in _tensors(one)]
+        return tuple([number for number in found if number is not None])
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         """Give the number of a value that was taken already, and not changed since."""
@@ -462,7 +483,7 @@ class _Recorder:
         if there is not None:
             return there
         number = len(self.contents)
-        array = to_numpy(tensor)
+        array = self._array(tensor)
         if self._known is None:
             self.contents.append(self._store.put(array))
         else:
@@ -470,8 +491,21 @@ class _Recorder:
             if known is None or known.shape != array.shape or not _same(known, array):
                 self.changed.add(number)
             self.contents.append(None)
-        self._seen[id(tensor)] = (_reference(tensor), _version(tensor), number)
+        self._seen[id(tensor)] = (weakref.ref(tensor), _version(tensor), number)
         return number
+
+    def _array(self, tensor: torch.Tensor) -> NDArray[Any]:
+        import torch
+
+        if type(tensor) is torch.Tensor:
+            return to_numpy(tensor)
+        # a class of its own may say what its values are
+        self._looks = True
+        try:
+            with torch._C._EnableTorchFunction():  # noqa: SLF001 (torch has no other)
+                return to_numpy(tensor)
+        finally:
+            self._looks = False
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -497,11 +531,20 @@ def _listening(called: Callable[[Any, Any, Mapping[str, Any]], Any]) -> contextl
     return Listening()
 
 
-def _is_said(part: torch.nn.Module, name: str) -> bool:
-    """Say whether a module has an attribute that is a number, a text or several numbers."""
-    value = part.__dict__.get(name)
+def _remove(hooks: Iterable[torch.utils.hooks.RemovableHandle]) -> None:
+    for hook in hooks:
+        hook.remove()
+
+
+def _said(part: torch.nn.Module) -> dict[str, Any]:
+    """Give the attributes of a module that are a number, a text or several numbers, of those that ONNX has, too."""
+    own = part.__dict__
+    return {name: own[name] for name in RECORDED if name in own and _is_said(own[name])}
+
+
+def _is_said(value: Any) -> bool:
     several = value if isinstance(value, tuple) else (value,)
-    return value is not None and all(isinstance(one, bool | int | float | str) for one in several)
+    return all(isinstance(one, int | float | str) for one in several)
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
@@ -524,14 +567,12 @@ def _unstable(again: _Recorder, recording: Recording) -> tuple[str, ...]:
     return tuple(recording.calls[number].name for number in found)
 
 
-def _reference(tensor: torch.Tensor) -> Any:
-    import weakref
-
-    return weakref.ref(tensor)
-
-
 def _parameters(kind: Any) -> tuple[str, ...]:
     """Give the names of positional arguments of a class's forward."""
+    function = inspect.unwrap(kind.forward, stop=lambda one: hasattr(one, "__signature__"))
+    if isinstance(function, types.FunctionType) and not hasattr(function, "__signature__"):
+        code = function.__code__  # what inspect.signature would say of it, at a tenth of the time
+        return code.co_varnames[1 : code.co_argcount]
     try:
         found = list(inspect.signature(kind.forward).parameters.values())[1:]
     except (TypeError, ValueError):
@@ -540,27 +581,34 @@ def _parameters(kind: Any) -> tuple[str, ...]:
     return tuple(one.name for one in found if one.kind in positional)
 
 
-def _tensors(value: Any, label: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(value: Any) -> list[tuple[str, torch.Tensor]]:
     """Give the tensors of nested tuples, lists, dicts and dataclasses, and where they are."""
+    found: list[tuple[str, torch.Tensor]] = []
+    _gather(value, "", _DEEPEST, found)
+    return found
+
+
+def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Tensor]]) -> None:
     import torch
 
     if isinstance(value, torch.Tensor):
         if _is_tensor(value):
-            yield label, value
+            found.append((label, value))
         return
-    if depth >= _DEEPEST:
+    inner: Iterable[tuple[Any, Any]] = ()
+    if not levels:
         return
-    inner: Iterable[tuple[str, Any]] = ()
     if isinstance(value, Mapping):
-        inner = ((str(key), one) for key, one in value.items())
+        inner = value.items()
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         inner = zip(value._fields, value, strict=True)
     elif isinstance(value, list | tuple):
-        inner = ((str(place), one) for place, one in enumerate(value))
+        inner = enumerate(value)
     elif is_dataclass(value) and not isinstance(value, type):
         inner = ((each.name, getattr(value, each.name)) for each in fields(value))
     for name, one in inner:
-        yield from _tensors(one, f"{label}.{name}" if label else name, depth + 1)
+        if not isinstance(one, _SCALARS):
+            _gather(one, f"{label}.{name}" if label else str(name), levels - 1, found)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -583,15 +631,23 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """
     import torch
 
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    name = str(plain.dtype).removeprefix("torch.")
-    foreign = getattr(ml_dtypes, name, None)
+    foreign = _foreign(tensor.dtype)
+    plain = tensor.detach()
+    if not plain.is_cpu or plain.is_conj() or plain.is_neg():
+        plain = plain.cpu().resolve_conj().resolve_neg()
+    plain = plain.contiguous()
     if foreign is None:
         array: NDArray[Any] = plain.numpy()
         return array
     raw = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
     seen: NDArray[Any] = plain.view(raw).numpy().view(foreign)
     return seen
+
+
+@functools.cache
+def _foreign(dtype: torch.dtype) -> Any:
+    """Give the type of ``ml_dtypes`` that numpy lacks; None if it has it."""
+    return getattr(ml_dtypes, str(dtype).removeprefix("torch."), None)
 
 
 # --- exporting ------------------------------------------------------------------------------------------------------
@@ -695,7 +751,7 @@ class _Flat:
     def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._module, self._args, self._kwargs = module, args, kwargs
         named = dict(zip(_parameters(type(module)), args, strict=False))
-        found = list(_tensors({**named, **{str(i): a for i, a in enumerate(args[len(named) :])}, **kwargs}))
+        found = _tensors({**named, **{str(i): a for i, a in enumerate(args[len(named) :])}, **kwargs})
         self.tensors = tuple(tensor for _, tensor in found)
         self.input_names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in found]
 
@@ -726,7 +782,7 @@ def _replaced(value: Any, given: Iterator[Any]) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return next(given) if next(_tensors(value), None) else value
+        return next(given) if _is_tensor(value) else value
     if isinstance(value, Mapping):
         return dict.fromkeys(value) | {key: _replaced(one, given) for key, one in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

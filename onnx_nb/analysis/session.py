@@ -136,6 +136,8 @@ def create(
 
     loaded = load(model)
     proto, folder, buffers = loaded.for_onnxruntime()
+    if written_to is None:
+        proto = _without_notes(proto)
     if outputs is not None:
         proto = _with_outputs(loaded, proto, list(outputs))
     options = ort.SessionOptions()
@@ -352,20 +354,22 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
         return value.numpy()
     shape = value.shape()
-    data = np.asarray(_Bytes(value))
+    if dtype.isbuiltin == 1 and 0 not in shape:
+        return np.asarray(_Memory(value, tuple(shape), dtype.str))
+    data = np.asarray(_Memory(value, (value.tensor_size_in_bytes(),), "|u1"))
     tensor = TensorProto(data_type=data_type, dims=shape)
     array = decoded(data, tensor, "a value of onnxruntime")
     array.flags.writeable = False
     return array
 
 
-class _Bytes:
+class _Memory:
     """The memory of a value, as numpy asks for it; holds the value as long as numpy holds this."""
 
-    def __init__(self, value: onnxruntime.OrtValue) -> None:
+    def __init__(self, value: onnxruntime.OrtValue, shape: tuple[int, ...], typestr: str) -> None:
         self._value = value
-        shape, place = (value.tensor_size_in_bytes(),), (value.data_ptr(), True)
-        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": "|u1", "data": place}
+        place = value.data_ptr(), True  # read-only
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": typestr, "data": place}
 
 
 def _owned(array: Any) -> Any:
@@ -459,6 +463,21 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
                     todo.append(attribute.g.node)
 
 
+def _without_notes(source: ModelProto) -> ModelProto:
+    """Give a model without what exporters note of each node and value: onnxruntime would only copy it around."""
+    parts = source.graph.node, source.graph.value_info, source.graph.input, source.graph.output
+    if not any(one.metadata_props or one.doc_string for part in parts for one in part):
+        return source
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    graph = proto.graph
+    for part in (graph.node, graph.value_info, graph.input, graph.output):
+        for one in part:
+            one.ClearField("metadata_props")
+            one.ClearField("doc_string")
+    return proto
+
+
 def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelProto:
     graph = source.graph
     made = {name for node in graph.node for name in node.output}
@@ -504,6 +523,7 @@ def _failed(name: str, error: Exception) -> OnnxNbError:
     return OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}")
 
 
+@functools.cache
 def _data_type_of(ort_type: str) -> int | None:
     """Give the ONNX element type of "tensor(float)"; ``None`` if it is no tensor."""
     name = ort_type.removeprefix("tensor(").removesuffix(")")

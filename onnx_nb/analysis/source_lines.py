@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import sys
@@ -46,13 +47,21 @@ def running_line() -> str:
     """Give the innermost line that runs now and is neither torch's nor ours."""
     frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
     while frame is not None:
-        file = frame.f_code.co_filename.replace("\\", "/")
-        if _A_CLICK in file:
+        file = frame.f_code.co_filename
+        place = _place(file)
+        if place is _A_CLICK:
             return ""  # run from the browser: what lies beyond is no line of a person
-        if not any(part in file for part in _NOT_THE_MODEL):
+        if place is not _NOT_THE_MODEL:
             return _told(file, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return ""
+
+
+@functools.lru_cache(1024)
+def _place(file: str) -> object:
+    """Say of which kind a file is."""
+    file = file.replace("\\", "/")
+    return _A_CLICK if _A_CLICK in file else _NOT_THE_MODEL if any(part in file for part in _NOT_THE_MODEL) else None
 
 
 def name_cells(cell_of: Callable[[str], str]) -> None:
