@@ -321,6 +321,7 @@ class Proposals:
         self._calls = recording.calls
         self._keys = Keys(recording, graph)
         self._own: dict[int, list[tuple[int, int]]] = {}
+        self._kinds: dict[int, tuple[str, tuple[int, ...]]] = {}
         self._nodes = self._nodes_of_calls()
         self._fixed: dict[int, tuple[int, str]] = {}
         """Recorded value → tensor and how, where nothing can be in doubt."""
@@ -490,14 +491,21 @@ class Proposals:
     def _fits(self, value: int, number: int) -> bool:
         """Say whether a tensor can hold a recorded value as far as its type and shape are known."""
         known = self.graph.type_of(value)
-        array = self.recording.value(number)
-        if known.dtype and _kind(known.dtype) != _kind(array.dtype.name):
+        kind, shape = self._recorded(number)
+        if known.dtype and _kind(known.dtype) != kind:
             return False
-        if known.shape is None:
+        if known.shape is None or known.shape == shape:
             return True
-        return len(known.shape) == array.ndim and all(
-            not isinstance(dim, int) or dim == size for dim, size in zip(known.shape, array.shape, strict=True)
+        return len(known.shape) == len(shape) and all(
+            not isinstance(dim, int) or dim == size for dim, size in zip(known.shape, shape, strict=True)
         )
+
+    def _recorded(self, number: int) -> tuple[str, tuple[int, ...]]:
+        """Give kind and shape of a recorded value."""
+        if number not in self._kinds:
+            array = self.recording.value(number)
+            self._kinds[number] = _kind(array.dtype.name), array.shape
+        return self._kinds[number]
 
     def _propose(self, number: int, maker: int) -> None:
         graph = self.graph
@@ -785,6 +793,7 @@ def _operator(function: str) -> str:
 _WIDTHS = re.compile(r"(bfloat|float|u?int|complex)\d+.*")
 
 
+@functools.cache
 def _kind(dtype: str) -> str:
     """Give "float" of "float16": the same value may be of another width in a converted model."""
     found = _WIDTHS.fullmatch(dtype)

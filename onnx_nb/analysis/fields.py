@@ -21,6 +21,8 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LENGTHS = np.asarray([0, 8, 0, -1, -1, 4, -1, -1], np.int64)
+"""Of a payload, by wire type; −1 for what is none of ONNX's. Bytes say how many they are."""
 # Where fewer messages are left after so many fields, lock step costs more for each field than taking them in turn.
 _FEW, _MANY_FIELDS = 30, 100
 
@@ -108,7 +110,7 @@ class Spans:
         first
             Where each number appears first.
         """
-        filled = np.flatnonzero(self.begin < self.end)
+        filled = (self.begin < self.end).nonzero()[0]
         begin, end = self.begin[filled], self.end[filled]
         words = _words(self.buffer)
         hashes = _hashed(words, begin, end)
@@ -116,14 +118,14 @@ class Spans:
         ordered = hashes[order]
         new = np.ones(len(order), bool)
         new[1:] = ordered[1:] != ordered[:-1]
-        first = np.minimum.reduceat(order, np.flatnonzero(new)) if len(order) else order
+        first = np.minimum.reduceat(order, new.nonzero()[0]) if len(order) else order
         by_appearance = np.argsort(first)
         rank = np.empty(len(first), np.int64)
         rank[by_appearance] = np.arange(len(first))
         found = np.empty(len(order), np.int64)
         found[order] = rank[np.cumsum(new) - 1]
         first = first[by_appearance]
-        again = np.flatnonzero(first[found] != np.arange(len(found)))
+        again = (first[found] != np.arange(len(found))).nonzero()[0]
         like = first[found[again]]
         if not _all_equal(words, begin[again], end[again], begin[like], end[like]):
             # two strings with one hash: somebody went to great lengths
@@ -155,22 +157,24 @@ def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
     """
     data = np.frombuffer(buffer, np.uint8)
     alive = begin < end
-    row, at, end = np.flatnonzero(alive), begin[alive], end[alive]
+    row, at, end = alive.nonzero()[0], begin[alive], end[alive]
     found: list[tuple[Longs, ...]] = []
     while len(row):
         start = at
         tag, at = _varints(data, start)
         wire = tag & 7
-        if np.all(wire == _BYTES):
+        bytes_ = wire == _BYTES
+        if bytes_.all():
             length, begin = _varints(data, at)
         else:
-            varint = (wire == _BYTES) | (wire == _VARINT)
-            value, begin = np.zeros(len(at), np.int64), at.copy()
-            value[varint], begin[varint] = _varints(data, at[varint])
-            kinds = [wire == _BYTES, wire == _VARINT, wire == _FIXED32, wire == _FIXED64]
-            length = np.select(kinds, [value, 0, 4, 8], default=-1)
-            if np.any(length < 0):
+            length = _LENGTHS[wire]
+            if (length < 0).any():
                 raise _strange()
+            varint = (bytes_ | (wire == _VARINT)).nonzero()[0]
+            begin = at.copy()
+            value, begin[varint] = _varints(data, at[varint])
+            sized = bytes_[varint]
+            length[varint[sized]] = value[sized]
         at = begin + length
         found.append((row, tag, start, begin, at))
         alive = at < end
@@ -219,8 +223,9 @@ def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
     """Read the varint at each position; give the values and the positions behind them."""
     value = data[at].astype(np.int64)
     after = at + 1
-    more = np.flatnonzero(value >= 128)
-    value[more] &= 127
+    more = (value >= 128).nonzero()[0]
+    if len(more):
+        value[more] &= 127
     shift = 7
     while len(more) and shift < 70:
         byte = data[after[more]].astype(np.int64)
@@ -252,10 +257,10 @@ def _hashed(words: NDArray[np.uint64], begin: Longs, end: Longs) -> NDArray[np.u
 
 def _all_equal(words: NDArray[np.uint64], begin: Longs, end: Longs, other: Longs, other_end: Longs) -> bool:
     left = end - begin
-    if np.any(left != other_end - other):
+    if (left != other_end - other).any():
         return False
     while len(left):
-        if np.any(_word(words, begin, left) != _word(words, other, left)):
+        if (_word(words, begin, left) != _word(words, other, left)).any():
             return False
         alive = left > 8
         begin, other, left = begin[alive] + 8, other[alive] + 8, left[alive] - 8
@@ -264,6 +269,6 @@ def _all_equal(words: NDArray[np.uint64], begin: Longs, end: Longs, other: Longs
 
 def _word(words: NDArray[np.uint64], at: Longs, left: Longs) -> NDArray[np.uint64]:
     word = words[at]
-    short = np.flatnonzero(left < 8)
+    short = (left < 8).nonzero()[0]
     word[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
     return word

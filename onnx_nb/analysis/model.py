@@ -439,8 +439,9 @@ class Model:
         >>> folder, [content.nbytes for content in buffers.values()]
         (None, [8000])
         """
-        proto, extents = self.proto, self._extents()
-        entries = [references(tensor) for tensor in external(proto)]
+        proto, held = self.proto, self._external()
+        extents = self._extents(held)
+        entries = [references(tensor) for tensor, _ in held]
         used = self._used(entries, extents)
         inside = self._are_inside(used)
         # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
@@ -501,13 +502,15 @@ class Model:
             return tensors.decoded(extent.array(), tensor, what)
         return tensors.values(tensor, what)
 
-    def _extents(self) -> list[Extent]:
+    def _external(self) -> list[tuple[TensorProto, tensors.Place]]:
+        """Give the tensors with external data and where they are, in the order of `external`."""
+        external = TensorProto.EXTERNAL
+        return [(tensor, place) for tensor, place in tensors.placed(self.proto) if tensor.data_location == external]
+
+    def _extents(self, held: Iterable[tuple[TensorProto, tensors.Place]] | None = None) -> list[Extent]:
         """Give where all external data lies, in the order of `external`: first the weights of the main graph."""
-        return [
-            self.storage.extent(tensor, f"{place.label} of {self.called}")
-            for tensor, place in tensors.placed(self.proto)
-            if tensor.data_location == TensorProto.EXTERNAL
-        ]
+        held = self._external() if held is None else held
+        return [self.storage.extent(tensor, f"{place.label} of {self.called}") for tensor, place in held]
 
     def _with_inner_weights(self, extents: list[Extent]) -> tuple[ModelProto, list[Extent]]:
         """Put the few weights in that are elsewhere than in the main graph, and give where the others lie."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from onnx_nb.analysis.model import Model, ModelLike
+
+_MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
+"""What lies in a serialised model that holds marks: the domain of a node."""
 
 
 def run(
@@ -167,7 +170,7 @@ def create(
         message = f"onnxruntime has no {', '.join(map(shown, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
     data = _serialised(loaded, proto)
-    if MARK[0].encode() in data:
+    if _MARKED in data:
         data = _serialised(loaded, _with_marks(proto))
     wanted = list(providers or ["CPUExecutionProvider"])
     try:

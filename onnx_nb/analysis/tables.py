@@ -38,7 +38,7 @@ class NodeTable:
         self.operators, self.op_index = self._operators()
         # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
         row, tag, start, _, end = self._fields
-        mine = np.flatnonzero(tag == self._ATTRIBUTE)
+        mine = (tag == self._ATTRIBUTE).nonzero()[0]
         self._attribute_start = np.zeros(self.count, np.int64)
         self._attribute_end = np.zeros(self.count, np.int64)
         self._attribute_end[row[mine]] = end[mine]
@@ -62,13 +62,13 @@ class NodeTable:
 
     def _repeated(self, tag: int) -> tuple[Spans, Longs]:
         row, tags, _, begin, end = self._fields
-        mine = np.flatnonzero(tags == tag)
+        mine = (tags == tag).nonzero()[0]
         mine = mine[np.argsort(row[mine], kind="stable")]
         return Spans(self._buffer, begin[mine], end[mine]), np.bincount(row[mine], minlength=self.count)
 
     def _single(self, tag: int) -> Spans:
         row, tags, _, begin, end = self._fields
-        mine = np.flatnonzero(tags == tag)
+        mine = (tags == tag).nonzero()[0]
         begins, ends = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
         begins[row[mine]], ends[row[mine]] = begin[mine], end[mine]
         return Spans(self._buffer, begins, ends)
@@ -97,7 +97,7 @@ class WeightTable:
             part if len(part := tensor.SerializeToString()) < LARGE else _without_values(tensor) for tensor in weights
         )
         begins, ends, head_starts, head_ends = np.zeros((4, len(weights)), np.int64)
-        mine = np.flatnonzero(tag == self._NAME)
+        mine = (tag == self._NAME).nonzero()[0]
         begins[row[mine]], ends[row[mine]] = begin[mine], end[mine]
         self.names = Spans(buffer, begins, ends)
         if self._sparse:

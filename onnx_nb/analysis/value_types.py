@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.graph import Graph, Names
 
+_NUMBERED = re.compile(r"unk__\d+")
 INFERENCE_LIMIT = 20_000
 """Types of graphs with more nodes are not inferred, only declared ones are known: it would take seconds."""
 
@@ -49,20 +51,40 @@ class Types:
     """The type of each value: an index into the distinct types."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
-        self.of_value = np.zeros(graph.value_count, np.int32)
+        self._graph = graph
+        self._clear()
+        if graph.plain is not graph:
+            self._open(graph, names, graph.plain.types)
+        elif not self._is_declared(names):
+            self._clear()
+            inferred, self.faults = _inferred(graph)
+            self._declare(graph, names, 0, inferred)
+
+    def _clear(self) -> None:
+        self.of_value = np.zeros(self._graph.value_count, np.int32)
         self.known: list[ValueType] = [ValueType()]
         self.protos: list[bytes | None] = [None]
-        self.faults: tuple[Fault, ...] = ()
         self._index: dict[bytes, int] = {}
-        if graph.plain is graph:
-            self._declare(graph, names, 0, self._infer(graph) if graph.node_count else [])
-        else:
-            self._open(graph, names, graph.plain.types)
+
+    @functools.cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """What keeps onnx from inferring types."""
+        plain = self._graph.plain
+        return _inferred(plain)[1] if plain is self._graph else plain.types.faults
+
+    def _is_declared(self, names: Names) -> bool:
+        """Read what is declared, and say whether inference would add nothing, as in what torch exports."""
+        graph = self._graph
+        if len(graph.frames) > 1 or len(graph.model.proto.graph.value_info) < graph.node_count // 2:
+            return False
+        self._declare(graph, names, 0, [])
+        whole = np.asarray([_is_whole(kind) for kind in self.known])
+        return bool(whole[self.of_value[graph.producer >= 0]].all())
 
     def _open(self, graph: Graph, names: Names, plain: Types) -> None:
         """Take what is known without calls, and add what is in them."""
         self.of_value[: len(plain.of_value)] = plain.of_value
-        self.known, self.protos, self.faults = list(plain.known), list(plain.protos), plain.faults
+        self.known, self.protos = list(plain.known), list(plain.protos)
         self._index = dict(plain._index)
         inferred: dict[tuple[object, ...], list[onnx.GraphProto]] = {}
         left = INFERENCE_LIMIT
@@ -122,23 +144,6 @@ class Types:
         inside = bodies(inferred.graph, range(len(inferred.graph.node)), graph.opsets)[1]
         return [inferred.graph, *(body.graph for body in inside)]
 
-    def _infer(self, graph: Graph) -> list[onnx.GraphProto]:
-        if graph.node_count + graph.inlined_count > INFERENCE_LIMIT:
-            return []
-        if graph.lacking:
-            node = min(graph.lacking)
-            message = f"types are not inferred: {graph.node_label(node)} lacks an input that its operator needs"
-            self.faults = (Fault("inference", message, node),)
-            return []
-        try:
-            proto = onnx.shape_inference.infer_shapes(graph.model.proto)
-        except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
-            reason = cut(" ".join(str(error).split()), 200) or type(error).__name__
-            self.faults = (Fault("inference", f"onnx cannot infer types: {reason}"),)
-            return []
-        owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
-        return [proto.graph, *(body.graph for body in bodies(proto.graph, owners, graph.opsets)[1])]
-
     def _read(self, infos: Iterable[tuple[int, onnx.ValueInfoProto]], *, inferred: bool) -> None:
         for value, info in infos:
             if value < 0 or not info.HasField("type"):
@@ -159,6 +164,32 @@ class Types:
             self.known.append(_value_type(onnx.TypeProto.FromString(serialised), inferred=inferred))
             self.protos.append(serialised)
         return index
+
+
+def _inferred(graph: Graph) -> tuple[list[onnx.GraphProto], tuple[Fault, ...]]:
+    """Infer types; give the main graph and the bodies in it with them, or why there are none."""
+    if not graph.node_count or graph.node_count + graph.inlined_count > INFERENCE_LIMIT:
+        return [], ()
+    if graph.lacking:
+        node = min(graph.lacking)
+        message = f"types are not inferred: {graph.node_label(node)} lacks an input that its operator needs"
+        return [], (Fault("inference", message, node),)
+    try:
+        proto = onnx.shape_inference.infer_shapes(graph.model.proto)
+    except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
+        reason = cut(" ".join(str(error).split()), 200) or type(error).__name__
+        return [], (Fault("inference", f"onnx cannot infer types: {reason}"),)
+    owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
+    return [proto.graph, *(body.graph for body in bodies(proto.graph, owners, graph.opsets)[1])], ()
+
+
+def _is_whole(kind: ValueType) -> bool:
+    """Say whether a type says all of a tensor, in the model's own words: onnx's inference numbers dimensions."""
+    return kind.shape is not None and not any(dim is None or _is_numbered(dim) for dim in kind.shape)
+
+
+def _is_numbered(dim: int | str) -> bool:
+    return isinstance(dim, str) and _NUMBERED.fullmatch(dim) is not None
 
 
 def _value_type(proto: onnx.TypeProto, *, inferred: bool) -> ValueType:
@@ -196,4 +227,4 @@ def _dimension(dim: onnx.TensorShapeProto.Dimension, *, inferred: bool) -> int |
         return int(dim.dim_value)
     name = text(dim.dim_param)
     # onnx's inference numbers the dimensions it knows nothing about
-    return None if not name or (inferred and re.fullmatch(r"unk__\d+", name)) else name
+    return None if not name or (inferred and _is_numbered(name)) else name
