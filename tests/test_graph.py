@@ -295,6 +295,34 @@ def test_a_failing_inference_is_a_fault_and_no_more(monkeypatch: pytest.MonkeyPa
     assert str(graph.type_of(graph.value("y"))) == "2 float32"
 
 
+def test_what_a_file_declares_wholly_is_not_inferred_and_what_is_wrong_with_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proto = onnx.shape_inference.infer_shapes(proto_of([relu("x", "a"), relu("a", "y")]))
+    ran: list[onnx.ModelProto] = []
+
+    def fail(model: onnx.ModelProto) -> None:
+        ran.append(model)
+        raise onnx.shape_inference.InferenceError("out of luck")
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", fail)
+    graph = Graph.of(proto)
+    assert [str(graph.type_of(graph.value(name))) for name in "xay"] == ["2 float32"] * 3
+    assert not ran
+    assert [fault.message for fault in graph.faults] == ["onnx cannot infer types: out of luck"]
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "dims", "found"),
+    [("Relu", 1, None, "2 float32"), ("NonZero", 7, [1, "unk__3"], "1×? int64"), ("NonZero", 7, [1, "n"], "1×n int64")],
+)
+def test_what_a_file_declares_in_part_is_inferred(op: str, dtype: int, dims: list[int | str], found: str) -> None:
+    proto = proto_of([helper.make_node(op, ["x"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=1)])
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", dtype, dims))
+    graph = Graph.of(proto)
+    assert str(graph.type_of(graph.value("a"))) == found
+
+
 def test_constant_nodes_are_folded_as_far_as_they_are_constant() -> None:
     nodes = [
         helper.make_node("Constant", [], ["shape"], value_ints=[2]),

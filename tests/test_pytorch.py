@@ -277,6 +277,25 @@ def test_what_tracing_made_constant_is_told() -> None:
         export(nn.ReLU().eval(), torch.ones(2), exporter="torchscript")
 
 
+class Halved(torch.Tensor):
+    """What functions get is twice what it says that it is."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = super().__torch_function__(func, types, args, kwargs or {})
+        return made / 2 if func is torch.Tensor.numpy else made
+
+
+def test_a_tensor_of_a_class_of_its_own_says_itself_what_it_holds() -> None:
+    class Halving(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.as_subclass(Halved).add(1.0)  # type: ignore[arg-type]
+
+    recording = record(nn.Sequential(Halving(), nn.Identity()).eval(), torch.ones(2), functions=True)
+    np.testing.assert_array_equal(recording["0"], [1.0, 1.0])
+    assert [each.name for each in recording.functions if each.name != "as_subclass"] == ["add"]
+
+
 def test_functions_of_a_forward_are_recorded_with_what_they_got() -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
