@@ -285,12 +285,12 @@ def shown(playwright: Playwright, server: JupyterServer, model: Path, *, busy: b
 
 
 class Renderer:
-    """The process that draws: the one of the browser's that has used most of the processor."""
+    """The process that draws: of those that Chromium keeps for pages the one that holds most; others stand by."""
 
     def __init__(self, browser: Browser) -> None:
         about = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
-        drawing = [process for process in about if process["type"] == "renderer"]
-        self.folder = Path("/proc") / str(max(drawing, key=lambda process: process["cpuTime"])["id"])
+        folders = [Path("/proc") / str(process["id"]) for process in about if process["type"] == "renderer"]
+        self.folder = max(folders, key=resident)
 
     def cpu(self) -> float:
         """Give the seconds of all its threads."""
@@ -299,9 +299,14 @@ class Renderer:
 
     def memory(self) -> int:
         """Give the bytes that are resident, shared libraries among them."""
-        found = re.search(r"VmRSS:\s*(\d+)", (self.folder / "status").read_text(encoding="ascii"))
-        assert found is not None  # noqa: S101 (Linux has it)
-        return int(found[1]) * 1024
+        return resident(self.folder)
+
+
+def resident(process: Path) -> int:
+    """Give the bytes of a process that are resident."""
+    found = re.search(r"VmRSS:\s*(\d+)", (process / "status").read_text(encoding="ascii"))
+    assert found is not None  # noqa: S101 (Linux has it)
+    return int(found[1]) * 1024
 
 
 class Graph:
