@@ -56,6 +56,9 @@ export interface Rows<T extends Uint32Array | Int32Array> {
   readonly items: T;
 }
 
+/** Most names are shorter than this. */
+const SHORT = 100;
+
 export class Columns {
   readonly meta: Meta;
   readonly nodeCount: number;
@@ -236,7 +239,9 @@ export class Columns {
     let text = this.#strings[index];
     if (text === undefined) {
       const bytes = this.stringBytes.subarray(this.#at(this.stringPtr, index), this.#at(this.stringPtr, index + 1));
-      text = this.#decoder.decode(bytes);
+      // what a decoder gives is a text of the browser's, with twice the memory of a short one
+      const short = bytes.length <= SHORT && bytes.every((byte) => byte < 128);
+      text = short ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
       this.#strings[index] = text;
     }
     return text;

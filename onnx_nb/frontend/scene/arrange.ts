@@ -17,6 +17,8 @@ const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
 const FEW = 8;
 
+const NONE: readonly undefined[] = [];
+
 /** What one scope looks like, from the left end of its upper border, before its title and padding. */
 export interface Arrangement {
   readonly scope: Scope;
@@ -24,7 +26,7 @@ export interface Arrangement {
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
   readonly h: Float64Array;
-  /** how the open groups among the items are arranged, by item */
+  /** how the open groups among the items are arranged, by item; empty where no item is a group */
   readonly inner: readonly (Arrangement | undefined)[];
   /** size of the box around all of it, and where the origin of the layout stands in that */
   readonly frame: { readonly w: number; readonly h: number; readonly x: number; readonly y: number };
@@ -58,7 +60,7 @@ export function* arrangeAll(
     if (known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true) continue;
     yield at / visible.length;
     const scope = cache.scope(visible[at]);
-    const inner = Array.from(scope.kind, (_, item) => innerOf(scope, item));
+    const inner = scope.kind.includes(BOX.GROUP) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
     arranged.set(visible[at], arrange(columns, scope, inner, cache, direction, measure));
   }
   return arranged.get(0) as Arrangement;
@@ -166,7 +168,8 @@ function weigh(columns: Columns, kind: number, id: number): number {
 }
 
 function readsMatrix(columns: Columns, node: number): boolean {
-  for (const value of columns.inputsOf(node)) {
+  for (let k = columns.inPtr[node]; k < columns.inPtr[node + 1]; k++) {
+    const value = columns.inValue[k];
     if (value >= 0 && columns.isConstant(value) && columns.shapeOf(value).includes("×")) return true;
   }
   return false;

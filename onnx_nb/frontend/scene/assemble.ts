@@ -4,7 +4,7 @@ import { STUB } from "../layout/graph.ts";
 import type { Columns, Target } from "../model/columns.ts";
 import { type Arrangement, EDGE_TEXT, edgeText, nameText } from "./arrange.ts";
 import type { Cache } from "./cache.ts";
-import { fitLabel, type Label, type Measure } from "./labels.ts";
+import type { Label, Labels, Measure } from "./labels.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
 import { BORDER } from "./scope.ts";
 
@@ -145,7 +145,7 @@ export function* assemble(
     );
   }
   const bounded = { ...around, w: right - around.x };
-  return new Assembled(columns, boxes, edges, scopes, says, bounded, direction, measure);
+  return new Assembled(columns, boxes, edges, scopes, says, bounded, direction, cache.labels, measure);
 }
 
 /** Lengthens the queue, which holds the root, by all that is open inside, each after the one around it. */
@@ -239,6 +239,7 @@ class Assembled implements Scene {
   readonly bounds: Rect;
   readonly direction: Direction;
   readonly #columns: Columns;
+  readonly #labels: Labels;
   readonly #measure: Measure;
   readonly #says: Int32Array;
   /** node, group → its box, −1 if it has none */
@@ -255,6 +256,7 @@ class Assembled implements Scene {
     says: Int32Array,
     around: Rect,
     direction: Direction,
+    labels: Labels,
     measure: Measure,
   ) {
     this.#columns = columns;
@@ -264,6 +266,7 @@ class Assembled implements Scene {
     this.#says = says;
     this.bounds = around;
     this.direction = direction;
+    this.#labels = labels;
     this.#measure = measure;
     this.#ofNode = new Int32Array(columns.nodeCount).fill(-1);
     this.#ofGroup = new Int32Array(columns.groupCount).fill(-1);
@@ -337,7 +340,7 @@ class Assembled implements Scene {
   }
 
   label(box: number): Label {
-    return fitLabel(this.#columns, this.boxes.kind[box], this.boxes.id[box], this.#measure).label;
+    return this.#labels.of(this.boxes.kind[box], this.boxes.id[box]).label;
   }
 
   edgeLabel(edge: number): string {

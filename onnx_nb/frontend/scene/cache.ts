@@ -3,8 +3,9 @@
 import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
 import type { Columns } from "../model/columns.ts";
+import { Alike } from "./alike.ts";
 import type { Arrangement } from "./arrange.ts";
-import { fitLabel, type Measure, TEXT } from "./labels.ts";
+import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { type Scope, scopesOf } from "./scope.ts";
 
@@ -19,10 +20,11 @@ export interface Laid {
 export class Cache {
   #columns: Columns | undefined;
   #measure: Measure | undefined;
+  #labels: Labels | undefined;
   /** w, h of every node, and of every group closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
   #groupSize = new Float32Array(0);
-  readonly #layouts = new Map<number, { signature: Float64Array; laid: Laid }[]>();
+  readonly #layouts = new Alike<Laid>();
   /** how each group was arranged last */
   readonly #arranged = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
@@ -33,6 +35,7 @@ export class Cache {
     if (this.#columns === columns && this.#measure === measure) return;
     this.#columns = columns;
     this.#measure = measure;
+    this.#labels = new Labels(columns, measure);
     this.#nodeSize = new Float32Array(2 * columns.nodeCount);
     this.#groupSize = new Float32Array(4 * columns.groupCount);
     this.#texts.clear();
@@ -65,14 +68,16 @@ export class Cache {
     return scopesOf(this.#columns as Columns).of(group);
   }
 
+  get labels(): Labels {
+    return this.#labels as Labels;
+  }
+
   size(kind: number, id: number): { w: number; h: number } {
-    const columns = this.#columns as Columns;
-    const measure = this.#measure as Measure;
     const sizes = kind === BOX.NODE ? this.#nodeSize : this.#groupSize;
     const at = kind === BOX.NODE ? 2 * id : 4 * id + (kind === BOX.OPEN ? 2 : 0);
-    if (kind === BOX.INPUT || kind === BOX.OUTPUT) return even(fitLabel(columns, kind, id, measure));
+    if (kind === BOX.INPUT || kind === BOX.OUTPUT) return even(this.labels.of(kind, id));
     if (sizes[at] === 0) {
-      const { w, h } = even(fitLabel(columns, kind, id, measure));
+      const { w, h } = even(this.labels.of(kind, id));
       sizes[at] = w;
       sizes[at + 1] = h;
     }
@@ -90,12 +95,11 @@ export class Cache {
 
   /** Equal graphs share one layout. */
   layout(graph: Graph): Laid {
-    const signature = sign(graph);
-    const key = hash(signature);
-    const bucket = this.#layouts.get(key) ?? [];
-    for (const known of bucket) if (equal(known.signature, signature)) return known.laid;
+    const columns: ArrayLike<number>[] = Object.values(graph);
+    const known = this.#layouts.find(columns);
+    if (known !== undefined) return known;
     const laid = { width: graph.width, height: graph.height, layout: layered(graph) };
-    this.#layouts.set(key, [...bucket, { signature, laid }]);
+    this.#layouts.keep(columns, laid);
     return laid;
   }
 }
@@ -103,33 +107,4 @@ export class Cache {
 /** Even sizes have their middle on a whole pixel. */
 function even({ w, h }: { w: number; h: number }): { w: number; h: number } {
   return { w: Math.ceil(w / 2) * 2, h: Math.ceil(h) };
-}
-
-/** Everything the layout depends on, as numbers. */
-function sign(graph: Graph): Float64Array {
-  const columns = Object.values(graph) as ArrayLike<number>[];
-  let length = columns.length;
-  for (const column of columns) length += column.length;
-  const signature = new Float64Array(length);
-  let at = 0;
-  for (const column of columns) {
-    signature[at++] = column.length;
-    signature.set(column, at);
-    at += column.length;
-  }
-  return signature;
-}
-
-/** FNV-1a over the bits of the numbers. */
-function hash(signature: Float64Array): number {
-  const words = new Uint32Array(signature.buffer);
-  let sum = 0x811c9dc5;
-  for (const word of words) sum = Math.imul(sum ^ word, 0x01000193);
-  return sum;
-}
-
-function equal(a: Float64Array, b: Float64Array): boolean {
-  if (a.length !== b.length) return false;
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
-  return true;
 }

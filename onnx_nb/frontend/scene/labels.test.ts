@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { count, elide, fitLabel, type Label, shortDtype, TEXT, typeText } from "./labels.ts";
+import { count, elide, type Label, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
 import { BOX } from "./scene.ts";
 
 function widthOf(label: Label, kind: number): number {
@@ -29,7 +29,7 @@ describe("labels", () => {
     const columns = columnsOf(
       "input x\nweight W 64×3×7×7 float32\nweight b scalar float32 = 0.125\nConv c : x W b -> y | strides 2×2 · group 1",
     );
-    const { label, h } = fitLabel(columns, BOX.NODE, 0, measure);
+    const { label, h } = new Labels(columns, measure).of(BOX.NODE, 0);
     expect(label.title).toBe("Conv");
     expect(label.lines.flat()).toEqual([
       ["W", "64×3×7×7"],
@@ -41,17 +41,36 @@ describe("labels", () => {
     expect(h).toBe(24 + 15 * label.lines.length);
   });
 
+  test("are those of each node, also where others are nearly alike", () => {
+    const weights = Array.from({ length: 1200 }, (_, at) => `weight w${at} scalar float32 = ${at}`);
+    const nodes = weights.map((_, at) => `Mul m${at} : x w${at} -> y${at} | axis ${at % 2}`);
+    const columns = columnsOf(["input x", ...weights, ...nodes, "Mul swapped : w7 x -> z | axis 1"].join("\n"));
+    const labels = new Labels(columns, measure);
+    const lines = (node: number): readonly (readonly string[])[] => labels.of(BOX.NODE, node).label.lines.flat();
+    const expected = (at: number): string[][] => [
+      ["B", `${at}`],
+      ["axis", `${at % 2}`],
+    ];
+    const all = weights.map((_, at) => at);
+    expect(all.map(lines)).toEqual(all.map(expected));
+    expect(all.map(lines)).toEqual(all.map(expected)); // the second time some are remembered
+    expect(lines(1200)).toEqual([
+      ["A", "7"],
+      ["axis", "1"],
+    ]);
+  });
+
   test("say class, number of ops and repeats of a group", () => {
     const columns = columnsOf(
       "group layers kind=REPEAT repeat=2 class=Layer\nRelu layers/0/a : x -> y\nRelu layers/1/a : y -> z",
     );
-    const { label } = fitLabel(columns, BOX.GROUP, groupAt(columns, "layers"), measure);
+    const { label } = new Labels(columns, measure).of(BOX.GROUP, groupAt(columns, "layers"));
     expect(label).toEqual({ title: "layers", sub: "Layer ×2", lines: [[["", "1 op each"]]], full: "" });
   });
 
   test("say name and type of an input", () => {
     const columns = columnsOf("input ids batch×seq int64");
-    expect(fitLabel(columns, BOX.INPUT, 0, measure).label).toMatchObject({ title: "ids", sub: "batch×seq int64" });
+    expect(new Labels(columns, measure).of(BOX.INPUT, 0).label).toMatchObject({ title: "ids", sub: "batch×seq int64" });
     expect(typeText(columns, 0)).toBe("batch×seq i64");
   });
 
@@ -71,7 +90,7 @@ describe("labels", () => {
       [BOX.GROUP, 1],
       [BOX.OPEN, 1],
     ] as const) {
-      const { label, w } = fitLabel(columns, kind, id, measure);
+      const { label, w } = new Labels(columns, measure).of(kind, id);
       expect(widthOf(label, kind)).toBeLessThanOrEqual(w);
       expect(w).toBeLessThanOrEqual(320);
       if (name.length > 100) expect(label.full.length).toBeGreaterThan(1000);

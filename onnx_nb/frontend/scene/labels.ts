@@ -1,6 +1,7 @@
-/** The words in a box and on an edge, elided to fitLabel, and the size of the box that holds them. */
+/** The words in a box and on an edge, elided to fit, and the size of the box that holds them. */
 
 import { type Columns, GROUP, NODE_DIFFERS } from "../model/columns.ts";
+import { Alike } from "./alike.ts";
 import { rounded } from "./numbers.ts";
 import { BOX } from "./scene.ts";
 
@@ -51,16 +52,50 @@ const WHOLE = new Intl.NumberFormat("en");
 /** Longer texts are cut before they are measured. */
 const LONGEST = 300;
 
-/** The text of a box and the size of a box that holds it; for an open group the least size of its title strip. */
-export function fitLabel(columns: Columns, kind: number, id: number, measure: Measure): Fitted {
-  switch (kind) {
-    case BOX.NODE:
-      return fitNode(columns, id, measure);
-    case BOX.GROUP:
-    case BOX.OPEN:
-      return fitGroup(columns, id, kind === BOX.OPEN, measure);
-    default:
-      return fitPill(columns, id, measure);
+/** So many different nodes are remembered, the first: those with numbers of their own in them may all be different. */
+const REMEMBERED = 500;
+
+/** The text of every box and the size of a box that holds it; for an open group the least size of its title strip. */
+export class Labels {
+  readonly #columns: Columns;
+  readonly #measure: Measure;
+  readonly #nodes = new Alike<Fitted>();
+  /** what the text of the node at hand is made of */
+  readonly #parts: number[] = [];
+
+  constructor(columns: Columns, measure: Measure) {
+    this.#columns = columns;
+    this.#measure = measure;
+  }
+
+  of(kind: number, id: number): Fitted {
+    switch (kind) {
+      case BOX.NODE:
+        return this.#node(id);
+      case BOX.GROUP:
+      case BOX.OPEN:
+        return fitGroup(this.#columns, id, kind === BOX.OPEN, this.#measure);
+      default:
+        return fitPill(this.#columns, id, this.#measure);
+    }
+  }
+
+  /** Most nodes of a model look like others. */
+  #node(node: number): Fitted {
+    const { nodeOp, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } = this.#columns;
+    const parts = this.#parts;
+    parts.length = 0;
+    parts.push(nodeOp[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS);
+    for (let k = inPtr[node]; k < inPtr[node + 1]; k++) {
+      const value = inValue[k];
+      if (value < 0 || !this.#columns.isConstant(value)) continue;
+      parts.push(k - inPtr[node], valueLiteral[value], valueShape[value], valueDtype[value]);
+    }
+    const known = this.#nodes.find([parts]);
+    if (known !== undefined) return known;
+    const fitted = fitNode(this.#columns, node, this.#measure);
+    if (this.#nodes.size < REMEMBERED) this.#nodes.keep([parts.slice()], fitted);
+    return fitted;
   }
 }
 
@@ -100,15 +135,12 @@ export function elide(
 ): string {
   const clean = oneLine(text);
   if (clean.length === text.length && measure(clean, fontPx, bold) <= width) return clean;
-  const { head, tail } = ends(text);
-  if (tail.length === 0 && measure(head.join(""), fontPx, bold) <= width) return head.join("");
-  const whole = [...head, ...tail];
+  const whole = characters(text);
+  if (text.length <= LONGEST && measure(joined(whole), fontPx, bold) <= width) return joined(whole);
   const cut = (kept: number): string => {
     const back = where === "end" ? 0 : Math.floor(kept / 2);
-    return `${whole
-      .slice(0, kept - back)
-      .join("")
-      .trimEnd()}…${back === 0 ? "" : whole.slice(-back).join("")}`;
+    const head = joined(whole.slice(0, kept - back)).trimEnd();
+    return `${head}…${back === 0 ? "" : joined(whole.slice(-back))}`;
   };
   let low = 0;
   let high = whole.length - 1;
@@ -282,18 +314,25 @@ function rowWidth(row: readonly Pair[], measure: Measure): number {
   return width;
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: names may hold any character, a canvas draws none of these
+const CONTROLS = /[\u0000-\u001f\u007f\u2028\u2029]+/g;
+
 function oneLine(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: names may hold any character, a canvas draws none of these
-  return text.length > LONGEST ? text.slice(0, LONGEST) : text.replace(/[\u0000-\u001f\u007f\u2028\u2029]+/g, " ");
+  return text.length > LONGEST ? text.slice(0, LONGEST) : text.replace(CONTROLS, " ");
 }
 
+/** What can be cut between any two of its elements: a string, unless a character takes two of its units. */
+type Characters = string | readonly string[];
+
 /** The characters of a text; of a very long one its first and last. */
-function ends(text: string): { head: string[]; tail: string[] } {
-  const clean = (part: string): string[] => {
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: as above
-    const line = part.replace(/[\u0000-\u001f\u007f\u2028\u2029]+/g, " ");
-    return Array.from(line).filter((character) => !/^[\ud800-\udfff]$/.test(character));
-  };
-  if (text.length <= LONGEST) return { head: clean(text), tail: [] };
-  return { head: clean(text.slice(0, LONGEST / 2)), tail: clean(text.slice(-LONGEST / 2)) };
+function characters(text: string): Characters {
+  const long = text.length > LONGEST;
+  const parts = long ? [text.slice(0, LONGEST / 2), text.slice(-LONGEST / 2)] : [text];
+  const lines = parts.map((part) => part.replace(CONTROLS, " "));
+  if (!/[\ud800-\udfff]/.test(text)) return lines.join("");
+  return lines.flatMap((line) => Array.from(line)).filter((character) => !/^[\ud800-\udfff]$/.test(character));
+}
+
+function joined(characters: Characters): string {
+  return typeof characters === "string" ? characters : characters.join("");
 }

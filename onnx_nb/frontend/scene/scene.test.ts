@@ -5,6 +5,7 @@ import { columnsOf, groupAt, measure } from "../model/testing.ts";
 import { along } from "../render/curve.ts";
 import { TEXT } from "./labels.ts";
 import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene, sceneInParts } from "./scene.ts";
+import { type Scope, scopesOf } from "./scope.ts";
 
 const BERT = `
 input ids batch×seq int64
@@ -460,6 +461,19 @@ output y
     expect(inner("enc/layer.1/attention").map(([, y, w, h]) => [y, w, h])).toEqual(
       inner("enc/layer.0/attention").map(([, y, w, h]) => [y, w, h]),
     );
+  });
+
+  test("holds what equal layers have in common once, and for each its own nodes", () => {
+    const columns = columnsOf(BERT);
+    const [first, second] = ["enc/layer.0/attention", "enc/layer.1/attention"].map((path) =>
+      scopesOf(columns).of(groupAt(columns, path)),
+    );
+    expect(second.sink).toBe(first.sink);
+    expect(second.kind).toBe(first.kind);
+    const names = ({ kind, id }: Scope): string[] =>
+      Array.from(id, (each, item) => columns.nameOf({ kind: kind[item] === BOX.NODE ? "node" : "group", id: each }));
+    expect(names(first).every((name) => name.includes("layer.0"))).toBe(true);
+    expect(names(second)).toEqual(names(first).map((name) => name.replace("layer.0", "layer.1")));
   });
 
   test("tells how far a toggled box moved", () => {

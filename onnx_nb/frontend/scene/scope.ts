@@ -4,6 +4,7 @@
  */
 
 import { type Columns, GROUP, type Target, VALUE } from "../model/columns.ts";
+import { Alike } from "./alike.ts";
 import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are no item. */
@@ -12,16 +13,16 @@ export const NOBODY = -2;
 /** The tensor lives within one item. */
 const INSIDE = -3;
 
+/** Numbers in a block of memory that small arrays share. */
+const BLOCK = 16_384;
+
 /** More items than any scope has: makes one number of a hyperedge and an item. */
 const ITEMS = 2 ** 24;
 
-export interface Scope {
-  readonly group: number;
-  /** items in file order: BOX.NODE, BOX.GROUP, BOX.INPUT or BOX.OUTPUT and the id of the node, group or value */
+/** What does not say which nodes and tensors they are: it is one of all scopes that are alike. */
+interface Shape {
+  /** items in file order: BOX.NODE, BOX.GROUP, BOX.INPUT or BOX.OUTPUT */
   readonly kind: Uint8Array;
-  readonly id: Int32Array;
-  /** hyperedge → its tensor */
-  readonly value: Int32Array;
   /** hyperedge → item that makes the tensor, BORDER (it comes from outside) or NOBODY */
   readonly source: Int32Array;
   /** sinks of hyperedge e are ptr[e] … ptr[e+1] − 1: items that read it, once each, or BORDER (it is read outside) */
@@ -36,6 +37,38 @@ export interface Scope {
   readonly speaksFor: Uint32Array;
   /** hyperedge → the one that speaks for it and for the others alike, −1 for most, which are by themselves */
   readonly bundle: Int32Array;
+}
+
+export class Scope implements Shape {
+  readonly group: number;
+  /** item → the node, group or value */
+  readonly id: Int32Array;
+  /** hyperedge → its tensor */
+  readonly value: Int32Array;
+  readonly kind: Uint8Array;
+  readonly source: Int32Array;
+  readonly ptr: Uint32Array;
+  readonly sink: Int32Array;
+  readonly captured: Uint8Array;
+  readonly outSlot: Int32Array;
+  readonly inSlot: Int32Array;
+  readonly speaksFor: Uint32Array;
+  readonly bundle: Int32Array;
+
+  constructor(group: number, id: Int32Array, value: Int32Array, shape: Shape) {
+    this.group = group;
+    this.id = id;
+    this.value = value;
+    this.kind = shape.kind;
+    this.source = shape.source;
+    this.ptr = shape.ptr;
+    this.sink = shape.sink;
+    this.captured = shape.captured;
+    this.outSlot = shape.outSlot;
+    this.inSlot = shape.inSlot;
+    this.speaksFor = shape.speaksFor;
+    this.bundle = shape.bundle;
+  }
 }
 
 const known = new WeakMap<Columns, Scopes>();
@@ -63,6 +96,7 @@ export function boxesIn(columns: Columns, group: number): Target[] {
 class Scopes {
   readonly #columns: Columns;
   readonly #known = new Map<number, Scope>();
+  readonly #shapes = new Alike<Shape>();
   /** group → nearest enclosing branch of a body (itself included), −1 in the main graph */
   readonly #branch: Int32Array;
   /** the same with calls of functions, which do not capture: they are given what they read */
@@ -75,6 +109,8 @@ class Scopes {
   /** body input → branch that holds all its readers */
   readonly #home = new Map<number, number>();
   #now = 0;
+  #pool = new Int32Array(0);
+  #used = 0;
 
   constructor(columns: Columns) {
     this.#columns = columns;
@@ -260,7 +296,28 @@ class Scopes {
         id.push(tensor);
       }
     }
-    return finish(columns, group, kind, id, { value, source, sinks, captured });
+    const shape = this.#shared(finish(columns, kind, id, { value, source, sinks, captured }));
+    return new Scope(group, this.#pooled(id), this.#pooled(value), shape);
+  }
+
+  /** An array that lies in one block with others: tens of thousands of small ones take several times as much memory. */
+  #pooled(numbers: readonly number[]): Int32Array {
+    if (this.#used + numbers.length > this.#pool.length) {
+      this.#pool = new Int32Array(Math.max(BLOCK, numbers.length));
+      this.#used = 0;
+    }
+    const array = this.#pool.subarray(this.#used, this.#used + numbers.length);
+    array.set(numbers);
+    this.#used += numbers.length;
+    return array;
+  }
+
+  #shared(shape: Shape): Shape {
+    const columns: ArrayLike<number>[] = Object.values(shape);
+    const known = this.#shapes.find(columns);
+    if (known !== undefined) return known;
+    this.#shapes.keep(columns, shape);
+    return shape;
   }
 
   /** A body input is a pill in the innermost branch that holds all its readers; outside of it nothing shows it. */
@@ -316,7 +373,7 @@ interface Hyperedges {
 }
 
 /** Packs the lists, and numbers the ports of every item: a node's in the order of its inputs, others as they come. */
-function finish(columns: Columns, group: number, kind: number[], id: number[], edges: Hyperedges): Scope {
+function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedges): Shape {
   const count = edges.value.length;
   const ptr = new Uint32Array(count + 1);
   for (let e = 0; e < count; e++) ptr[e + 1] = ptr[e] + edges.sinks[e].length;
@@ -338,10 +395,7 @@ function finish(columns: Columns, group: number, kind: number[], id: number[], e
     }
   }
   return {
-    group,
     kind: Uint8Array.from(kind),
-    id: Int32Array.from(id),
-    value: Int32Array.from(edges.value),
     source: Int32Array.from(edges.source),
     ptr,
     sink,
@@ -360,7 +414,7 @@ function speakers(
   { value, source }: Hyperedges,
   ptr: Uint32Array,
   sink: Int32Array,
-): Pick<Scope, "speaksFor" | "bundle"> {
+): Pick<Shape, "speaksFor" | "bundle"> {
   const speaksFor = new Uint32Array(value.length).fill(1);
   const bundle = new Int32Array(value.length).fill(-1);
   const alike = new Map<string, number[]>();
