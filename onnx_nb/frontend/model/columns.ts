@@ -125,8 +125,7 @@ export class Columns {
   readonly stringBytes: Uint8Array;
   readonly stringPtr: Uint32Array;
   readonly #strings: (string | undefined)[];
-  readonly #decoder = new TextDecoder();
-  #byName: Record<Target["kind"], Map<string, number>> | undefined;
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
   #groupCategory: Uint8Array | undefined;
   #yielded: Set<number> | undefined;
@@ -408,24 +407,23 @@ export class Columns {
 
   /** The tensor, node or scope of this name; without a kind tensors win over nodes, nodes over scopes. */
   find(name: string, kind?: Target["kind"]): Target | undefined {
-    if (this.#byName === undefined) {
-      const index = (count: number, names: Uint32Array): Map<string, number> => {
-        const byName = new Map<string, number>();
-        for (let id = count - 1; id >= 0; id--) byName.set(this.str(this.#at(names, id)), id); // the first of equals stays
-        byName.delete("");
-        return byName;
-      };
-      this.#byName = {
-        value: index(this.valueCount, this.valueName),
-        node: index(this.nodeCount, this.nodeName),
-        group: index(this.groupCount, this.groupPath),
-      };
-    }
+    if (name === "") return undefined;
+    const wanted = new TextEncoder().encode(name);
+    const names = { value: this.valueName, node: this.nodeName, group: this.groupPath };
     for (const each of kind === undefined ? (["value", "node", "group"] as const) : [kind]) {
-      const id = this.#byName[each].get(name);
-      if (id !== undefined) return { kind: each, id };
+      const id = names[each].findIndex((string) => this.#holds(string, wanted));
+      if (id >= 0) return { kind: each, id };
     }
     return undefined;
+  }
+
+  /** Whether a string of the table is this text: a table of all names would take longer than looking through them. */
+  #holds(string: number, wanted: Uint8Array): boolean {
+    const begin = this.#at(this.stringPtr, string);
+    if (this.#at(this.stringPtr, string + 1) - begin !== wanted.length) return false;
+    // names begin alike and end differently
+    for (let at = wanted.length - 1; at >= 0; at--) if (this.stringBytes[begin + at] !== wanted[at]) return false;
+    return true;
   }
 }
 
