@@ -9,6 +9,7 @@ import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
 import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
+import { alone } from "./panels/alone.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type Shapes, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
@@ -172,6 +173,7 @@ class GraphWidget {
     if (signal.aborted) return;
     const paths = viewIn(model).open;
     const options: GraphOptions = {
+      alone,
       height: Number(model.get("height")),
       direction: directionIn(model),
       ...(paths === undefined ? {} : { open: groupsAt(columns, paths) }),
@@ -423,7 +425,7 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
     const known = baked === null || baked.textContent === "" ? null : bakedOf(await read(baked));
     const host: GraphHost = { ...pageHost, ...(known !== null && { baked: known, ...coloursOf(known) }) };
     const given = known?.shown == null ? {} : { given: { overlay: known.shown } };
-    createGraphView(graphRoot, new Columns(await read(columns)), host, { height, ...given }, signal);
+    createGraphView(graphRoot, new Columns(await read(columns)), host, { height, alone, ...given }, signal);
   } catch (error) {
     fail(graphRoot, error);
   }

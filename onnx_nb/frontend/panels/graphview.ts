@@ -18,10 +18,9 @@ import {
   selected,
 } from "../scene/state.ts";
 import type { Tones } from "../scene/tones.ts";
-import { createBeside } from "./beside.ts";
+import type { Alone } from "./alone.ts";
 import { counted, el, elide } from "./dom.ts";
 import { emptyState } from "./empty.ts";
-import { createExtractBar } from "./extractbar.ts";
 import { createHelp, PAIR_KEYS } from "./help.ts";
 import { createInspector } from "./inspector.ts";
 import { listenKeys } from "./keys.ts";
@@ -43,8 +42,8 @@ export interface GraphOptions {
   readonly direction?: Direction;
   /** what a person left behind when the graph was shown last */
   readonly given?: Patch;
-  /** a submodel inside another view: no bar below, no pane beside */
-  readonly nested?: boolean;
+  /** without these it is a view inside another one: no bar below, no pane beside */
+  readonly alone?: Alone;
   /** what is different from the graph beside it */
   readonly tones?: Tones;
   /** how long a layout may hold up the page, in ms, before it goes on in slices */
@@ -94,7 +93,8 @@ export function createGraphView(
   signal: AbortSignal,
 ): GraphView {
   root.classList.add("onnx-nb", "onnx-nb-graph");
-  root.dataset.widget = options.nested ? "submodel" : "graph";
+  const { alone } = options;
+  root.dataset.widget = alone === undefined ? "submodel" : "graph";
   root.dataset.state = "loading";
   root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
@@ -244,8 +244,8 @@ export function createGraphView(
   };
 
   const showSubmodel = (submodel: Columns): void =>
-    beside.show(submodel, callOf(columns, state.cut), (inner, closing) => {
-      handle.submodel = createGraphView(inner, submodel, NOBODY, { nested: true }, closing);
+    beside?.show(submodel, callOf(columns, state.cut), (inner, closing) => {
+      handle.submodel = createGraphView(inner, submodel, NOBODY, {}, closing);
     });
 
   // ---------------------------------------------------------------- panels
@@ -298,7 +298,7 @@ export function createGraphView(
     },
     signal,
   );
-  const beside = createBeside(
+  const beside = alone?.createBeside(
     root,
     () => {
       handle.submodel = null;
@@ -324,10 +324,10 @@ export function createGraphView(
     signal,
   );
   const strip = createStrips(strips, columns, dispatch, signal);
-  const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
+  const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal, alone);
   const many = createSelection(manyRoot, columns, host, dispatch, voice.say, signal);
   const tree = createTree(drawer, columns, dispatch, signal);
-  const bottom = options.nested ? null : createExtractBar(extractRoot, columns, host, dispatch, work.cancel, signal);
+  const bottom = alone?.createExtractBar(extractRoot, columns, host, dispatch, work.cancel, signal);
   const key = createLegend(legend, columns, dispatch, signal);
   followLinks(root, dispatch, signal);
   listenKeys(
@@ -337,10 +337,10 @@ export function createGraphView(
   );
 
   const middle = el("div", { class: "onnx-nb-middle" }, stage.element, legend);
-  const body = el("div", { class: "onnx-nb-body" }, drawer, middle, beside.element, inspectorRoot);
+  const body = el("div", { class: "onnx-nb-body" }, drawer, middle, beside?.element ?? null, inspectorRoot);
   const empty = emptyState(columns);
   if (empty !== null) stage.element.append(empty);
-  root.replaceChildren(bar, strips, body, ...(options.nested ? [] : [extractRoot]), voice.element);
+  root.replaceChildren(bar, strips, body, ...(bottom === undefined ? [] : [extractRoot]), voice.element);
 
   // ---------------------------------------------------------------- handle
 

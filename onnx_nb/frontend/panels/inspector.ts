@@ -8,15 +8,17 @@ import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scope.ts";
 import { search, statedKeys } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
+import type { Alone } from "./alone.ts";
 import { breakable, button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
 import { statistics } from "./statistics.ts";
-import { createValues } from "./values.ts";
 
 export interface Inspector {
   update(state: State): void;
 }
 
+/** While a person goes on clicking, what takes long is not asked. */
+const REST_MS = 120;
 /** Long lists show this many rows and a button for the rest. */
 const SHOWN = 8;
 
@@ -29,6 +31,7 @@ export function createInspector(
   host: GraphHost,
   dispatch: Dispatch,
   signal: AbortSignal,
+  alone?: Pick<Alone, "createValues">,
 ): Inspector {
   const next = fillings(signal);
   let selection: State["selection"] | undefined;
@@ -73,8 +76,8 @@ export function createInspector(
     // right below the heading
     const place = root.children[2] ?? null;
     if (compared.length > 0) root.insertBefore(el("div", { class: "onnx-nb-compared" }, table(compared)), place);
-    if (target.kind === "value" && host.values !== undefined && host.live) {
-      root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
+    if (target.kind === "value" && alone !== undefined && host.values !== undefined && host.live) {
+      root.append(alone.createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
     if (target.kind === "value" && host.baked !== undefined) {
       root.append(...bakedStatistics(columns, target.id, host.baked));
@@ -91,17 +94,6 @@ export function createInspector(
       else if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
       return;
     }
-    if (target.kind !== "value" && host.figures !== undefined) {
-      host.figures(target, round).then(
-        (rows) => {
-          if (!round.aborted && rows.length > 0) figures.replaceChildren(table(rows));
-        },
-        (error: unknown) => {
-          if (!round.aborted)
-            figures.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
-        },
-      );
-    }
     host.inspect(target, columns.nameOf(target), round).then(
       (reply) => {
         if (!round.aborted) extra.replaceChildren(...answered(reply, round));
@@ -114,6 +106,21 @@ export function createInspector(
         );
       },
     );
+    if (target.kind === "value" || host.figures === undefined) return;
+    // the kernel answers in turn, and counting all of a large model once may take it a second: that is asked last
+    const count = (): void => {
+      host.figures?.(target, round).then(
+        (rows) => {
+          if (!round.aborted && rows.length > 0) figures.replaceChildren(table(rows));
+        },
+        (error: unknown) => {
+          if (!round.aborted)
+            figures.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
+        },
+      );
+    };
+    const timer = window.setTimeout(count, REST_MS);
+    round.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
   };
 
   return {

@@ -513,7 +513,6 @@ export function createPair(
       {
         open: opens[side],
         height: options.height,
-        nested: true,
         tones: new Tones(data.tones(side)),
         looked() {
           if (synced && leader === side && !following) putBeside(side);
