@@ -14,6 +14,7 @@ import traitlets
 import onnx_nb
 from onnx_nb.analysis.columns import Columns, columns
 from onnx_nb.analysis.graph import Graph
+from onnx_nb.analysis.overlays import overlay
 from onnx_nb.analysis.scopes import scopes
 from tests import models
 from tests.test_widgets import ask as ask_graph
@@ -57,6 +58,12 @@ def test_what_a_side_is_asked_is_answered_of_that_side() -> None:
             assert ["axis", axis, "given"] in [list(row) for row in reply["value"]["attributes"]]
             rows, _ = ask(pair, "figures", part=part, kind="node", id=0)
             assert rows["value"]
+            side = onnx_nb.load(ONE if part == "reference" else OTHER)
+            about, (nodes, _) = ask(pair, "overlay", part=part, name="MACs")
+            assert about["value"]["label"] == "MACs"
+            assert np.array_equal(np.frombuffer(nodes), overlay(side, "MACs").nodes, equal_nan=True)
+        reply, _ = ask(pair, "overlay", part="reference", name="seconds")
+        assert "no numbers called 'seconds'" in reply["error"]["message"]
         reply, _ = ask(pair, "inspect", part="both", kind="node", id=0)
         assert "no part called 'both'" in reply["error"]["message"]
     finally:

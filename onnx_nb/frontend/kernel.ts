@@ -2,8 +2,9 @@
 
 import type { Channel } from "./model/channel.ts";
 import type { Target } from "./model/columns.ts";
-import type { WidgetModel } from "./mount.ts";
-import type { GraphHost, InspectReply } from "./scene/host.ts";
+import { bytesOf, type WidgetModel } from "./mount.ts";
+import type { Baked, GraphHost, InspectReply } from "./scene/host.ts";
+import type { OverlayData } from "./scene/overlay.ts";
 
 /** What the kernel calls tensors and scopes. */
 export const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
@@ -24,6 +25,10 @@ export function sideHost(channel: Channel, about: Readonly<Record<string, unknow
       return live();
     },
     reason: "Nothing is cut out of two graphs side by side: show one of them by itself.",
+    async overlay(name, signal) {
+      const { value, buffers } = await channel.request("overlay", { ...about, name }, { signal });
+      return overlayOf(value as Record<string, unknown>, buffers[0], buffers[1]);
+    },
     inspect: async (target, _name, signal) => (await ask("inspect", target, signal)) as InspectReply,
     figures: async (target, signal) => (await ask("figures", target, signal)) as readonly (readonly [string, string])[],
   };
@@ -53,3 +58,32 @@ export const pageHost: GraphHost = {
   inspect: noKernel,
   changed: () => undefined,
 };
+
+/** Numbers to colour by, as the kernel sends them. */
+export function overlayOf(
+  given: Record<string, unknown>,
+  nodes: DataView | undefined,
+  groups: DataView | undefined,
+): OverlayData {
+  if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
+  // copied: the buffer of a message need not be aligned
+  const numbers = (view: DataView): Float64Array => new Float64Array(bytesOf(view).slice().buffer);
+  return {
+    label: String(given.label),
+    scale: given.scale === "log" ? "log" : "linear",
+    reduce: given.reduce === "sum" ? "sum" : "max",
+    unmatched: Number(given.unmatched),
+    nodes: numbers(nodes),
+    groups: numbers(groups),
+  };
+}
+
+/** What the boxes of a page can be coloured by. */
+export function coloursOf(baked: Baked): Pick<GraphHost, "overlay"> {
+  return {
+    overlay: (name) => {
+      const found = baked.overlay(name);
+      return found === null ? noKernel() : Promise.resolve(found);
+    },
+  };
+}

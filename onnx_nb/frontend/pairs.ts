@@ -3,7 +3,7 @@
  * an anywidget module it shows `_kind`; in a page that `drawing/html.py` wrote it mounts itself on the data in that page.
  */
 
-import { namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./kernel.ts";
+import { coloursOf, namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./kernel.ts";
 import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
@@ -223,11 +223,13 @@ const SIDES = ["reference", "candidate"] as const;
 
 /** Of each side of a page what is said of it. */
 async function pageHosts(): Promise<readonly [GraphHost, GraphHost]> {
-  const [left, right] = await Promise.all(SIDES.map((side) => partOf(`baked-${side}`)));
-  return [
-    { ...pageHost, baked: bakedOf(left) },
-    { ...pageHost, baked: bakedOf(right) },
-  ];
+  const [left, right] = await Promise.all(
+    SIDES.map(async (side): Promise<GraphHost> => {
+      const baked = bakedOf(await partOf(`baked-${side}`));
+      return { ...pageHost, baked, ...coloursOf(baked) };
+    }),
+  );
+  return [left, right];
 }
 
 async function pageParts(end: string): Promise<readonly [left: Columns, right: Columns, between: Packed]> {

@@ -3,7 +3,7 @@
  * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
  */
 
-import { namesIn, noKernel, pageHost, SILENCE_MS, WORDS } from "./kernel.ts";
+import { coloursOf, namesIn, overlayOf, pageHost, SILENCE_MS, WORDS } from "./kernel.ts";
 import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
@@ -14,7 +14,6 @@ import { createGraphView, type GraphOptions, type GraphView } from "./panels/gra
 import { createSummary, type Shapes, type SummaryData } from "./panels/summary.ts";
 import { watchTheme } from "./render/theme.ts";
 import type {
-  Baked,
   GraphHost,
   InspectReply,
   PageReply,
@@ -232,24 +231,6 @@ function overlayIn(model: WidgetModel): OverlayData | null {
   return overlayOf(given, given.nodes as DataView, given.groups as DataView);
 }
 
-function overlayOf(
-  given: Record<string, unknown>,
-  nodes: DataView | undefined,
-  groups: DataView | undefined,
-): OverlayData {
-  if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
-  // copied: the buffer of a message need not be aligned
-  const numbers = (view: DataView): Float64Array => new Float64Array(bytesOf(view).slice().buffer);
-  return {
-    label: String(given.label),
-    scale: given.scale === "log" ? "log" : "linear",
-    reduce: given.reduce === "sum" ? "sum" : "max",
-    unmatched: Number(given.unmatched),
-    nodes: numbers(nodes),
-    groups: numbers(groups),
-  };
-}
-
 function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
   const given = (model.get("selection") as { kind: keyof typeof KINDS; name: string; id?: number }[] | undefined) ?? [];
   return given.flatMap((each) => {
@@ -429,15 +410,6 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
   } catch (error) {
     fail(graphRoot, error);
   }
-}
-
-function coloursOf(baked: Baked): Pick<GraphHost, "overlay"> {
-  return {
-    overlay: (name) => {
-      const found = baked.overlay(name);
-      return found === null ? noKernel() : Promise.resolve(found);
-    },
-  };
 }
 
 const summary = document.getElementById("onnx-nb-summary");

@@ -12,8 +12,10 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.inspection import figures, inspect
+from onnx_nb.analysis.overlays import OWN, overlay
 from onnx_nb.analysis.selection import tensors_of
 from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._values import packed_overlay
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model import Model
@@ -108,6 +110,12 @@ class PairWidget(PicturedWidget):
 
     def _answer_figures(self, call: Call) -> Reply:
         return Reply(figures(self._model(call), str(call.args.get("kind")), int(call.args.get("id") or 0)))
+
+    def _answer_overlay(self, call: Call) -> Reply:
+        name = str(call.args.get("name"))
+        if name not in OWN:
+            raise OnnxNbError(f"there are no numbers called {name!r}.", advice=f"There are {', '.join(OWN)}.")
+        return Reply(*packed_overlay(overlay(self._model(call), name)))
 
 
 class ResultWidget(PicturedWidget):

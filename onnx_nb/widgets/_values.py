@@ -16,7 +16,7 @@ from onnx_nb.analysis.capture import Capture, capture
 from onnx_nb.analysis.errors import OnnxNbError, readable, shown
 from onnx_nb.analysis.graph import INITIALIZER, Graph
 from onnx_nb.analysis.inspection import figures
-from onnx_nb.analysis.overlays import overlay
+from onnx_nb.analysis.overlays import Overlay, overlay
 from onnx_nb.analysis.preview import looks, page, picture, weight
 from onnx_nb.analysis.statistics import Statistics
 from onnx_nb.widgets._channel import Reply
@@ -179,3 +179,9 @@ class Values:
 def _plain(number: float) -> float | str:
     """Give a number as JSON can hold it."""
     return number if isinstance(number, int) or np.isfinite(number) else str(number)
+
+
+def packed_overlay(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
+    """Give numbers to colour by as a reply holds them: what they are, and those of nodes and of scopes."""
+    about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
+    return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.groups)]

@@ -27,7 +27,7 @@ from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page, write_page
 from onnx_nb.widgets._base import PicturedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
-from onnx_nb.widgets._values import Values
+from onnx_nb.widgets._values import Values, packed_overlay
 from onnx_nb.widgets._view import checked
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class ModelGraph(PicturedWidget):
             self.set_trait("_overlay", None)
             return None
         made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
-        about, (nodes, groups) = _packed(made)
+        about, (nodes, groups) = packed_overlay(made)
         self._overlay = {**about, "nodes": nodes, "groups": groups}
         return made
 
@@ -341,7 +341,7 @@ class ModelGraph(PicturedWidget):
         return Reply({"message": repr(submodel)}, [packed])
 
     def _answer_overlay(self, call: Call) -> Reply:
-        return Reply(*_packed(self._coloured(str(call.args.get("name")))))
+        return Reply(*packed_overlay(self._coloured(str(call.args.get("name")))))
 
     def _coloured(self, name: str) -> Overlay:
         if name in OWN:
@@ -356,11 +356,6 @@ class ModelGraph(PicturedWidget):
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
         return _names(call.args.get("inputs")), _names(call.args.get("outputs"))
-
-
-def _packed(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
-    about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
-    return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.groups)]
 
 
 def _names(given: object) -> list[str]:

@@ -94,6 +94,7 @@ class GraphPair(PairWidget):
                 "columns": lambda call: Reply(buffers=[self._packed[_part(call, *self._packed)]]),
                 "inspect": self._answer_inspect,
                 "figures": self._answer_figures,
+                "overlay": self._answer_overlay,
                 "picture": self._answer_picture,
             },
         )

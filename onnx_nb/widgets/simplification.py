@@ -87,6 +87,7 @@ class SimplificationPanel(PairWidget):
                 "columns": self._answer_columns,
                 "inspect": self._answer_inspect,
                 "figures": self._answer_figures,
+                "overlay": self._answer_overlay,
                 "picture": self._answer_picture,
                 "again": self._answer_again,
                 "save": self._answer_save,

@@ -118,13 +118,20 @@ def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
         expect(side.root.locator(".onnx-nb-compared")).to_contain_text("NOTSET (default) → SAME_UPPER")
     expect(view.candidate.root.get_by_label("Inspector")).to_contain_text("MACs")
     view.reference.rest()
+    theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
+    colours = [side.root.get_by_label("Colour", exact=True) for side in (view.reference, view.candidate)]
+    colours[0].select_option("MACs")
+    expect(colours[1]).to_have_value("MACs")
+    expect(view.candidate.root.get_by_role("group", name="Colours: MACs")).to_be_visible()
+    offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-colour-{theme}.png")
+    colours[1].select_option("category")
+    expect(colours[0]).to_have_value("category")
     before = view.camera(1)
     view.reference.root.locator(".onnx-nb-canvas").focus()
     offline.keyboard.press("+")
     view.candidate.expect("view.stage.stand.camera.k > args[0]", True, before["k"])
     offline.evaluate(AXE.read_text(encoding="utf-8"))
     assert violations(view.root) == []
-    theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
     offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-{theme}.png")
 
 

@@ -162,6 +162,10 @@ export function createPair(
       const { direction } = patch;
       follow(() => views[other(side)].apply({ direction }));
     }
+    if (patch.colour !== undefined) {
+      const { colour } = patch;
+      follow(() => views[other(side)].apply({ colour }));
+    }
     if (patch.open !== undefined) {
       const { open } = patch;
       follow(() => openThere(side, open));
