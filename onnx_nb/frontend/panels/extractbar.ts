@@ -35,7 +35,7 @@ export function createExtractBar(
   const stop = button("Cancel", cancel, signal);
   const extract = button("Extract", () => dispatch({ type: "extract" }), signal, { class: "onnx-nb-primary" });
   const progress = el("div", { class: "onnx-nb-progress", attrs: { role: "progressbar", "aria-label": "Working" } });
-  const acts = el("div", { class: "onnx-nb-acts" }, add, instead, undo, clear, stop, extract);
+  const acts = el("div", { class: "onnx-nb-cutting" }, add, instead, undo, clear, stop, extract);
   root.append(progress, chips, message, acts);
 
   let shown: State | undefined;

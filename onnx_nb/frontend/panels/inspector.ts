@@ -209,7 +209,8 @@ function overview(columns: Columns): Node[] {
   const { meta } = columns;
   const opsets = Object.entries(meta.opsets).map(([domain, version]) => `${domain || "ai.onnx"} ${version}`);
   const rows: Row[] = [
-    ["nodes", plain(meta.nodes)],
+    ["nodes", plain(meta.nodes - called(columns))],
+    ["in calls", called(columns) > 0 ? `${plain(called(columns))} more` : ""],
     ["parameters", columns.groupCount > 0 ? scaled(columns.groupParams[0]) : ""],
     ["weights", bytes(meta.nbytes)],
     ["opset", opsets.join(", ")],
@@ -223,6 +224,19 @@ function overview(columns: Columns): Node[] {
     list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
     el("p", { class: "onnx-nb-dim" }, "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
   ];
+}
+
+/** Nodes that the file does not list: they stand in functions, once for each call. */
+function called(columns: Columns): number {
+  const { groupCount, groupKind, groupNodes, groupParent } = columns;
+  const inside = new Uint8Array(groupCount);
+  let sum = 0;
+  for (let group = 1; group < groupCount; group++) {
+    const call = groupKind[group] === GROUP.FUNCTION;
+    if (call && inside[groupParent[group]] === 0) sum += groupNodes[group];
+    inside[group] = call || inside[groupParent[group]] === 1 ? 1 : 0;
+  }
+  return sum;
 }
 
 const KINDS: Readonly<Record<number, string>> = {
