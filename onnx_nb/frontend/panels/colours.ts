@@ -35,17 +35,26 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal, offered?:
   );
   given.hidden = true;
   let captured = false;
+  /** what was chosen and has not come yet */
+  let asked: string | null = null;
+  let shown: Pick<State, "overlay" | "error"> | null = null;
   select.addEventListener(
     "change",
     () => {
+      asked = null;
       if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
-      else if (select.value !== "") dispatch({ type: "colour", by: select.value });
+      else if (select.value !== "") {
+        asked = select.value;
+        dispatch({ type: "colour", by: asked });
+      }
     },
     { signal },
   );
   return {
     element: el("label", { class: "onnx-nb-colour" }, "Colour ", select),
-    update({ overlay, capturedAll }) {
+    update({ overlay, capturedAll, error }) {
+      if (shown?.overlay?.data !== overlay?.data || shown?.error !== error) asked = null;
+      shown = { overlay, error };
       if ((capturedAll || offered !== undefined) && !captured) {
         captured = true;
         if (listed.captured.length > 0) {
@@ -57,7 +66,7 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal, offered?:
       const own = label === undefined ? CATEGORY : names.find((name) => name === label);
       given.hidden = own !== undefined;
       if (own === undefined) given.textContent = elide(label || "value", 24);
-      const wanted = own ?? "";
+      const wanted = asked ?? own ?? "";
       if (select.value !== wanted) select.value = wanted;
     },
   };

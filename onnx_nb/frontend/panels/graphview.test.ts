@@ -272,7 +272,13 @@ describe("a graph view", () => {
     given[1]?.(found("MACs"));
     await settled();
     expect(view.state.overlay?.data.label).toBe("error");
-    view.dispatch({ type: "colour", by: "MACs" });
+    // what was chosen in the bar stands there until it comes
+    const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-colours");
+    if (bar === null) throw new Error("nothing to choose colours with");
+    bar.value = "MACs";
+    bar.dispatchEvent(new Event("change"));
+    view.dispatch({ type: "select", target: target("node", "act") });
+    expect(bar.value).toBe("MACs");
     given[2]?.(found("MACs"));
     await vi.waitFor(() => expect(view.state.overlay?.data.label).toBe("MACs"), { timeout: 20_000 });
   });
