@@ -13,6 +13,35 @@ export interface WidgetModel extends Comm {
   on(event: `change:${string}`, listener: () => void): void;
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: `change:${string}`, listener: () => void): void;
+  /** only where ipywidgets' own models are behind */
+  readonly widget_manager?: { get_model(id: string): Promise<CommModel> };
+}
+
+/** What a model of ipywidgets is besides. */
+export interface CommModel {
+  readonly comm?: { on_msg(heard: (message: unknown) => unknown): void; send(content: unknown): unknown };
+  _handle_comm_msg(message: unknown): Promise<unknown>;
+}
+
+const heard = new WeakSet<CommModel>();
+
+/**
+ * Lets a widget hear its kernel also where the page was too busy to start it. anywidget gives a module 2 s; of one that
+ * was not there by then (a large notebook, a slow machine) it shows the view, and hands on nothing of the kernel, ever.
+ */
+export async function hearKernel(model: WidgetModel): Promise<void> {
+  const raw = await model.widget_manager?.get_model(String(model.get("_own")));
+  if (raw?.comm === undefined || heard.has(raw)) return;
+  heard.add(raw);
+  try {
+    await raw._handle_comm_msg({ content: { data: {} }, buffers: [] }); // means nothing, and waits as all others do
+  } catch {
+    let waits: CommModel = raw;
+    while (!Object.hasOwn(waits, "_handle_comm_msg")) waits = Object.getPrototypeOf(waits);
+    const ipywidgets: CommModel = Object.getPrototypeOf(waits);
+    raw.comm.on_msg((message) => ipywidgets._handle_comm_msg.call(raw, message));
+    raw.comm.send({ method: "request_state" }); // what changed until now went by
+  }
 }
 
 export interface Mount {
@@ -29,6 +58,7 @@ export function mount(
   const view = new AbortController();
   style(el, css);
   const root = rootIn(el, String(model.get("_kind")));
+  hearKernel(model).catch((error) => console.error(error));
   const theme = (): void => {
     root.dataset.theme = String(model.get("theme"));
   };

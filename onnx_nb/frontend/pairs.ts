@@ -8,7 +8,18 @@ import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed } from "./model/columns.ts";
-import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
+import {
+  bytesIn,
+  bytesOf,
+  fail,
+  hearKernel,
+  hidePicture,
+  type Mount,
+  mount,
+  rootIn,
+  style,
+  type WidgetModel,
+} from "./mount.ts";
 import { createPair } from "./panels/pair.ts";
 import { createSimplification, type Saved, type SimplificationView } from "./panels/simplification.ts";
 import { watchTheme } from "./render/theme.ts";
@@ -200,6 +211,7 @@ export default () => {
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
+      hearKernel(model).catch((error) => console.error(error)); // before anything is asked
       widgetOf(model);
       return () => closing.abort();
     },

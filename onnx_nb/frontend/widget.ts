@@ -8,7 +8,18 @@ import { bakedOf } from "./model/baked.ts";
 import { Channel, type Progress } from "./model/channel.ts";
 import { unpack } from "./model/codec.ts";
 import { Columns, type Packed, type Target } from "./model/columns.ts";
-import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
+import {
+  bytesIn,
+  bytesOf,
+  fail,
+  hearKernel,
+  hidePicture,
+  type Mount,
+  mount,
+  rootIn,
+  style,
+  type WidgetModel,
+} from "./mount.ts";
 import { alone } from "./panels/alone.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type Shapes, type SummaryData } from "./panels/summary.ts";
@@ -378,6 +389,7 @@ export default () => {
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
+      hearKernel(model).catch((error) => console.error(error)); // before anything is asked
       if (model.get("_kind") !== "summary") widgetOf(model);
       return () => closing.abort();
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import uuid
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ class OnnxWidget(anywidget.AnyWidget):
     _kind = traitlets.Unicode().tag(sync=True)
     """Which of the bundle's views the browser shows."""
 
+    _own = traitlets.Unicode().tag(sync=True)
+    """Its own id, by which the browser finds what is behind anywidget's model."""
+
     theme = traitlets.Enum(("auto", "light", "dark"), default_value="auto").tag(sync=True)
     """``"auto"`` follows the notebook's theme."""
 
@@ -50,7 +54,8 @@ class OnnxWidget(anywidget.AnyWidget):
                 hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(public)}."
                 msg = f"{type(self).__name__} has no argument {name!r}.{hint}"
                 raise TypeError(msg)
-        super().__init__(**traits)
+        own = uuid.uuid4().hex
+        super().__init__(model_id=own, _own=own, **traits)
 
     def close(self) -> None:
         """Remove the view and end its worker."""

@@ -31,8 +31,9 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 Theme = Literal["light", "dark"]
 # seconds until what has not come is taken as never coming: other workers may keep all cores busy
 PATIENCE = 180
-# JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like
-NOISE = re.compile(r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop")
+# JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like; and anywidget's, when a
+# page took more than 2 s to start a widget, which works all the same
+NOISE = re.compile(r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop|Failed to initialize model")
 
 # nothing on the page moves: every graph is laid out, and what can be clicked stood still for some frames
 AT_REST = """async patience => {
@@ -235,7 +236,7 @@ class JupyterPage:
         self._kernel: Kernel | None = None
         self._kernel_answered = False
         page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", lambda error: None if NOISE.search(str(error)) else self.errors.append(str(error)))
         page.on("websocket", self._on_websocket)
         server.setting("themes", {"theme": "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"})
 

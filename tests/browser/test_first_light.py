@@ -205,6 +205,22 @@ def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage, tmp_path: Path) 
     expect(lab.page.get_by_text("[*]:")).to_have_count(0)
 
 
+def test_a_page_that_was_too_busy_to_start_a_widget_in_time_hears_of_the_kernel(lab: JupyterPage) -> None:
+    # anywidget's 2 s are over at once
+    lab.page.add_init_script(
+        "{ const s = AbortSignal, {timeout} = s; s.timeout = ms => timeout.call(s, ms === 2000 ? 1 : ms); }"
+    )
+    source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.light('squeezenet'))!r})"
+    lab.open(lab.server.write("late.ipynb", source, "g")).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    lab.kernel.run("g.outputs = [next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')]")
+    graph.expect("view.state.cut.outputs.length", 1)
+    graph.click("data_0", "value")
+    graph.press("Input")
+    graph.extract()
+    lab.kernel.expect("len(g.submodel.proto.graph.node) > 0")
+
+
 def test_a_hundred_thousand_nodes_open(lab: JupyterPage) -> None:
     lab.open(
         lab.server.write("large.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.chain(100_000))!r})\ng")

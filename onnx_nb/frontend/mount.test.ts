@@ -1,0 +1,61 @@
+import { describe, expect, it, vi } from "vitest";
+import { type CommModel, hearKernel, type WidgetModel } from "./mount.ts";
+
+/** anywidget's model over that of ipywidgets, which hands on nothing before `ready` and nothing once that has failed. */
+function late(ready: Promise<void>): {
+  model: WidgetModel;
+  taken: unknown[];
+  sent: unknown[];
+  say: (message: unknown) => unknown;
+} {
+  const taken: unknown[] = [];
+  const sent: unknown[] = [];
+  class FromIpywidgets {
+    async _handle_comm_msg(message: unknown): Promise<void> {
+      taken.push(message);
+    }
+  }
+  class FromAnywidget extends FromIpywidgets {
+    override async _handle_comm_msg(message: unknown): Promise<void> {
+      await ready;
+      await super._handle_comm_msg(message);
+    }
+  }
+  let say: (message: unknown) => unknown;
+  const comm = {
+    on_msg: (heard: (message: unknown) => unknown) => {
+      say = heard;
+    },
+    send: (content: unknown) => sent.push(content),
+  };
+  const raw: CommModel = Object.assign(new FromAnywidget(), { comm });
+  say = raw._handle_comm_msg.bind(raw);
+  const manager = { get_model: vi.fn((id: string) => (id === "mine" ? Promise.resolve(raw) : Promise.reject())) };
+  const model = { get: () => "mine", widget_manager: manager } as unknown as WidgetModel;
+  return { model, taken, sent, say: (message) => say(message) };
+}
+
+describe("a widget hears its kernel", () => {
+  it("that anywidget started in time: nothing is changed", async () => {
+    const { model, taken, sent, say } = late(Promise.resolve());
+    await hearKernel(model);
+    await say("hello");
+    expect(taken.slice(1)).toEqual(["hello"]);
+    expect(sent).toEqual([]);
+  });
+
+  it("that anywidget gave up, too, and what went by is asked for once", async () => {
+    const ready = Promise.reject(new Error("Failed to initialize model."));
+    const { model, taken, sent, say } = late(ready);
+    await expect(say("lost")).rejects.toThrow("Failed");
+    await hearKernel(model);
+    await hearKernel(model);
+    await say("hello");
+    expect(taken).toEqual(["hello"]);
+    expect(sent).toEqual([{ method: "request_state" }]);
+  });
+
+  it("where no ipywidgets are behind it by itself", async () => {
+    await hearKernel({ get: () => "" } as unknown as WidgetModel);
+  });
+});
