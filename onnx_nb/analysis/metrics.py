@@ -61,6 +61,9 @@ class _PutOff:
 
     __slots__ = ("_whole",)
     _whole: Callable[[], Errors] | None
+    """Computes all of them; None once it did."""
+    _know = object.__setattr__
+    """Sets what is frozen."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -197,24 +200,24 @@ class Errors(_PutOff):
         >>> found.max_abs, found.worst[0].index
         (0.5, (1,))
         """
-        if reference.shape == candidate.shape and reference.size and _are_plain(reference.dtype, candidate.dtype):
+        dtypes = _plain(reference.dtype, candidate.dtype)
+        if dtypes is not None and reference.shape == candidate.shape and reference.size:
             with np.errstate(all="ignore"):
-                core = _core(reference, candidate)
-            if core is not None:
-                known = {
-                    "shape": reference.shape,
-                    "dtypes": (_name_of(reference.dtype), _name_of(candidate.dtype)),
-                    "rtol": rtol,
-                    "atol": atol,
-                    "count": reference.size,
-                    "nan_mismatch": 0,
-                    "inf_mismatch": 0,
-                    "_whole": functools.partial(cls.of, reference, candidate, rtol=rtol, atol=atol, argmax=argmax),
-                    **core,
-                }
+                size = _size(reference, candidate)
+            if size is not None:
                 found = object.__new__(cls)
-                for name, value in known.items():
-                    object.__setattr__(found, name, value)
+                known = found._know
+                known("shape", reference.shape)
+                known("dtypes", dtypes)
+                known("rtol", rtol)
+                known("atol", atol)
+                known("count", reference.size)
+                known("finite", reference.size)
+                known("nan_mismatch", 0)
+                known("inf_mismatch", 0)
+                for name, value in zip(_Size._fields, size, strict=True):
+                    known(name, value)
+                known("_whole", functools.partial(cls.of, reference, candidate, rtol=rtol, atol=atol, argmax=argmax))
                 return found
         return cls.of(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
 
@@ -228,8 +231,8 @@ class Errors(_PutOff):
             if whole is not None:  # else another thread was faster
                 found = whole()
                 for each in self.__dataclass_fields__:
-                    object.__setattr__(self, each, getattr(found, each))
-                object.__setattr__(self, "_whole", None)
+                    self._know(each, getattr(found, each))
+                self._know("_whole", None)
             return object.__getattribute__(self, name)
 
     @property
@@ -419,43 +422,60 @@ def _digits(dtype: str) -> int:
 # --- what is known at once ------------------------------------------------------------------------------------------
 
 
-def _are_plain(*dtypes: np.dtype[Any]) -> bool:
-    """Say whether float64 holds all numbers of some types, and numpy casts them by itself."""
-    return all(dtype.kind == "f" and dtype.itemsize <= 8 for dtype in dtypes)
+class _Size(NamedTuple):
+    """The fields of `Errors` that tell how large they are."""
 
-
-def _core(reference: NDArray[Any], candidate: NDArray[Any]) -> dict[str, Any] | None:
-    """Give the fields of `Errors` that tell how large they are, as `_Pass` finds them; None if not all is finite."""
-    references, candidates = (np.ascontiguousarray(array).reshape(-1) for array in (reference, candidate))
-    equal, largest, low, high, error_norm, norm = 0, 0.0, math.inf, -math.inf, 0.0, 0.0
-    for start, block, _ in _blocks(reference.shape, _channel_axis(reference.shape)):
-        stop = start + math.prod(block)
-        values = references[start:stop].astype(np.float64)
-        errors = candidates[start:stop] - values
-        np.abs(errors, out=errors)
-        most = np.maximum.reduce(errors).item()
-        if not math.isfinite(most):
-            return None
-        least, peak = np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
-        equal += errors.size - int(np.count_nonzero(errors))
-        largest, low, high = max(largest, most), min(low, least), max(high, peak)
-        # of a single block these are exactly the norms of the block
-        error_norm = math.hypot(error_norm, _norm(errors, most))
-        norm = math.hypot(norm, _norm(values, max(abs(least), abs(peak))))
-    return {
-        "equal": equal,
-        "finite": reference.size,
-        "max_abs": largest,
-        "error_norm": error_norm,
-        "reference_norm": norm,
-        "low": low,
-        "high": high,
-    }
+    equal: int
+    max_abs: float
+    error_norm: float
+    reference_norm: float
+    low: float
+    high: float
 
 
 @functools.cache
-def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name
+def _plain(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[str, str] | None:
+    """Give the names of two types; None if float64 does not hold all of their numbers, or numpy does not know them."""
+    plain = all(dtype.kind == "f" and dtype.itemsize <= 8 for dtype in (one, other))
+    return (one.name, other.name) if plain else None
+
+
+def _size(reference: NDArray[Any], candidate: NDArray[Any]) -> _Size | None:
+    """Give the size of errors as `_Pass` finds it, to the last bit; None if not all is finite."""
+    references, candidates = (np.ascontiguousarray(array).reshape(-1) for array in (reference, candidate))
+    if references.size <= _CHUNK:
+        return _block_size(references, candidates)
+    found: _Size | None = None
+    for start, block, _ in _blocks(reference.shape, _channel_axis(reference.shape)):
+        stop = start + math.prod(block)
+        own = _block_size(references[start:stop], candidates[start:stop])
+        if own is None:
+            return None
+        found = (
+            own
+            if found is None
+            else _Size(
+                found.equal + own.equal,
+                max(found.max_abs, own.max_abs),
+                math.hypot(found.error_norm, own.error_norm),
+                math.hypot(found.reference_norm, own.reference_norm),
+                min(found.low, own.low),
+                max(found.high, own.high),
+            )
+        )
+    return found
+
+
+def _block_size(reference: NDArray[Any], candidate: NDArray[Any]) -> _Size | None:
+    values = reference.astype(np.float64)
+    errors = candidate - values
+    np.abs(errors, out=errors)
+    largest = np.maximum.reduce(errors).item()
+    if not math.isfinite(largest):
+        return None
+    low, high = np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
+    equal = errors.size - int(np.count_nonzero(errors))
+    return _Size(equal, largest, _norm(errors, largest), _norm(values, max(abs(low), abs(high))), low, high)
 
 
 # --- one pass -------------------------------------------------------------------------------------------------------
