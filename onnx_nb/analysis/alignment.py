@@ -76,6 +76,8 @@ class Match:
     """As "add_": what the submodule called in its own ``forward``, where it is this that gave the value."""
     source: str = ""
     """The line of Python that called it, as ``modeling_bert.py:312``."""
+    exported: str = ""
+    """Name of its tensor in the export where `Alignment.on` found another one, or none; else empty."""
 
     @property
     def name(self) -> str:
@@ -191,7 +193,8 @@ class Alignment:
             named = next((name for name in _descendants(match.tensor) if name in made), "") if match.tensor else ""
             why = match.why if not match.tensor or named else f"tensor {shown(match.tensor)} is not in this model"
             how = match.how if named == match.tensor else "suffix" if named else ""
-            found.append(dataclasses.replace(match, tensor=named, how=how, why=why))
+            exported = "" if named == match.tensor else match.exported or match.tensor
+            found.append(dataclasses.replace(match, tensor=named, how=how, why=why, exported=exported))
         return Alignment(tuple(found))
 
 

@@ -166,12 +166,60 @@ def isolate(
     number = call_of(recording, path)
     call = recording.calls[number]
     tensors = {value: value_of for value_of, (value, _) in pairs.items()}
-    ends = list(dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs))
-    ends = [value for value in ends if graph.producer[value] >= 0]
+    ends = _given_by(graph, call, pairs)
     if not ends:
         _refuse_constants(graph, call, pairs)
         message = f"no output of {call.cls} {shown(path)} has a tensor in {graph.model.name}."
         raise AlignmentError(message, advice="See comparison.unmatched for the reason, or take the module around it.")
+    nodes, inputs = _between(recording, graph, pairs, number, ends)
+    flow = Flow.of(graph)
+    starts = [value for value in inputs if flow.kinds[value] != INITIALIZER]
+    model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
+    names = graph.value_names
+    kinds = {text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
+    feeds = {}
+    for value in starts:
+        name = names[value]
+        array = recording.value(tensors[value]) if value in tensors else np.asarray(given[name])
+        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+            feeds[name] = array.astype(numpy_dtype(kinds[name]) or array.dtype, copy=False)
+    expected = {names[value]: recording.value(tensors[value]) for value in ends}
+    return Isolated(path, model, feeds, expected)
+
+
+def between_tensors(
+    recording: Recording, graph: Graph, pairs: Mapping[int, tuple[int, Match]], number: int
+) -> set[int]:
+    """Give the nodes between the tensors that a call got and those that it gave.
+
+    Parameters
+    ----------
+    recording, graph
+        Of the module and its export.
+    pairs
+        Recorded value → tensor.
+    number
+        Of the call.
+
+    Returns
+    -------
+    set of int
+        Empty if nothing that the call gave has a tensor.
+    """
+    return _between(recording, graph, pairs, number, _given_by(graph, recording.calls[number], pairs))[0]
+
+
+def _given_by(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, Match]]) -> list[int]:
+    """Give the computed tensors that a call gave."""
+    ends = dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs)
+    return [value for value in ends if graph.producer[value] >= 0]
+
+
+def _between(
+    recording: Recording, graph: Graph, pairs: Mapping[int, tuple[int, Match]], number: int, ends: Iterable[int]
+) -> tuple[set[int], dict[int, None]]:
+    """Give the nodes that lead to some tensors from the nearest aligned ones that a call found there; and these."""
+    tensors = {value: value_of for value_of, (value, _) in pairs.items()}
     inside = _made_inside(recording, number)
     flow = Flow.of(graph)
     nodes: set[int] = set()
@@ -190,18 +238,7 @@ def isolate(
                 inputs[value] = None
             elif flow.producer[value] >= 0:
                 todo.append(flow.producer[value])
-    starts = [value for value in inputs if flow.kinds[value] != INITIALIZER]
-    model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
-    names = graph.value_names
-    kinds = {text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
-    feeds = {}
-    for value in starts:
-        name = names[value]
-        array = recording.value(tensors[value]) if value in tensors else np.asarray(given[name])
-        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
-            feeds[name] = array.astype(numpy_dtype(kinds[name]) or array.dtype, copy=False)
-    expected = {names[value]: recording.value(tensors[value]) for value in ends}
-    return Isolated(path, model, feeds, expected)
+    return nodes, inputs
 
 
 def _refuse_constants(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, Match]]) -> None:

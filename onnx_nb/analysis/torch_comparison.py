@@ -23,6 +23,7 @@ from onnx_nb.analysis import session as sessions
 from onnx_nb.analysis.alignment import NEAR, Alignment, Match, Proposals, feeds_of
 from onnx_nb.analysis.attributes import proven
 from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.counterparts import QUANTISED
 from onnx_nb.analysis.distances import between, by_peak
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
 from onnx_nb.analysis.flow import Flow
@@ -176,6 +177,15 @@ class TorchComparison(Comparison):
             raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
         recording, graph, pairs = self._parts()
         rtol, atol = self.settings.rtol, self.settings.atol
+        assert self.alignment is not None  # noqa: S101 (_parts has seen to it)
+        quantised = Alignment(
+            tuple(
+                dataclasses.replace(match, tensor=f"{match.exported}{QUANTISED}")
+                for match in self.alignment.unmatched
+                if match.exported
+            )
+        )
+        pairs = {**_pairs(recording, graph, quantised), **pairs}
         return compare_weights(
             self.run[0], recording, graph, pairs, rtol=rtol, atol=atol, scope=scope, progress=progress
         )
