@@ -174,6 +174,35 @@ def test_a_submodel_is_cut_out_by_keys_alone_and_all_of_it_is_announced(themed_l
     assert lab.errors == []
 
 
+def test_the_keyboard_stays_in_the_graph_when_its_button_goes(lab: JupyterPage) -> None:
+    path = models.exported("resnet50", dynamo=True)
+    lab.open(lab.server.write("focus.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    # a residual block from the middle of its longer way: the way around it is missing
+    add = next(node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "Add")
+    graph.click(add.input[0], "value")
+    graph.press("Input")
+    graph.click(add.output[0], "value")
+    graph.press("Output")
+    adding = graph.root.get_by_role("button", name=re.compile("^Add (it|them)$"))
+    adding.click()
+    expect(adding).to_be_hidden()
+    within = "root => root.contains(document.activeElement)"
+    lab.page.wait_for_function(within, arg=graph.root.element_handle())
+    lab.page.keyboard.press("Control+z")
+    expect(adding).to_be_visible()
+
+    # a weight, the page of whose numbers takes the place of the button
+    weight = next(iter(onnx_nb.load(path).tensor_names("*shortcut*weight")))
+    graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'value')});", weight)
+    graph.press("Values")
+    expect(graph.root.get_by_label("Cells")).to_be_focused()
+    expect(graph.root.get_by_role("img", name=re.compile("^Picture of one slice"))).to_be_visible()
+    lab.page.keyboard.press("/")
+    expect(graph.root.get_by_role("combobox", name="Search")).to_be_focused()
+    assert lab.errors == []
+
+
 def test_the_view_is_kept_with_the_widget_and_follows_the_kernel(lab: JupyterPage) -> None:
     source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.exported('bert', dynamo=True))!r})\ng"
     lab.open(lab.server.write("view.ipynb", source, "g")).run_cell(0)
