@@ -32,13 +32,13 @@ export function createBeside(root: HTMLElement, closed: () => void, signal: Abor
       pane?.abort();
       pane = new AbortController();
       const inner = el("div");
-      const title = `submodel — ${counted(submodel.meta.nodes, "node")}, ${bytes(submodel.meta.nbytes)}`;
+      const { nodes, nbytes } = submodel.meta;
       element.replaceChildren(
         el(
           "header",
           { class: "onnx-nb-bar" },
-          el("b", {}, title),
-          el("code", { class: "onnx-nb-dim onnx-nb-ellipsis", title: "The model in the kernel" }, "g.submodel"),
+          el("b", { title: "The model in the kernel" }, "g.submodel"),
+          el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, `${counted(nodes, "node")}, ${bytes(nbytes)}`),
           copyButton(() => call, pane.signal, "Copy Python"),
           button("Close", close, pane.signal, { attrs: { "aria-label": "Close submodel" } }),
         ),

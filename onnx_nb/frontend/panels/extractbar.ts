@@ -75,13 +75,15 @@ export function createExtractBar(
         remove,
       );
     };
-    const some = (values: readonly number[], type: "input" | "output"): void => {
-      for (const value of values.slice(0, CHIPS)) chips.append(chip(value, type));
+    /** the word stays on the line of the first chip */
+    const some = (word: string, values: readonly number[], type: "input" | "output"): void => {
+      const [first, ...others] = values.slice(0, CHIPS).map((value) => chip(value, type));
+      const named = el("span", { class: "onnx-nb-dim" }, word);
+      chips.append(el("span", { class: "onnx-nb-end" }, named, first ?? null), ...others);
       if (values.length > CHIPS)
         chips.append(el("span", { class: "onnx-nb-dim" }, `and ${values.length - CHIPS} more`));
     };
-    chips.append(el("span", { class: "onnx-nb-dim" }, "in"));
-    some(cut.inputs, "input");
+    some("in", cut.inputs, "input");
     for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
       const { inputs, outputs } = cut;
       chips.append(
@@ -94,11 +96,8 @@ export function createExtractBar(
       );
     }
     const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
-    chips.append(
-      el("span", { class: "onnx-nb-dim onnx-nb-plan" }, result),
-      el("span", { class: "onnx-nb-dim" }, "out"),
-    );
-    some(cut.outputs, "output");
+    chips.append(el("span", { class: "onnx-nb-dim onnx-nb-plan" }, result));
+    some("out", cut.outputs, "output");
   };
 
   return {
