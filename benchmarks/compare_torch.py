@@ -30,7 +30,10 @@ import onnx_nb
 from onnx_nb.analysis.alignment import feeds_of
 from tests import modules
 
-REPEATS = 5
+SECONDS = 6.0
+"""How long runs are repeated, in turn: what else the machine does meets all of them alike."""
+LEAST = 5
+"""So many times each runs at least."""
 
 
 def bert() -> tuple[Any, dict[str, torch.Tensor]]:
@@ -57,15 +60,33 @@ def resnet50() -> tuple[Any, dict[str, torch.Tensor]]:
     return module, {"pixel_values": torch.randn(1, 3, 224, 224)}
 
 
-def measured(run: Callable[[], Any], repeats: int) -> tuple[Any, float, float]:
-    """Give what a function gives, and the least seconds and CPU seconds of several runs."""
-    results = []
-    found = None
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = run()
-        results.append((time.perf_counter() - wall, time.process_time() - cpu))
-    return found, min(wall for wall, _ in results), min(cpu for _, cpu in results)
+class Measured(NamedTuple):
+    """What a function gave, and the least seconds and CPU seconds of its runs."""
+
+    found: Any
+    wall: float
+    cpu: float
+
+
+def once(run: Callable[[], Any]) -> Measured:
+    """Run a function once."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = run()
+    return Measured(found, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def measured(*runs: Callable[[], Any]) -> list[Measured]:
+    """Run functions in turn, again and again."""
+    least: list[Measured] = []
+    began, rounds = time.perf_counter(), 0
+    while rounds < LEAST or time.perf_counter() - began < SECONDS:
+        news = [once(run) for run in runs]
+        least = [
+            Measured(new.found, min(new.wall, old.wall), min(new.cpu, old.cpu))
+            for new, old in zip(news, least or news, strict=True)
+        ]
+        rounds += 1
+    return least
 
 
 class Limits(NamedTuple):
@@ -97,9 +118,8 @@ def compare(name: str, make: Callable[[], tuple[Any, dict[str, torch.Tensor]]], 
         made = ours()
         return made, made.weights()
 
-    _, plain_wall, plain_cpu = measured(plain, REPEATS)
-    found, wall, cpu = measured(ours, REPEATS)
-    (_, weights), _, whole_cpu = measured(with_weights, REPEATS)
+    (_, plain_wall, plain_cpu), (found, wall, cpu) = measured(plain, ours)
+    ((_, weights), _, whole_cpu) = measured(with_weights)[0]
     times = wall / plain_wall
     print(f"{name}: torch forward + session + run {plain_wall:.3f} s, {plain_cpu:.3f} CPU s")
     print(
@@ -112,7 +132,7 @@ def compare(name: str, make: Callable[[], tuple[Any, dict[str, torch.Tensor]]], 
         return passed
     from torch.onnx.verification import verify_onnx_program
 
-    verified, their_wall, their_cpu = measured(lambda: verify_onnx_program(program, compare_intermediates=True), 1)
+    verified, their_wall, their_cpu = once(lambda: verify_onnx_program(program, compare_intermediates=True))
     print(
         f"  verify_onnx_program: {len(verified):,} values, {their_wall:.1f} s, {their_cpu:.1f} CPU s: "
         f"{their_cpu / whole_cpu:,.0f}× the CPU"

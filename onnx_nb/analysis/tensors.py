@@ -297,7 +297,7 @@ def _dtype(tensor: TensorProto, what: str) -> np.dtype[Any]:
 
 
 def _count(tensor: TensorProto, what: str) -> int:
-    if any(dim < 0 for dim in tensor.dims):
+    if min(tensor.dims, default=0) < 0:
         raise ModelFileError(f"{what} has a negative dimension: shape {_shape(tensor.dims)}.", advice=_FAULTY)
     return math.prod(tensor.dims)
 

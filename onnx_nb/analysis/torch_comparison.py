@@ -589,6 +589,7 @@ class _Regions:
         for node in nodes:
             made = target.node.add()
             made.CopyFrom(source.graph.node[node])
+            made.ClearField("metadata_props")
             for place, name in enumerate(made.output):
                 if name in cut:
                     made.output[place] = _made(text(name))
