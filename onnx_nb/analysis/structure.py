@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHILDREN_LIMIT = 64
 """A group with more children gets a level in between."""
-FLAT_LIMIT = 48
+FLAT_LIMIT = 32
 """A graph without scopes is shown flat up to so many nodes."""
 MIN_REPEATS = 3
 MIN_BRANCHES = 8

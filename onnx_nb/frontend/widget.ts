@@ -255,6 +255,7 @@ interface View {
   readonly open?: readonly string[];
   readonly camera?: Standing;
   readonly column_height?: number;
+  readonly brief?: boolean;
   readonly search?: string;
   readonly colour?: string | null;
   readonly bookmarks?: readonly {
@@ -269,11 +270,12 @@ function viewIn(model: WidgetModel): View {
   return (model.get("view") as View | undefined) ?? {};
 }
 
-function viewFrom(columns: Columns, { open, camera, columnHeight, search, colour, bookmarks }: Patch): View {
+function viewFrom(columns: Columns, { open, camera, columnHeight, brief, search, colour, bookmarks }: Patch): View {
   return {
     ...(open !== undefined && { open: pathsOf(columns, open) }),
     ...(camera !== undefined && { camera }),
     ...(columnHeight !== undefined && { column_height: columnHeight }),
+    ...(brief !== undefined && { brief }),
     ...(search !== undefined && { search }),
     ...(colour !== undefined && { colour }),
     ...(bookmarks !== undefined && {
@@ -288,11 +290,12 @@ function viewFrom(columns: Columns, { open, camera, columnHeight, search, colour
 }
 
 function viewTo(columns: Columns, model: WidgetModel): Patch {
-  const { open, camera, column_height: columnHeight, search, colour, bookmarks } = viewIn(model);
+  const { open, camera, column_height: columnHeight, brief, search, colour, bookmarks } = viewIn(model);
   return {
     ...(open !== undefined && { open: groupsAt(columns, open) }),
     ...(camera !== undefined && { camera }),
     ...(columnHeight !== undefined && { columnHeight }),
+    ...(brief !== undefined && { brief }),
     ...(search !== undefined && { search }),
     ...(colour !== undefined && { colour }),
     ...(bookmarks !== undefined && {

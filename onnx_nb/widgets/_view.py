@@ -13,7 +13,7 @@ from onnx_nb.analysis.errors import shown
 
 _CAMERA = ("x", "y", "zoom")
 _BOOKMARK = ("name", "selection", "open", "camera")
-_KEYS = ("open", "camera", "column_height", "search", "colour", "bookmarks")
+_KEYS = ("open", "camera", "column_height", "brief", "search", "colour", "bookmarks")
 
 
 def checked(view: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +49,10 @@ def checked(view: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(height, bool) or not isinstance(height, int | float) or not 0 <= height < math.inf:
             raise TraitError(f"view['column_height'] is a number, 0 or more, not {shown(repr(height))}.")
         found["column_height"] = height
+    if "brief" in view:
+        if not isinstance(view["brief"], bool):
+            raise TraitError(f"view['brief'] is True or False, not {shown(repr(view['brief']))}.")
+        found["brief"] = view["brief"]
     if "search" in view:
         found["search"] = _text(view["search"], "view['search']")
     if "colour" in view:

@@ -100,6 +100,8 @@ class ModelGraph(PicturedWidget):
         ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels for each of its own.
     ``column_height``
         How high the columns are that a long graph is set in, in pixels of its own; 0 for one column.
+    ``brief``
+        Whether boxes say what they are in one line, as they do at first where few with more would have room.
     ``search``
         What is searched, as in the bar.
     ``colour``

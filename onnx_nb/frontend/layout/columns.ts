@@ -6,12 +6,12 @@
 import { type Graph, type Layout, STUB } from "./graph.ts";
 import { nameRoom } from "./labels.ts";
 
-/** At most so many tensors go on from one column to the next. */
-const CROSSING = 2;
+/** At most so many tensors go on from one column to the next: of the outermost scope, and of one that lies in another. */
+const CROSSING = { outermost: 3, inner: 1 } as const;
 /** A column may be so many times as high as it should be, where nothing can be cut; else nothing is set in columns. */
 const TOO_HIGH = 1.5;
 /** px: between lines beside each other, from a line to what it passes, and the height of a label. */
-const ROOM = { line: 7, beside: 16, label: 13 } as const;
+const ROOM = { line: 7, beside: 12, label: 13 } as const;
 
 /** Boxes that no cut can part, from top to bottom. */
 interface Band {
@@ -30,14 +30,15 @@ interface Column {
 
 /** @param height how high columns should be; the layout stays as it is if it is no higher, or cannot be cut */
 export function inColumns(graph: Graph, layout: Layout, height: number): Layout {
-  if (layout.height <= height || graph.source.includes(-1) || graph.sink.includes(-1)) return layout;
-  const bands = bandsOf(graph, layout);
+  if (layout.height <= height) return layout;
+  const inner = graph.source.includes(-1) || graph.sink.includes(-1);
+  const bands = bandsOf(graph, layout, inner ? CROSSING.inner : CROSSING.outermost);
   const columns = balanced(bands, height);
   if (columns.length < 2 || columns.some(({ top, bottom }) => bottom - top > TOO_HIGH * height)) return layout;
   return laidBeside(graph, layout, columns);
 }
 
-function bandsOf(graph: Graph, layout: Layout): Band[] {
+function bandsOf(graph: Graph, layout: Layout, most: number): Band[] {
   const order = Array.from(layout.y.keys()).sort((a, b) => layout.y[a] - layout.y[b]);
   const bands: Band[] = [];
   for (const box of order) {
@@ -52,23 +53,23 @@ function bandsOf(graph: Graph, layout: Layout): Band[] {
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
       const [from, to] = [2 * layout.linePtr[k], 2 * layout.linePtr[k + 1]];
       if (from === to || layout.stub[k] !== 0) continue;
-      let [least, most, back] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, false];
+      let [least, last, back] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, false];
       for (let p = from; p < to; p += 2) {
         const y = layout.line[p + 1];
-        back ||= y < most - 0.5;
+        back ||= y < last - 0.5;
         least = Math.min(least, y);
-        most = Math.max(most, y);
+        last = Math.max(last, y);
       }
       for (let band = 0; band + 1 < bands.length; band++) {
         const middle = (bands[band].bottom + bands[band + 1].top) / 2;
-        if (middle < least || middle > most) continue;
+        if (middle < least || middle > last) continue;
         if (back) closed[band] = 1;
         else crossing[band].add(e);
       }
     }
   }
   bands.forEach((band, at) => {
-    band.below = closed[at] === 1 || crossing[at].size > CROSSING ? null : [...crossing[at]];
+    band.below = closed[at] === 1 || crossing[at].size > most ? null : [...crossing[at]];
   });
   return bands;
 }
@@ -116,13 +117,16 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
   const lines = Array.from(graph.sink, (_, k) => points(layout, k));
   const edge = new Int32Array(graph.sink.length);
   for (let e = 0; e < graph.source.length; e++) edge.fill(e, graph.ptr[e], graph.ptr[e + 1]);
-  const startOf = (k: number): number => (layout.stub[k] !== 0 ? home[graph.sink[k]] : home[graph.source[edge[k]]]);
+  // what comes from outside enters the first column, what goes out leaves from the last
+  const starts = Array.from(graph.source, (source) => (source < 0 ? 0 : home[source]));
+  const endOf = (k: number): number => (graph.sink[k] < 0 ? columns.length - 1 : home[graph.sink[k]]);
+  const startOf = (k: number): number => (layout.stub[k] !== 0 ? endOf(k) : starts[edge[k]]);
 
   // where each tensor that goes on leaves its column
   const leaves = columns.map(() => new Map<number, number>());
   for (let k = 0; k < lines.length; k++) {
     if (lines[k].length === 0 || layout.stub[k] !== 0) continue;
-    for (let column = startOf(k); column < home[graph.sink[k]]; column++) {
+    for (let column = startOf(k); column < endOf(k); column++) {
       leaves[column].set(edge[k], at(lines[k], columns[column].bottom));
     }
   }
@@ -145,7 +149,7 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
     for (const { x, y } of lines[k]) reach(columnAt(y), x, x, Number.POSITIVE_INFINITY);
     if (layout.stub[k] === 0 || lines[k].length === 0) continue;
     const room = nameRoom(graph, edge[k], lines[k][0].x, lines[k][0].y, 0);
-    reach(home[graph.sink[k]], room.left, room.right, room.top);
+    reach(endOf(k), room.left, room.right, room.top);
   }
   const labelX = layout.labelX.slice();
   const labelY = layout.labelY.slice();
@@ -166,7 +170,7 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
     const right = Math.max(...leaves[column].values());
     const labelled = order.map((e) => {
       const below = !Number.isNaN(labelY[e]) && labelY[e] > bottom;
-      return home[graph.source[e]] === column && below;
+      return starts[e] === column && below;
     });
     let low = floors[column] + ROOM.label;
     return order.map((e, place) => {
@@ -185,7 +189,7 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
     if (column >= 0) reach(column, labelX[e], labelX[e] + graph.labelWidth[e], Number.POSITIVE_INFINITY);
   });
 
-  const head = ROOM.beside + ROOM.line * CROSSING;
+  const head = ROOM.beside + ROOM.line * Math.max(...orders.map(({ length }) => length));
   const dx: number[] = [];
   const dy: number[] = [];
   let right = 0;
@@ -217,12 +221,27 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
     );
   });
 
+  labelHome.forEach((column, e) => {
+    if (column < 0) return;
+    labelX[e] += dx[column];
+    labelY[e] += dy[column];
+  });
+  const height = Math.max(
+    ...columns.map(({ bottom }, column) => {
+      const below = column + 1 === columns.length ? layout.height - bottom : 0;
+      return dy[column] + Math.max(bottom + below, ...feet[column].map((foot) => foot + ROOM.line));
+    }),
+    ...Array.from(labelY, (y, e) => (Number.isNaN(y) ? 0 : y + graph.labelLength[e] / 2)),
+  );
+  const outX = layout.outX.map((x, e) => x + dx[starts[e]]);
+  const inX = layout.inX.map((x, k) => x + dx[endOf(k)]);
+
   const linePtr = new Uint32Array(lines.length + 1);
   const drawn: number[] = [];
   lines.forEach((line, k) => {
     if (line.length > 0) {
       const start = startOf(k);
-      const end = home[graph.sink[k]];
+      const end = endOf(k);
       const own = (column: number): Point[] =>
         line
           .filter(({ y }) => {
@@ -230,6 +249,7 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
             return above && (column === end || y < columns[column].bottom);
           })
           .map(({ x, y }) => ({ x: x + dx[column], y: y + dy[column] }));
+      const first = drawn.length;
       for (let column = start; column <= end; column++) {
         for (const { x, y } of own(column)) drawn.push(x, y);
         if (column === end) break;
@@ -239,30 +259,22 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
         const into = at(line, top) + dx[column + 1];
         drawn.push(into, way[way.length - 1].y, into, top + dy[column + 1]);
       }
+      // the borders of the scope are straight: what enters or leaves begins and ends there
+      if (graph.source[edge[k]] === -1 && layout.stub[k] === 0) drawn[first + 1] = 0;
+      if (graph.sink[k] < 0) drawn[drawn.length - 1] = height;
     }
     linePtr[k + 1] = drawn.length / 2;
-  });
-  labelHome.forEach((column, e) => {
-    if (column < 0) return;
-    labelX[e] += dx[column];
-    labelY[e] += dy[column];
   });
   const moved = (places: Float64Array, by: readonly number[]): Float64Array =>
     places.map((place, box) => place + by[home[box]]);
   return {
     ...layout,
     width: right,
-    height: Math.max(
-      ...columns.map(({ bottom }, column) => {
-        const below = column + 1 === columns.length ? layout.height - bottom : 0;
-        return dy[column] + Math.max(bottom + below, ...feet[column]);
-      }),
-      ...Array.from(labelY, (y, e) => (Number.isNaN(y) ? 0 : y + graph.labelLength[e] / 2)),
-    ),
+    height,
     x: moved(layout.x, dx),
     y: moved(layout.y, dy),
-    outX: layout.outX.map((x, e) => (graph.source[e] >= 0 ? x + dx[home[graph.source[e]]] : x)),
-    inX: layout.inX.map((x, k) => x + dx[home[graph.sink[k]]]),
+    outX,
+    inX,
     linePtr,
     line: Float32Array.from(drawn),
     labelX,

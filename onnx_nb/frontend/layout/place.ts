@@ -8,7 +8,7 @@ import type { Layers } from "./order.ts";
 import { group } from "./rank.ts";
 
 /** Least distance between neighbours in a row, by how many of the two are boxes. */
-export const GAP = { boxes: 22, boxLane: 16, lanes: 12 } as const;
+export const GAP = { boxes: 18, boxLane: 13, lanes: 10 } as const;
 
 export interface Places {
   /** the middle of every vertex; the least left side is 0 */

@@ -10,7 +10,7 @@ import { halfWidth, type Places } from "./place.ts";
 import { group } from "./rank.ts";
 
 /** Height between rows. */
-const ROW_GAP = { plain: 24, beside: 25, most: 72 } as const;
+const ROW_GAP = { plain: 18, beside: 13, most: 60 } as const;
 /** Least distance of ports from each other and from the corners of their box, where it is not too small for them. */
 const PORT = { gap: 12, corner: 10, least: 6 } as const;
 /** Rows part by so much for each round in which labels find no room between them. */

@@ -271,10 +271,9 @@ export function createGraphView(
       rested(camera) {
         if (quiet) return;
         // where one stands says little without what is open there
-        const { columnHeight } = stage;
-        host.changed(
-          unchosen === state.open ? { camera, columnHeight, open: [...state.open] } : { camera, columnHeight },
-        );
+        const { columnHeight, brief } = stage;
+        const stands = { camera, columnHeight, brief };
+        host.changed(unchosen === state.open ? { ...stands, open: [...state.open] } : stands);
         unchosen = null;
       },
       dressed: () => refresh(),
@@ -284,17 +283,18 @@ export function createGraphView(
       },
       sized(fits) {
         if (unchosen !== state.open || state.selection !== null) return;
-        const { open, columnHeight } = opening(columns, fits);
+        const { open, columnHeight, brief } = opening(columns, fits);
         state = { ...state, open };
         unchosen = open;
         stage.columnHeight = columnHeight;
+        stage.brief = brief;
         stage.rebuild(null);
       },
       failed: fail,
       looked: () => options.looked?.(),
       atOnce: options.atOnce,
       tones: options.tones ?? null,
-      start: { columnHeight: options.given?.columnHeight ?? 0 },
+      start: { columnHeight: options.given?.columnHeight ?? 0, brief: options.given?.brief ?? false },
     },
     signal,
   );
@@ -385,8 +385,9 @@ export function createGraphView(
           const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));
           if (!known) dispatch({ type: "openOnly", groups: wanted });
         }
-        if (patch.columnHeight !== undefined && patch.columnHeight !== stage.columnHeight) {
-          stage.columnHeight = patch.columnHeight;
+        if (patch.columnHeight !== undefined || patch.brief !== undefined) {
+          stage.columnHeight = patch.columnHeight ?? stage.columnHeight;
+          stage.brief = patch.brief ?? stage.brief;
           stage.rebuild(null);
         }
         if (patch.camera !== undefined) stage.goTo(patch.camera, false);

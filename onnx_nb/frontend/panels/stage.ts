@@ -13,7 +13,7 @@ import { toSvg } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import { type Step, walk } from "../render/walk.ts";
 import type { GraphHost } from "../scene/host.ts";
-import type { Measure } from "../scene/labels.ts";
+import { briefly, type Measure } from "../scene/labels.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, createCache, extentOf, keepInPlace, type Scene, sceneInParts } from "../scene/scene.ts";
 import { type Dispatch, type Saving, type Standing, type State, selected } from "../scene/state.ts";
@@ -46,6 +46,8 @@ export interface Stage {
   reopen(): void;
   /** How high the columns are that the outermost scope is set in, world px; 0 for one column. */
   columnHeight: number;
+  /** boxes have one line */
+  brief: boolean;
   update(state: State): void;
   /** a layout is under way that is not there yet */
   readonly busy: boolean;
@@ -94,7 +96,7 @@ export interface Staged {
   /** what is different from the graph beside it */
   readonly tones: Tones | null;
   /** how high the columns are that the outermost scope is set in at first, world px; 0 for one column */
-  readonly start: { readonly columnHeight: number };
+  readonly start: { readonly columnHeight: number; readonly brief: boolean };
   /** how long a layout may hold up the page, in ms, before it goes on in slices */
   readonly atOnce: number | undefined;
 }
@@ -127,9 +129,11 @@ export function createStage(
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
-  let { columnHeight } = start;
+  let { columnHeight, brief } = start;
   let theme: Theme;
   let measure: Measure;
+  /** the same font, for boxes that say all they can, and for such that say it briefly */
+  let measures: { readonly whole: Measure; readonly brief: Measure } | null = null;
   let scene: Scene | null = null;
   let index: HitIndex;
   let faults: ReadonlyMap<number, number> = new Map();
@@ -453,8 +457,10 @@ export function createStage(
     paint(); // at once: a resized canvas is blank until it is painted
   };
 
-  const fits: Fits = (open, zoom) => {
+  const fits: Fits = (open, zoom, brief) => {
     const { direction } = state();
+    if (measures === null) return null;
+    const measure = brief ? measures.brief : measures.whole;
     const fitting = (columnHeight: number): boolean => {
       cache.columnHeight = columnHeight;
       const { w, h } = extentOf(columns, open, measure, cache, direction);
@@ -555,7 +561,9 @@ export function createStage(
     theme = readTheme(root, columns.meta.categories);
     if (theme.font === font) return;
     ({ font } = theme);
-    measure = createMeasure(font);
+    const whole = createMeasure(font);
+    measures = { whole, brief: briefly(whole) };
+    measure = brief ? measures.brief : whole;
     if (scene !== null || laying.busy) rebuild(null);
   };
   const observer = new ResizeObserver(size);
@@ -626,6 +634,13 @@ export function createStage(
     },
     set columnHeight(height) {
       columnHeight = height;
+    },
+    get brief() {
+      return brief;
+    },
+    set brief(wanted) {
+      brief = wanted;
+      if (measures !== null) measure = wanted ? measures.brief : measures.whole;
     },
     reopen() {
       asked ??= performance.now();

@@ -24,7 +24,7 @@ export interface Size {
 }
 
 /** Around what is fitted to the view, px. */
-export const MARGIN = 18;
+export const MARGIN = 14;
 const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Below this a 12 px label cannot be read. */

@@ -549,7 +549,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     if (count >= total) continue;
     const text = `${count} of ${total}`;
     const right = x[box] + w[box] - 9;
-    const base = y[box] + TEXT.group.lineY;
+    const base = y[box] + (labels.get(box)?.lines.length === 0 ? TEXT.group.titleY : TEXT.group.lineY);
     const width = ctx.measureText(text).width + 5;
     ctx.fillStyle = painted(picture, box)?.fill ?? theme.scopes[0];
     ctx.fillRect(right - width, base - TEXT.edge, width, TEXT.edge + 3);

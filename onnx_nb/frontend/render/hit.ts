@@ -182,7 +182,7 @@ export class HitIndex {
     if (TEXT.title * k < LEGIBLE) return null;
     // of a closed group the sign stands with the title
     const closed = boxes.kind[box] === BOX.GROUP;
-    const top = boxes.y[box] + (closed ? textTop(BOX.GROUP, 1, boxes.h[box]) : 0);
+    const top = boxes.y[box] + (closed ? textTop(BOX.GROUP, this.#scene.label(box).lines.length, boxes.h[box]) : 0);
     const inside = x <= boxes.x[box] + TOGGLE && y >= top && y <= top + TOGGLE;
     return inside ? this.#onBox(box, "toggle") : null;
   }

@@ -9,9 +9,9 @@ import { BOX, type Direction } from "./scene.ts";
 import { BORDER, type Scope } from "./scope.ts";
 
 /** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
-const PAD = { side: 14, toggle: 30, title: 34, end: 14, beforePorts: 16, afterPorts: 2 } as const;
+const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
 /** Widest text on an edge and at a stub. */
-export const EDGE_TEXT = { type: 170, name: 110, height: 12 } as const;
+export const EDGE_TEXT = { type: 170, brief: 88, name: 110, height: 12 } as const;
 /** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
 const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
@@ -136,8 +136,8 @@ function arrange(
     nameLength: down ? text.name.map(thin) : text.name,
   };
   const { width, height, layout: long } = cache.layout(graph);
-  const sets = down && scope.group === 0 && cache.columnHeight > 0;
-  const layout = sets ? inColumns(graph, long, cache.columnHeight) : long;
+  const columnHeight = scope.group === 0 ? cache.columnHeight : Math.round(cache.columnHeight / 2);
+  const layout = down && columnHeight > 0 ? inColumns(graph, long, columnHeight) : long;
   const frame = framed(scope, layout, cache, direction);
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
@@ -252,7 +252,7 @@ const WHOLE = new Intl.NumberFormat("en");
 
 /** "4×8 f32", or of many tensors alike "64 tensors 4×8 f32". */
 export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
-  const type = elide(typeText(columns, value), EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+  const type = elide(typeText(columns, value), measure.brief === true ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
   return many === 1 ? type : `${WHOLE.format(many)} tensors ${type}`.trimEnd();
 }
 

@@ -55,7 +55,7 @@ export class Cache {
   }
 
   set columnHeight(height: number) {
-    if (height !== this.#columnHeight) this.#arranged.down.delete(0);
+    if (height !== this.#columnHeight) this.#arranged.down.clear();
     this.#columnHeight = height;
   }
 

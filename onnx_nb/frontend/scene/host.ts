@@ -50,6 +50,8 @@ export interface Patch {
   readonly camera?: Standing;
   /** how high the columns are in which the graph is set, 0 for one column: where the camera stands depends on it */
   readonly columnHeight?: number;
+  /** boxes have one line: the same */
+  readonly brief?: boolean;
   readonly search?: string;
   readonly colour?: string | null;
   readonly bookmarks?: readonly Bookmark[];

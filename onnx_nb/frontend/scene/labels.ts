@@ -6,7 +6,16 @@ import { rounded } from "./numbers.ts";
 import { BOX } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
-export type Measure = (text: string, fontPx: number, bold: boolean) => number;
+export interface Measure {
+  (text: string, fontPx: number, bold: boolean): number;
+  /** texts are set briefly: a box has one line, where a view has room for few boxes with more */
+  readonly brief?: boolean;
+}
+
+/** The same font, set briefly. */
+export function briefly(measure: Measure): Measure {
+  return Object.assign((text: string, fontPx: number, bold: boolean) => measure(text, fontPx, bold), { brief: true });
+}
 
 export type Pair = readonly [key: string, value: string];
 
@@ -34,9 +43,9 @@ export const TEXT = {
   pill: 11.5,
   edge: 10,
   /** a node's text begins right of its colour stripe */
-  node: { x: 13, titleY: 16, lineY: 31, lineStep: 15 },
+  node: { x: 13, titleY: 16, lineY: 30, lineStep: 14 },
   /** "+" or "–" at x, the title at titleX, rows at lineX */
-  group: { x: 12, titleX: 28, titleY: 18, lineX: 28, lineY: 33, lineStep: 15 },
+  group: { x: 11, titleX: 25, titleY: 17, lineX: 25, lineY: 31, lineStep: 14 },
   /** between title and sub, and between two pairs of a row */
   gap: 8,
   /** between key and value of a pair */
@@ -46,7 +55,9 @@ export const TEXT = {
 const MAX_WIDTH = 260;
 const MAX_ROWS = 2;
 const NODE = { minWidth: 64, right: 11, height: 24 };
-const CLOSED = { minWidth: 110, right: 14, height: 27 };
+const CLOSED = { minWidth: 104, right: 11, height: 25 };
+/** What a node says after its op where it says little, px at most. */
+const BRIEF_NOTE = 96;
 const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
 const WHOLE = new Intl.NumberFormat("en");
 /** Longer texts are cut before they are measured. */
@@ -167,6 +178,7 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   const note = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? own : `differs ${own}`.trim();
   const sub =
     note === "" ? "" : elide(note, room - measure(title, TEXT.title, true) - TEXT.gap, TEXT.line, false, measure);
+  if (measure.brief === true) return briefNode(title, note || (pairs[0]?.[1] ?? ""), op, domain, pairs, measure);
   const rows = pack(pairs, 186, measure);
   const width = Math.max(titleWidth(title, sub, measure), ...rows.lines.map((row) => rowWidth(row, measure)));
   const elided = rows.elided || title !== op || sub !== note;
@@ -175,11 +187,33 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
       title,
       sub,
       lines: rows.lines,
-      full: elided ? [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n") : "",
+      full: elided ? fullNode(op, domain, pairs) : "",
     },
     w: Math.max(NODE.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.node.x + NODE.right))),
     h: NODE.height + TEXT.node.lineStep * rows.lines.length,
   };
+}
+
+/** Of all that a node says its op, and what tells it best from others: its domain, or else its first weight or scalar. */
+function briefNode(
+  title: string,
+  note: string,
+  op: string,
+  domain: string,
+  pairs: readonly Pair[],
+  measure: Measure,
+): Fitted {
+  const sub = note === "" ? "" : elide(note, BRIEF_NOTE, TEXT.line, false, measure, "middle");
+  const whole = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
+  return {
+    label: { title, sub, lines: [], full: whole ? "" : fullNode(op, domain, pairs) },
+    w: Math.max(NODE.minWidth, Math.ceil(titleWidth(title, sub, measure) + TEXT.node.x + NODE.right)),
+    h: NODE.height,
+  };
+}
+
+function fullNode(op: string, domain: string, pairs: readonly Pair[]): string {
+  return [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
 }
 
 function fitGroup(columns: Columns, group: number, open: boolean, measure: Measure): Fitted {
@@ -201,6 +235,18 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
   const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
   const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
   const difference = columns.str(columns.groupDifference[group] as number);
+  if (measure.brief === true) {
+    const size = multiple || (open ? "" : (contents.split(" · ")[0] as string));
+    const most = room - measure(title, TEXT.title, true) - TEXT.gap;
+    const said = size === "" || most < 24 ? "" : elide(size, most, TEXT.line, false, measure);
+    const all = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
+    const taken = titleWidth(title, said, measure);
+    return {
+      label: { title, sub: said, lines: [], full: all },
+      w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(taken + TEXT.group.titleX + CLOSED.right)),
+      h: CLOSED.height,
+    };
+  }
   const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   return {
     label: {
@@ -236,12 +282,13 @@ function contentsText(columns: Columns, group: number): string {
 
 function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
   const name = columns.valueNameOf(value);
-  const type = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
+  const whole = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
+  const type = measure.brief === true ? "" : whole; // its edge says it, too
   const sub = elide(type, 200, TEXT.pill, true, measure, "middle");
   const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
   const title = elide(name, PILL.maxWidth - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
   return {
-    label: { title, sub, lines: [], full: title === name && sub === type ? "" : `${name} ${type}`.trim() },
+    label: { title, sub, lines: [], full: title === name && sub === whole ? "" : `${name} ${whole}`.trim() },
     w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + used + 2 * PILL.side)),
     h: PILL.height,
   };

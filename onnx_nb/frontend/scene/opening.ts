@@ -20,27 +20,35 @@ const TRIES = 10;
 
 /**
  * How high columns must be for all that shows when these groups are open to fit into the view at a zoom, 0 if one column
- * does, null if it does not fit.
+ * does, null if it does not fit; with boxes that say all they can, or say it briefly.
  */
-export type Fits = (open: ReadonlySet<number>, zoom: number) => number | null;
+export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean) => number | null;
 
 export interface Opening {
   readonly open: ReadonlySet<number>;
   /** 0 for one column */
   readonly columnHeight: number;
+  /** boxes have one line */
+  readonly brief: boolean;
   readonly boxes: number;
 }
 
 /**
  * Groups that are open at first: those that show enough of the model and fit the view at a size that can be read; as
- * large as can be with enough boxes, and smaller before there are few. What fits is not asked where there is no view.
+ * large as can be with enough boxes. Where few boxes fit they say less, so that there is room for more. What fits is not
+ * asked where there is no view.
  */
 export function opening(columns: Columns, fits: Fits): Opening {
-  const at = (zoom: number): Opening | null => opened(columns, (open) => fits(open, zoom));
-  const most = at(LEAST_ZOOM);
+  const at = (zoom: number, way: Way): Opening | null => opened(columns, (open) => fits(open, zoom, way.brief), way);
+  let [most, chosen]: [Opening | null, Way] = [null, WAYS[WAYS.length - 1]];
+  for (const way of WAYS) {
+    const found = at(LEAST_ZOOM, way);
+    if (found !== null && found.boxes > (most?.boxes ?? 0)) [most, chosen] = [found, way];
+    if (most !== null && most.boxes >= ENOUGH) break;
+  }
   if (most !== null && most.boxes < ENOUGH) return most;
   for (const zoom of most === null ? SMALL_ZOOMS : ZOOMS) {
-    const found = at(zoom);
+    const found = at(zoom, chosen);
     if (found !== null && (most === null || found.boxes >= ENOUGH)) return found;
   }
   return most ?? (opened(columns, anywhere) as Opening);
@@ -51,13 +59,29 @@ export function defaultOpen(columns: Columns): ReadonlySet<number> {
   return (opened(columns, anywhere) as Opening).open;
 }
 
+/** How groups are opened: boxes say little; the largest group comes next wherever it is, not each level before the next. */
+interface Way {
+  readonly brief: boolean;
+  readonly deep: boolean;
+}
+
+const WAYS: readonly Way[] = [
+  { brief: false, deep: false },
+  { brief: true, deep: false },
+  { brief: true, deep: true },
+];
+
 const anywhere = (): number => 0;
 
 /**
  * All of a small graph; else from the outside in the largest groups, as long as few enough boxes show. Repeated layers
  * and what belongs to no module stay closed unless little else is there to see. Null if even the closed groups do not fit.
  */
-function opened(columns: Columns, fits: (open: ReadonlySet<number>) => number | null): Opening | null {
+function opened(
+  columns: Columns,
+  fits: (open: ReadonlySet<number>) => number | null,
+  { brief, deep }: Way = WAYS[0],
+): Opening | null {
   const scopes = scopesOf(columns);
   const itemCount = (group: number): number => scopes.of(group).kind.length;
   if (columns.nodeCount <= FEW) {
@@ -65,15 +89,15 @@ function opened(columns: Columns, fits: (open: ReadonlySet<number>) => number | 
     const open = new Set(all);
     const columnHeight = fits(open);
     if (columnHeight !== null)
-      return { open, columnHeight, boxes: all.reduce((sum, each) => sum + itemCount(each), 0) };
+      return { open, columnHeight, brief, boxes: all.reduce((sum, each) => sum + itemCount(each), 0) };
   }
   const open = new Set<number>([0]);
   let columnHeight = fits(open);
   if (columnHeight === null) return null;
   let boxes = itemCount(0);
   let failed = 0;
-  const inside = (group: number): number[] =>
-    Array.from(columns.childrenOf(group)).sort((a, b) => columns.groupNodes[b] - columns.groupNodes[a] || a - b);
+  const bySize = (a: number, b: number): number => columns.groupNodes[b] - columns.groupNodes[a] || a - b;
+  const inside = (group: number): number[] => Array.from(columns.childrenOf(group)).sort(bySize);
   const tryOpen = (group: number): boolean => {
     const more = itemCount(group);
     if (boxes + more > MANY || failed > TRIES) return false;
@@ -91,13 +115,13 @@ function opened(columns: Columns, fits: (open: ReadonlySet<number>) => number | 
   const [repeats, gathered]: number[][] = [[], []];
   let level = inside(0);
   while (level.length > 0) {
-    const next: number[] = [];
-    for (const group of level) {
+    const next = deep ? level.slice(1) : [];
+    for (const group of deep ? level.slice(0, 1) : level) {
       if (columns.groupKind[group] === GROUP.REPEAT) repeats.push(group);
       else if (columns.groupKind[group] === GROUP.CHUNK && columns.groupRepeat[group] <= 1) gathered.push(group);
       else if (columns.groupKind[group] !== GROUP.SIBLINGS && tryOpen(group)) next.push(...inside(group));
     }
-    level = next;
+    level = deep ? next.sort(bySize) : next;
   }
   // few boxes so far: one example of a repeated layer tells more than none
   for (const group of repeats) {
@@ -106,5 +130,5 @@ function opened(columns: Columns, fits: (open: ReadonlySet<number>) => number | 
     if (example !== undefined) tryOpen(example);
   }
   for (const group of gathered) if (boxes < ENOUGH) tryOpen(group);
-  return { open, columnHeight, boxes };
+  return { open, columnHeight, brief, boxes };
 }
