@@ -179,8 +179,13 @@ class Sheet:
             level = below
         for group in repeats:
             # few boxes so far: one example of a repeated layer tells more than none
-            if boxes < ENOUGH and opens(group) and self.children[group]:
-                opens(self.children[group][0])
+            if not (boxes < ENOUGH and opens(group) and self.children[group] and opens(self.children[group][0])):
+                continue
+            for inner in inside(self.children[group][0]):
+                if self.kind[inner] == REPEAT:
+                    repeats.append(inner)
+                elif boxes < ENOUGH and self.kind[inner] != SIBLINGS:
+                    opens(inner)
         for group in gathered:
             if boxes < ENOUGH:
                 opens(group)

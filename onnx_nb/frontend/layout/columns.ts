@@ -249,7 +249,6 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
             return above && (column === end || y < columns[column].bottom);
           })
           .map(({ x, y }) => ({ x: x + dx[column], y: y + dy[column] }));
-      const first = drawn.length;
       for (let column = start; column <= end; column++) {
         for (const { x, y } of own(column)) drawn.push(x, y);
         if (column === end) break;
@@ -259,9 +258,6 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
         const into = at(line, top) + dx[column + 1];
         drawn.push(into, way[way.length - 1].y, into, top + dy[column + 1]);
       }
-      // the borders of the scope are straight: what enters or leaves begins and ends there
-      if (graph.source[edge[k]] === -1 && layout.stub[k] === 0) drawn[first + 1] = 0;
-      if (graph.sink[k] < 0) drawn[drawn.length - 1] = height;
     }
     linePtr[k + 1] = drawn.length / 2;
   });

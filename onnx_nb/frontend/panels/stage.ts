@@ -114,8 +114,6 @@ const ANIMATION_MS = 180;
 /** The picture for the notebook is made when the view has rested for so long, of all of a graph of this size at most. */
 const PICTURE_MS = 800;
 const PICTURE_PX = 1000;
-/** Labels stand out of a layout by so little. */
-const LABELS_OUTSIDE = 1.02;
 /** A view that becomes so much smaller or larger before anybody touched it opens anew, px. */
 const NOTICED_PX = 12;
 /** The camera is told when it has rested for so long. */
@@ -464,7 +462,7 @@ export function createStage(
     const fitting = (columnHeight: number): boolean => {
       cache.columnHeight = columnHeight;
       const { w, h } = extentOf(columns, open, measure, cache, direction);
-      return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom * LABELS_OUTSIDE;
+      return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom;
     };
     if (fitting(0)) return 0;
     if (direction !== "down") return null;

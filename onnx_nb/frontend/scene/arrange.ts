@@ -4,20 +4,22 @@ import { inColumns } from "../layout/columns.ts";
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import type { Columns } from "../model/columns.ts";
 import type { Cache } from "./cache.ts";
-import { elide, type Measure, TEXT, typeText } from "./labels.ts";
+import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { BORDER, type Scope } from "./scope.ts";
 
 /** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
 const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
 /** Widest text on an edge and at a stub. */
-export const EDGE_TEXT = { type: 170, brief: 88, name: 110, height: 12 } as const;
+export const EDGE_TEXT = { type: 170, brief: 80, name: 110, height: 12 } as const;
 /** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
 const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
 const FEW = 8;
 
 const NONE: readonly undefined[] = [];
+/** An open group is set in columns if it is higher than this part of the columns that the outermost scope is set in. */
+const INNER = 0.65;
 
 /** What one scope looks like, from the left end of its upper border, before its title and padding. */
 export interface Arrangement {
@@ -136,7 +138,7 @@ function arrange(
     nameLength: down ? text.name.map(thin) : text.name,
   };
   const { width, height, layout: long } = cache.layout(graph);
-  const columnHeight = scope.group === 0 ? cache.columnHeight : Math.round(cache.columnHeight / 2);
+  const columnHeight = scope.group === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
   const layout = down && columnHeight > 0 ? inColumns(graph, long, columnHeight) : long;
   const frame = framed(scope, layout, cache, direction);
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
@@ -242,7 +244,7 @@ function labelRoom(
     }
     // what only passes a border, or came through one, is labelled on the other side of it
     const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
-    const many = scope.speaksFor[e];
+    const many = spokenFor(scope, e, measure);
     if (inside && many > 0) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure, many)) + LABEL_MARGIN;
   }
   return { label, name };
@@ -250,10 +252,18 @@ function labelRoom(
 
 const WHOLE = new Intl.NumberFormat("en");
 
-/** "4×8 f32", or of many tensors alike "64 tensors 4×8 f32". */
+/** How many tensors the label of a hyperedge stands for, 0 for none. */
+export function spokenFor(scope: Scope, e: number, measure: Measure): number {
+  return (measure.brief === true ? scope.speaksBriefly : scope.speaksFor)[e];
+}
+
+/** "4×8 f32", or of many tensors alike "64 tensors 4×8 f32"; briefly "4×8 f32 +63". */
 export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
-  const type = elide(typeText(columns, value), measure.brief === true ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
-  return many === 1 ? type : `${WHOLE.format(many)} tensors ${type}`.trimEnd();
+  const { brief = false } = measure;
+  const whole = brief ? briefType(columns, value) : typeText(columns, value);
+  const type = elide(whole, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+  if (many === 1) return type;
+  return brief ? `${type} +${WHOLE.format(many - 1)}` : `${WHOLE.format(many)} tensors ${type}`.trimEnd();
 }
 
 export function nameText(columns: Columns, value: number, measure: Measure): string {

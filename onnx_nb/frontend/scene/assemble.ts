@@ -2,7 +2,7 @@
 
 import { STUB } from "../layout/graph.ts";
 import type { Columns, Target } from "../model/columns.ts";
-import { type Arrangement, EDGE_TEXT, edgeText, nameText } from "./arrange.ts";
+import { type Arrangement, EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
 import type { Cache } from "./cache.ts";
 import type { Label, Labels, Measure } from "./labels.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
@@ -125,7 +125,7 @@ export function* assemble(
           label(value, layout.inX[k] - STUB.lead, along, SAYS.NAME);
         } else if (stub === 0 && !labelled) {
           labelled = true;
-          label(value, layout.labelX[e], layout.labelY[e], scope.speaksFor[e]);
+          label(value, layout.labelX[e], layout.labelY[e], spokenFor(scope, e, measure));
         }
         edges.ptr[++nextEdge] = nextPoint / 2;
       }
@@ -135,16 +135,18 @@ export function* assemble(
   scopes.boxPtr[queue.length] = nextBox;
   scopes.edgePtr[queue.length] = nextEdge;
   const around = bounds(boxes, edges);
-  // a label may stand out to the right of everything
+  // a label may stand out to either side of everything
+  let left = around.x;
   let right = around.x + around.w;
   for (let edge = 0; edge < edges.count; edge++) {
+    if (edges.labelX[edge] < left) left = edges.labelX[edge];
     if (!(edges.labelX[edge] + EDGE_TEXT.type > right)) continue;
     right = Math.max(
       right,
       edges.labelX[edge] + cache.textWidth(text(columns, edges.value[edge], says[edge], measure)),
     );
   }
-  const bounded = { ...around, w: right - around.x };
+  const bounded = { ...around, x: left, w: right - left };
   return new Assembled(columns, boxes, edges, scopes, says, bounded, direction, cache.labels, measure);
 }
 

@@ -56,8 +56,8 @@ const MAX_WIDTH = 260;
 const MAX_ROWS = 2;
 const NODE = { minWidth: 64, right: 11, height: 24 };
 const CLOSED = { minWidth: 104, right: 11, height: 25 };
-/** What a node says after its op where it says little, px at most. */
-const BRIEF_NOTE = 96;
+/** Where boxes say little: what a node says after its op, px at most, and by how much all are lower, half of it. */
+const BRIEF = { note: 96, less: 1 };
 const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
 const WHOLE = new Intl.NumberFormat("en");
 /** Longer texts are cut before they are measured. */
@@ -110,11 +110,11 @@ export class Labels {
   }
 }
 
-/** How far down the text of a box begins in one that is higher than its text: it has many ports on its side. */
+/** How far down the text of a box begins in one that is higher than its text (it has many ports on its side) or brief. */
 export function textTop(kind: number, rows: number, h: number): number {
   const own = kind === BOX.NODE ? NODE : kind === BOX.GROUP ? CLOSED : PILL;
   const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.group.lineStep;
-  return Math.max(0, Math.round((h - own.height - step * rows) / 2));
+  return Math.max(-BRIEF.less, Math.round((h - own.height - step * rows) / 2));
 }
 
 /** "batch×seq×768 f32" of a value; "" if neither is known. */
@@ -122,6 +122,12 @@ export function typeText(columns: Columns, value: number): string {
   const shape = columns.shapeOf(value);
   const dtype = shortDtype(columns.dtypeOf(value));
   return shape === "" ? dtype : `${shape} ${dtype}`.trimEnd();
+}
+
+/** The same, but of what has a shape in the dtype that most have only the shape: "batch×seq×768". */
+export function briefType(columns: Columns, value: number): string {
+  const shape = columns.shapeOf(value);
+  return columns.dtypeOf(value) === "float32" && shape !== "" ? shape : typeText(columns, value);
 }
 
 /** "f32" for "float32", "bf16", "i64", "u8", "bool", "str", "seq(f32)". */
@@ -203,12 +209,12 @@ function briefNode(
   pairs: readonly Pair[],
   measure: Measure,
 ): Fitted {
-  const sub = note === "" ? "" : elide(note, BRIEF_NOTE, TEXT.line, false, measure, "middle");
+  const sub = note === "" ? "" : elide(note, BRIEF.note, TEXT.line, false, measure, "middle");
   const whole = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
   return {
     label: { title, sub, lines: [], full: whole ? "" : fullNode(op, domain, pairs) },
     w: Math.max(NODE.minWidth, Math.ceil(titleWidth(title, sub, measure) + TEXT.node.x + NODE.right)),
-    h: NODE.height,
+    h: NODE.height - 2 * BRIEF.less,
   };
 }
 
@@ -244,7 +250,7 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
     return {
       label: { title, sub: said, lines: [], full: all },
       w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(taken + TEXT.group.titleX + CLOSED.right)),
-      h: CLOSED.height,
+      h: CLOSED.height - 2 * BRIEF.less,
     };
   }
   const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
@@ -290,7 +296,7 @@ function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
   return {
     label: { title, sub, lines: [], full: title === name && sub === whole ? "" : `${name} ${whole}`.trim() },
     w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + used + 2 * PILL.side)),
-    h: PILL.height,
+    h: PILL.height - (measure.brief === true ? 2 * BRIEF.less : 0),
   };
 }
 

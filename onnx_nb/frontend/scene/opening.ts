@@ -127,7 +127,11 @@ function opened(
   for (const group of repeats) {
     if (boxes >= ENOUGH || !tryOpen(group)) continue;
     const example = columns.childrenOf(group)[0];
-    if (example !== undefined) tryOpen(example);
+    if (example === undefined || !tryOpen(example)) continue;
+    for (const inner of inside(example)) {
+      if (columns.groupKind[inner] === GROUP.REPEAT) repeats.push(inner);
+      else if (boxes < ENOUGH && columns.groupKind[inner] !== GROUP.SIBLINGS) tryOpen(inner);
+    }
   }
   for (const group of gathered) if (boxes < ENOUGH) tryOpen(group);
   return { open, columnHeight, brief, boxes };

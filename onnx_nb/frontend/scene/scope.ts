@@ -35,6 +35,8 @@ interface Shape {
   readonly inSlot: Int32Array;
   /** how many tensors the label of a hyperedge stands for: of many alike between two items one speaks, the others have 0 */
   readonly speaksFor: Uint32Array;
+  /** the same where labels are brief: of more than a few between two items one speaks for all, whatever their types */
+  readonly speaksBriefly: Uint32Array;
   /** hyperedge → the one that speaks for it and for the others alike, −1 for most, which are by themselves */
   readonly bundle: Int32Array;
 }
@@ -53,6 +55,7 @@ export class Scope implements Shape {
   readonly outSlot: Int32Array;
   readonly inSlot: Int32Array;
   readonly speaksFor: Uint32Array;
+  readonly speaksBriefly: Uint32Array;
   readonly bundle: Int32Array;
 
   constructor(group: number, id: Int32Array, value: Int32Array, shape: Shape) {
@@ -67,6 +70,7 @@ export class Scope implements Shape {
     this.outSlot = shape.outSlot;
     this.inSlot = shape.inSlot;
     this.speaksFor = shape.speaksFor;
+    this.speaksBriefly = shape.speaksBriefly;
     this.bundle = shape.bundle;
   }
 }
@@ -406,25 +410,35 @@ function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedge
   };
 }
 
-/** More tensors of one type than this between two items have one label. */
+/** More tensors of one type than this between two items have one label … */
 const MANY = 8;
+/** … and where labels are brief more than this of any type. */
+const SOME = 3;
 
 function speakers(
   columns: Columns,
   { value, source }: Hyperedges,
   ptr: Uint32Array,
   sink: Int32Array,
-): Pick<Shape, "speaksFor" | "bundle"> {
+): Pick<Shape, "speaksFor" | "speaksBriefly" | "bundle"> {
   const speaksFor = new Uint32Array(value.length).fill(1);
+  const speaksBriefly = new Uint32Array(value.length).fill(1);
   const bundle = new Int32Array(value.length).fill(-1);
   const alike = new Map<string, number[]>();
-  if (value.length <= MANY) return { speaksFor, bundle };
+  if (value.length <= SOME) return { speaksFor, speaksBriefly, bundle };
+  const beside = new Map<string, number[]>();
   for (let e = 0; e < value.length; e++) {
     if (ptr[e + 1] - ptr[e] !== 1 || source[e] < 0 || sink[ptr[e]] < 0) continue;
-    const key = [source[e], sink[ptr[e]], columns.valueShape[value[e]], columns.valueDtype[value[e]]].join();
-    const known = alike.get(key);
-    if (known === undefined) alike.set(key, [e]);
-    else known.push(e);
+    const ends = `${source[e]},${sink[ptr[e]]}`;
+    append(beside, ends, e);
+    append(alike, `${ends},${columns.valueShape[value[e]]},${columns.valueDtype[value[e]]}`, e);
+  }
+  for (const all of beside.values()) {
+    if (all.length <= SOME) continue;
+    // numbers that are computed on tell more than indices and sizes
+    const speaker = all.find((e) => columns.dtypeOf(value[e]).includes("float")) ?? all[0];
+    for (const e of all) speaksBriefly[e] = 0;
+    speaksBriefly[speaker] = all.length;
   }
   for (const same of alike.values()) {
     if (same.length <= MANY) continue;
@@ -435,5 +449,11 @@ function speakers(
     }
     speaksFor[speaker] = same.length;
   }
-  return { speaksFor, bundle };
+  return { speaksFor, speaksBriefly, bundle };
+}
+
+function append(lists: Map<string, number[]>, key: string, item: number): void {
+  const known = lists.get(key);
+  if (known === undefined) lists.set(key, [item]);
+  else known.push(item);
 }
