@@ -7,9 +7,11 @@ import { type Graph, type Layout, STUB } from "./graph.ts";
 import { nameRoom } from "./labels.ts";
 
 /** At most so many tensors go on from one column to the next: of the outermost scope, and of one that lies in another. */
-const CROSSING = { outermost: 3, inner: 1 } as const;
+const CROSSING = { outermost: 2, inner: 1 } as const;
 /** A column may be so many times as high as it should be, where nothing can be cut; else nothing is set in columns. */
 const TOO_HIGH = 1.5;
+/** All columns but the last are at least so high beside the highest; else nothing is. */
+const TOO_LOW = 0.3;
 /** px: between lines beside each other, from a line to what it passes, and the height of a label. */
 const ROOM = { line: 7, beside: 12, label: 13 } as const;
 
@@ -34,7 +36,10 @@ export function inColumns(graph: Graph, layout: Layout, height: number): Layout 
   const inner = graph.source.includes(-1) || graph.sink.includes(-1);
   const bands = bandsOf(graph, layout, inner ? CROSSING.inner : CROSSING.outermost);
   const columns = balanced(bands, height);
-  if (columns.length < 2 || columns.some(({ top, bottom }) => bottom - top > TOO_HIGH * height)) return layout;
+  const heights = columns.map(({ top, bottom }) => bottom - top);
+  if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
+  // a few boxes alone before all others would only be a long way round
+  if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
   return laidBeside(graph, layout, columns);
 }
 

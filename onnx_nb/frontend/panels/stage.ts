@@ -188,6 +188,7 @@ export function createStage(
     }
     const parts = { open, direction, measure, columnHeight };
     cache.columnHeight = columnHeight;
+    cache.settle();
     const there = (built: Scene, later: boolean): void => {
       made = parts;
       adopt(built, anchor);
@@ -455,7 +456,7 @@ export function createStage(
     paint(); // at once: a resized canvas is blank until it is painted
   };
 
-  const fits: Fits = (open, zoom, brief) => {
+  const fits: Fits = (open, zoom, brief, before) => {
     const { direction } = state();
     if (measures === null) return null;
     const measure = brief ? measures.brief : measures.whole;
@@ -464,7 +465,7 @@ export function createStage(
       const { w, h } = extentOf(columns, open, measure, cache, direction);
       return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom;
     };
-    if (fitting(0)) return 0;
+    if (before === 0 && fitting(0)) return 0;
     if (direction !== "down") return null;
     // where a column cannot be cut where it should be it becomes higher: lower ones may fit
     const most = (view.h - 2 * cameras.MARGIN) / zoom;

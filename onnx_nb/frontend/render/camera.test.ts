@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { between, fitAll, keepInSight, opening, pan, reveal, toScreen, toWorld, visible, zoom } from "./camera.ts";
+import { between, fitAll, keepInSight, MARGIN, opening, pan, reveal, toScreen, toWorld, visible, zoom } from "./camera.ts";
 
 const view = { w: 800, h: 400 };
 const bounds = { x: -100, y: -50, w: 400, h: 3000 };
@@ -44,13 +44,13 @@ describe("camera", () => {
     const start = { x: 100, y: -50 };
     const camera = opening(bounds, view, "down", start);
     expect(camera.k).toBeGreaterThanOrEqual(0.55);
-    expect(toScreen(camera, 0, bounds.y).y).toBeCloseTo(18);
+    expect(toScreen(camera, 0, bounds.y).y).toBeCloseTo(MARGIN);
     const small = { x: 0, y: 0, w: 300, h: 300 };
     expect(opening(small, view, "down", start)).toEqual(fitAll(small, view));
     const wide = { x: 0, y: 0, w: 9000, h: 9000 };
     const seen = visible(opening(wide, view, "down", { x: 4000, y: 12 }), view);
     expect(seen.x + seen.w / 2).toBeCloseTo(4000);
-    expect(visible(opening(wide, view, "down", { x: 10, y: 12 }), view).x).toBeCloseTo(-18 / 0.55);
+    expect(visible(opening(wide, view, "down", { x: 10, y: 12 }), view).x).toBeCloseTo(-MARGIN / 0.55);
   });
 
   it("moves no more than needed to reveal a box", () => {

@@ -11,7 +11,7 @@ import { BORDER, type Scope } from "./scope.ts";
 /** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
 const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
 /** Widest text on an edge and at a stub. */
-export const EDGE_TEXT = { type: 170, brief: 80, name: 110, height: 12 } as const;
+export const EDGE_TEXT = { type: 170, brief: 92, name: 110, height: 12 } as const;
 /** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
 const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */

@@ -25,8 +25,8 @@ export class Cache {
   #nodeSize = new Float32Array(0);
   #groupSize = new Float32Array(0);
   readonly #layouts = new Alike<Laid>();
-  /** how each group was arranged last */
-  readonly #arranged = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
+  /** how each group was arranged last; where the flow goes down by the height of columns */
+  readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
   #columnHeight = 0;
 
@@ -55,13 +55,21 @@ export class Cache {
   }
 
   set columnHeight(height: number) {
-    if (height !== this.#columnHeight) this.#arranged.down.clear();
     this.#columnHeight = height;
+  }
+
+  /** Forgets how groups were arranged in columns of other heights, which were only tried. */
+  settle(): void {
+    for (const height of this.#arranged.down.keys())
+      if (height !== this.#columnHeight) this.#arranged.down.delete(height);
   }
 
   /** The last arrangement of every group; whoever reads one sees to it that it still holds. */
   arranged(direction: Direction): Map<number, Arrangement> {
-    return this.#arranged[direction];
+    if (direction === "right") return this.#arranged.right;
+    const known = this.#arranged.down.get(this.#columnHeight) ?? new Map<number, Arrangement>();
+    this.#arranged.down.set(this.#columnHeight, known);
+    return known;
   }
 
   scope(group: number): Scope {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { count, elide, type Label, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
+import { briefly, briefType, count, elide, type Label, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
 import { BOX } from "./scene.ts";
 
 function widthOf(label: Label, kind: number): number {
@@ -38,7 +38,7 @@ describe("labels", () => {
       ["group", "1"],
     ]);
     expect(label.full).toBe("");
-    expect(h).toBe(24 + 15 * label.lines.length);
+    expect(h).toBe(24 + 14 * label.lines.length);
   });
 
   test("are those of each node, also where others are nearly alike", () => {
@@ -66,6 +66,33 @@ describe("labels", () => {
     );
     const { label } = new Labels(columns, measure).of(BOX.GROUP, groupAt(columns, "layers"));
     expect(label).toEqual({ title: "layers", sub: "Layer ×2", lines: [[["", "1 op each"]]], full: "" });
+  });
+
+  test("say in one line what is most, where they are brief, and keep the rest for who asks", () => {
+    const columns = columnsOf(
+      [
+        "input ids batch×seq int64",
+        "weight W 64×3×7×7 float32",
+        "group layers kind=REPEAT repeat=2 class=Layer",
+        "Conv c : ids W -> v 8×8 float32 | strides 2×2",
+        "Relu layers/0/a : v -> y",
+        "Relu layers/1/a : y -> z",
+      ].join("\n"),
+    );
+    const labels = new Labels(columns, briefly(measure));
+    const node = labels.of(BOX.NODE, 0);
+    expect(node.label).toMatchObject({ title: "Conv", sub: "64×3×7×7", lines: [] });
+    expect(node.label.full).toBe("Conv\nW 64×3×7×7\nstrides 2×2");
+    const group = labels.of(BOX.GROUP, groupAt(columns, "layers"));
+    expect(group.label).toMatchObject({ title: "layers", sub: "×2", lines: [] });
+    expect(group.label.full).toContain("Layer ×2");
+    const pill = labels.of(BOX.INPUT, 0);
+    expect(pill.label).toMatchObject({ title: "ids", sub: "", full: "ids batch×seq int64" });
+    for (const { label, w, h } of [node, group, pill]) {
+      expect(h).toBeLessThan(24);
+      expect(w).toBeGreaterThan(widthOf(label, BOX.INPUT));
+    }
+    expect(briefType(columns, 0)).toBe("batch×seq i64");
   });
 
   test("say name and type of an input", () => {

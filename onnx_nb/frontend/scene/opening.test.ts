@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";
 import { buildScene, createCache, extentOf } from "./scene.ts";
 
@@ -92,11 +93,27 @@ describe("opening", () => {
     expect(narrow.boxes).toBeGreaterThan(0);
   });
 
+  test("says less in each box before it shows few", () => {
+    const columns = columnsOf(stages(8));
+    const cache = createCache();
+    const [whole, brief] = [measure, briefly(measure)];
+    const fits: Fits = (open, zoom, says) => {
+      const { w, h } = extentOf(columns, open, says ? brief : whole, cache, "down");
+      return w * zoom <= 420 && h * zoom <= 800 ? 0 : null;
+    };
+    const found = opening(columns, fits);
+    expect(found.brief).toBe(true);
+    expect(found.boxes).toBeGreaterThanOrEqual(20);
+    const large = opening(columns, (open, zoom) => fits(open, zoom / 2, false, 0));
+    expect(large.brief).toBe(false);
+  });
+
   test("shows the beginning of what can neither be closed nor fits", () => {
     const columns = columnsOf(["input v0", ...chain(47), "output v47"].join("\n"));
     expect(opening(columns, view(columns, 200, 200))).toEqual({
       open: defaultOpen(columns),
       columnHeight: 0,
+      brief: false,
       boxes: 49,
     });
   });

@@ -9,10 +9,6 @@ const FEW = 24;
 const ENOUGH = 20;
 /** … and more than so many are too many to take in. */
 const MANY = 60;
-/** A title is 12 px at life size, and 9 px at this zoom: what fits can be read. */
-const LEAST_ZOOM = 0.75;
-/** Where enough boxes fit larger they are shown larger. */
-const ZOOMS = [0.9, 0.82] as const;
 /** What does not fit even closed is shown smaller, as long as it can be read at all. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
 /** So many groups that do not fit are tried before none of them is taken to. */
@@ -20,9 +16,10 @@ const TRIES = 10;
 
 /**
  * How high columns must be for all that shows when these groups are open to fit into the view at a zoom, 0 if one column
- * does, null if it does not fit; with boxes that say all they can, or say it briefly.
+ * does, null if it does not fit; with boxes that say all they can, or say it briefly. One column is not tried again where
+ * less did not fit into one: the height that it needed says so.
  */
-export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean) => number | null;
+export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean, columnHeight: number) => number | null;
 
 export interface Opening {
   readonly open: ReadonlySet<number>;
@@ -39,18 +36,15 @@ export interface Opening {
  * asked where there is no view.
  */
 export function opening(columns: Columns, fits: Fits): Opening {
-  const at = (zoom: number, way: Way): Opening | null => opened(columns, (open) => fits(open, zoom, way.brief), way);
-  let [most, chosen]: [Opening | null, Way] = [null, WAYS[WAYS.length - 1]];
+  const at = (way: Way): Opening | null =>
+    opened(columns, (open, columnHeight) => fits(open, way.zoom, way.brief, columnHeight), way);
+  let most: Opening | null = null;
   for (const way of WAYS) {
-    const found = at(LEAST_ZOOM, way);
-    if (found !== null && found.boxes > (most?.boxes ?? 0)) [most, chosen] = [found, way];
-    if (most !== null && most.boxes >= ENOUGH) break;
+    const found = at(way);
+    if (found !== null && found.boxes > (most?.boxes ?? 0)) most = found;
+    if (most !== null && most.boxes >= ENOUGH) return most;
   }
-  if (most !== null && most.boxes < ENOUGH) return most;
-  for (const zoom of most === null ? SMALL_ZOOMS : ZOOMS) {
-    const found = at(zoom, chosen);
-    if (found !== null && (most === null || found.boxes >= ENOUGH)) return found;
-  }
+  for (const zoom of SMALL_ZOOMS) most ??= at({ brief: true, deep: false, zoom });
   return most ?? (opened(columns, anywhere) as Opening);
 }
 
@@ -59,17 +53,26 @@ export function defaultOpen(columns: Columns): ReadonlySet<number> {
   return (opened(columns, anywhere) as Opening).open;
 }
 
-/** How groups are opened: boxes say little; the largest group comes next wherever it is, not each level before the next. */
+/** How groups are opened. */
 interface Way {
+  /** boxes say little */
   readonly brief: boolean;
+  /** the largest group comes next wherever it is, not each level before the next */
   readonly deep: boolean;
+  /** what fits at this zoom can be read: a title is 12 px at life size, 9 px at 0.75; what stands below it is smaller */
+  readonly zoom: number;
 }
 
+/** The first that shows enough is taken. */
 const WAYS: readonly Way[] = [
-  { brief: false, deep: false },
-  { brief: true, deep: false },
-  { brief: true, deep: true },
+  { brief: false, deep: false, zoom: 0.9 },
+  { brief: false, deep: false, zoom: 0.8 },
+  { brief: true, deep: false, zoom: 0.9 },
+  { brief: true, deep: true, zoom: 0.85 },
+  { brief: true, deep: false, zoom: 0.75 },
+  { brief: true, deep: true, zoom: 0.75 },
 ];
+const FIRST: Way = { brief: false, deep: false, zoom: 1 };
 
 const anywhere = (): number => 0;
 
@@ -79,20 +82,20 @@ const anywhere = (): number => 0;
  */
 function opened(
   columns: Columns,
-  fits: (open: ReadonlySet<number>) => number | null,
-  { brief, deep }: Way = WAYS[0],
+  fits: (open: ReadonlySet<number>, columnHeight: number) => number | null,
+  { brief, deep }: Way = FIRST,
 ): Opening | null {
   const scopes = scopesOf(columns);
   const itemCount = (group: number): number => scopes.of(group).kind.length;
   if (columns.nodeCount <= FEW) {
     const all = Array.from({ length: columns.groupCount }, (_, group) => group);
     const open = new Set(all);
-    const columnHeight = fits(open);
+    const columnHeight = fits(open, 0);
     if (columnHeight !== null)
       return { open, columnHeight, brief, boxes: all.reduce((sum, each) => sum + itemCount(each), 0) };
   }
   const open = new Set<number>([0]);
-  let columnHeight = fits(open);
+  let columnHeight = fits(open, 0);
   if (columnHeight === null) return null;
   let boxes = itemCount(0);
   let failed = 0;
@@ -102,7 +105,7 @@ function opened(
     const more = itemCount(group);
     if (boxes + more > MANY || failed > TRIES) return false;
     open.add(group);
-    const fitting = fits(open);
+    const fitting = fits(open, columnHeight ?? 0);
     if (fitting === null) {
       open.delete(group);
       failed++;
