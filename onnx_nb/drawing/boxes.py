@@ -469,7 +469,7 @@ def group_label(sheet: Sheet, group: int) -> Label:
     whole = (sheet.op(owner) if body else name) or "…"
     note = ("" if name == whole else name) if body else sheet.text("group_class", group)
     times = multiple_text(sheet, group)
-    room = WIDEST - 42
+    room = WIDEST - 36
     used = width(times, 10.5) + 4 if times else 0
     title = elide(whole, room - (used + 8 if times else 0), 12, bold=True, middle=True)
     left = room - width(title, 12, bold=True) - 8
