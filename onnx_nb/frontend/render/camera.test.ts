@@ -1,5 +1,17 @@
 import { describe, expect, it } from "vitest";
-import { between, fitAll, keepInSight, MARGIN, opening, pan, reveal, toScreen, toWorld, visible, zoom } from "./camera.ts";
+import {
+  between,
+  fitAll,
+  keepInSight,
+  MARGIN,
+  opening,
+  pan,
+  reveal,
+  toScreen,
+  toWorld,
+  visible,
+  zoom,
+} from "./camera.ts";
 
 const view = { w: 800, h: 400 };
 const bounds = { x: -100, y: -50, w: 400, h: 3000 };
