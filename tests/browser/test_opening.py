@@ -43,7 +43,7 @@ SEEN = """
         && bounds.x + bounds.w <= camera.x + size.w / camera.k + 1
         && bounds.y + bounds.h <= camera.y + size.h / camera.k + 1;
     // two boxes overlap unless one is the scope around the other
-    const around = (a, b) => { for (let up = b; up >= 0; up = boxes.parent[up]) if (up === a) return true; return false; };
+    const around = (a, b) => b >= 0 && (a === b || around(a, boxes.parent[b]));
     const meet = (a, b) => boxes.x[a] < boxes.x[b] + boxes.w[b] && boxes.x[b] < boxes.x[a] + boxes.w[a]
         && boxes.y[a] < boxes.y[b] + boxes.h[b] && boxes.y[b] < boxes.y[a] + boxes.h[a];
     const overlaps = [];
