@@ -1,7 +1,7 @@
 /** The keyboard stays in a view when what it was on goes away: a button that did its work, a page that was turned. */
 
 /** Where the keyboard goes if nothing around what is gone takes it. */
-const HOME = "canvas[tabindex], [role=grid][tabindex], [role=tree][tabindex], button:not([disabled])";
+const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled])"];
 
 /** Whoever presses keys in a cell without focus gives commands to the notebook, which may be to delete the cell. */
 export function keepFocus(root: HTMLElement): void {
@@ -17,7 +17,8 @@ export function keepFocus(root: HTMLElement): void {
     // elsewhere by now
     if (activeElement !== null && activeElement !== document.body && activeElement !== last) return;
     const around = held.slice(1).find((each) => each.hasAttribute("tabindex") && root.contains(each) && !gone(each));
-    (around ?? root.querySelector<HTMLElement>(HOME))?.focus({ preventScroll: true });
+    const home = HOME.map((selector) => root.querySelector<HTMLElement>(selector)).find((each) => each !== null);
+    (around ?? home)?.focus({ preventScroll: true });
   };
   root.addEventListener("focusin", (event) => {
     const path = event.composedPath().filter((each) => each instanceof HTMLElement);

@@ -50,7 +50,10 @@ export function createSearchBox(
   });
   const count = el("span", { class: "onnx-nb-count onnx-nb-dim", attrs: { "aria-live": "polite" } });
   const query = el("div", { class: "onnx-nb-query" }, input, count);
-  const list = el("div", { attrs: { id: `${id}-list`, role: "listbox", "aria-label": "Search results" } });
+  // Tab leads past what can be scrolled: it is walked from the field, and gone without it
+  const list = el("div", {
+    attrs: { id: `${id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 },
+  });
   const note = el("div", { class: "onnx-nb-search-note onnx-nb-dim", attrs: { id: `${id}-note` } });
   const drop = el("div", { class: "onnx-nb-hits" }, list, note);
   drop.hidden = true;
