@@ -7,7 +7,9 @@ import { readFileSync } from "node:fs";
 import { unpack } from "./model/codec.ts";
 import { Columns } from "./model/columns.ts";
 import { columnsOf } from "./model/testing.ts";
-import { buildScene, createCache, defaultOpen, type Scene } from "./scene/scene.ts";
+import { buildScene, createCache } from "./scene/build.ts";
+import { defaultOpen } from "./scene/opening.ts";
+import type { Scene } from "./scene/scene.ts";
 
 const advance = new Map<string, number>();
 

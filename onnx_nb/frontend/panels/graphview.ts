@@ -5,8 +5,9 @@
 
 import type { Columns, Target } from "../model/columns.ts";
 import { failure, type GraphHost, type Patch } from "../scene/host.ts";
+import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
-import { type Direction, defaultOpen, opening } from "../scene/scene.ts";
+import type { Direction } from "../scene/scene.ts";
 import {
   type Action,
   type Bookmark,

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { random } from "../layout/testing.ts";
 import { columnsOf, measure } from "../model/testing.ts";
-import { BOX, buildScene, createCache, type Direction, type Scene } from "../scene/scene.ts";
+import { buildScene, createCache } from "../scene/build.ts";
+import { BOX, type Direction, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bands.ts";
 import { along } from "./curve.ts";
 

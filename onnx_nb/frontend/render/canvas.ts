@@ -4,8 +4,9 @@
  */
 
 import type { Columns } from "../model/columns.ts";
-import { type Label, type Measure, TEXT, textTop } from "../scene/labels.ts";
+import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
+import type { Label } from "../scene/scene.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { SIGNS, type Tone, type Tones } from "../scene/tones.ts";
 import { type Band, bandsOf } from "./bands.ts";

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { Target } from "../model/columns.ts";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { BOX, buildScene, createCache } from "../scene/scene.ts";
+import { buildScene, createCache } from "../scene/build.ts";
+import { BOX } from "../scene/scene.ts";
 import { boxTarget, HitIndex } from "./hit.ts";
 
 const columns = columnsOf(`

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { buildScene, createCache } from "../scene/scene.ts";
+import { buildScene, createCache } from "../scene/build.ts";
 import { initialState, type Plan, type State } from "../scene/state.ts";
 import { boxOf, EDGE, faultsOf, marksOf } from "./marks.ts";
 

@@ -2,7 +2,8 @@
 import { describe, expect, test } from "vitest";
 import type { Columns } from "../model/columns.ts";
 import { columnsOf, measure } from "../model/testing.ts";
-import { BOX, buildScene, createCache, type Direction } from "../scene/scene.ts";
+import { buildScene, createCache } from "../scene/build.ts";
+import { BOX, type Direction } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
 import { HitIndex } from "./hit.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Target } from "../model/columns.ts";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { buildScene, createCache } from "../scene/scene.ts";
+import { buildScene, createCache } from "../scene/build.ts";
 import { type Step, walk } from "./walk.ts";
 
 const columns = columnsOf(`

@@ -3,7 +3,7 @@
 import { inColumns } from "../layout/columns.ts";
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import type { Columns } from "../model/columns.ts";
-import type { Cache } from "./cache.ts";
+import type { Arrangement, Cache } from "./cache.ts";
 import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { BORDER, type Scope } from "./scope.ts";
@@ -20,19 +20,6 @@ const FEW = 8;
 const NONE: readonly undefined[] = [];
 /** An open group is set in columns if it is higher than this part of the columns that the outermost scope is set in. */
 const INNER = 0.65;
-
-/** What one scope looks like, from the left end of its upper border, before its title and padding. */
-export interface Arrangement {
-  readonly scope: Scope;
-  readonly layout: Layout;
-  /** size of each item as drawn (not turned) */
-  readonly w: Float64Array;
-  readonly h: Float64Array;
-  /** how the open groups among the items are arranged, by item; empty where no item is a group */
-  readonly inner: readonly (Arrangement | undefined)[];
-  /** size of the box around all of it, and where the origin of the layout stands in that */
-  readonly frame: { readonly w: number; readonly h: number; readonly x: number; readonly y: number };
-}
 
 /**
  * Arranges the open groups that show, from the innermost out, and gives the root's arrangement. A group in which

@@ -2,9 +2,10 @@
 
 import { STUB } from "../layout/graph.ts";
 import type { Columns, Target } from "../model/columns.ts";
-import { type Arrangement, EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
-import type { Cache } from "./cache.ts";
-import type { Label, Labels, Measure } from "./labels.ts";
+import { EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
+import type { Arrangement, Cache } from "./cache.ts";
+import type { Labels, Measure } from "./labels.ts";
+import type { Label } from "./scene.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
 import { BORDER } from "./scope.ts";
 

@@ -4,7 +4,6 @@ import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
 import type { Columns } from "../model/columns.ts";
 import { Alike } from "./alike.ts";
-import type { Arrangement } from "./arrange.ts";
 import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { type Scope, scopesOf } from "./scope.ts";
@@ -14,6 +13,19 @@ export interface Laid {
   readonly width: Float64Array;
   readonly height: Float64Array;
   readonly layout: Layout;
+}
+
+/** What one scope looks like, from the left end of its upper border, before its title and padding. */
+export interface Arrangement {
+  readonly scope: Scope;
+  readonly layout: Layout;
+  /** size of each item as drawn (not turned) */
+  readonly w: Float64Array;
+  readonly h: Float64Array;
+  /** how the open groups among the items are arranged, by item; empty where no item is a group */
+  readonly inner: readonly (Arrangement | undefined)[];
+  /** size of the box around all of it, and where the origin of the layout stands in that */
+  readonly frame: { readonly w: number; readonly h: number; readonly x: number; readonly y: number };
 }
 
 /** Keeps what does not change between two scenes of one model: scopes, sizes of boxes, layouts by their signature. */

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
-import { briefly, briefType, count, elide, type Label, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
+import { briefly, briefType, count, elide, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
+import type { Label } from "./scene.ts";
 import { BOX } from "./scene.ts";
 
 function widthOf(label: Label, kind: number): number {

@@ -3,7 +3,7 @@
 import { type Columns, GROUP, NODE_DIFFERS } from "../model/columns.ts";
 import { Alike } from "./alike.ts";
 import { rounded } from "./numbers.ts";
-import { BOX } from "./scene.ts";
+import { BOX, type Label, type Pair } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
 export interface Measure {
@@ -15,19 +15,6 @@ export interface Measure {
 /** The same font, set briefly. */
 export function briefly(measure: Measure): Measure {
   return Object.assign((text: string, fontPx: number, bold: boolean) => measure(text, fontPx, bold), { brief: true });
-}
-
-export type Pair = readonly [key: string, value: string];
-
-export interface Label {
-  /** op type, name of a group, name of an input or output; bold */
-  readonly title: string;
-  /** dim, after the title: class of a group and "×32", shape and dtype of an input or output */
-  readonly sub: string;
-  /** rows under the title: weights and scalars by formal name, attributes; the key is italic and may be "" */
-  readonly lines: readonly (readonly Pair[])[];
-  /** the whole text where something was elided, else "" */
-  readonly full: string;
 }
 
 export interface Fitted {

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { buildScene, createCache, extentOf } from "./build.ts";
 import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";
-import { buildScene, createCache, extentOf } from "./scene.ts";
 
 /** Layers of `size` nodes under a group each. */
 function layers(count: number, size: number): string {

@@ -3,8 +3,9 @@ import { random } from "../layout/testing.ts";
 import { type Columns, GROUP } from "../model/columns.ts";
 import { columnsOf, groupAt, measure } from "../model/testing.ts";
 import { along } from "../render/curve.ts";
+import { buildScene, createCache, sceneInParts } from "./build.ts";
 import { TEXT } from "./labels.ts";
-import { BOX, buildScene, createCache, type Direction, keepInPlace, type Scene, sceneInParts } from "./scene.ts";
+import { BOX, type Direction, keepInPlace, type Scene } from "./scene.ts";
 import { type Scope, scopesOf } from "./scope.ts";
 
 const BERT = `

@@ -1,25 +1,11 @@
-/**
- * What is drawn: boxes and edges of every open scope, in world pixels, as structures of arrays. Inner scopes are laid
- * out first and become boxes of their parents; equal scopes share one layout through the cache.
- */
+/** What is drawn: boxes and edges of every open scope, in world pixels, as structures of arrays. */
 
-import type { Columns, Target } from "../model/columns.ts";
-import { arrangeAll } from "./arrange.ts";
-import { assemble } from "./assemble.ts";
-import { Cache } from "./cache.ts";
-import type { Label, Measure } from "./labels.ts";
-
-export { Cache } from "./cache.ts";
-export { defaultOpen, opening } from "./opening.ts";
+import type { Target } from "../model/columns.ts";
 
 /** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
 export const BOX = { NODE: 0, GROUP: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
 
 export type Direction = "down" | "right";
-
-export interface Options {
-  readonly direction?: Direction;
-}
 
 export interface Rect {
   readonly x: number;
@@ -82,6 +68,19 @@ export interface Placed {
   readonly inside: Int32Array;
 }
 
+export type Pair = readonly [key: string, value: string];
+
+export interface Label {
+  /** op type, name of a group, name of an input or output; bold */
+  readonly title: string;
+  /** dim, after the title: class of a group and "×32", shape and dtype of an input or output */
+  readonly sub: string;
+  /** rows under the title: weights and scalars by formal name, attributes; the key is italic and may be "" */
+  readonly lines: readonly (readonly Pair[])[];
+  /** the whole text where something was elided, else "" */
+  readonly full: string;
+}
+
 export interface Scene {
   readonly direction: Direction;
   readonly boxes: Boxes;
@@ -98,54 +97,6 @@ export interface Scene {
   label(box: number): Label;
   /** "batch×seq×768 f32", or the name of a stub's tensor. */
   edgeLabel(edge: number): string;
-}
-
-export function createCache(): Cache {
-  return new Cache();
-}
-
-export function buildScene(
-  columns: Columns,
-  open: ReadonlySet<number>,
-  measure: Measure,
-  cache: Cache,
-  options: Options = {},
-): Scene {
-  const building = sceneInParts(columns, open, measure, cache, options);
-  for (;;) {
-    const { done, value } = building.next();
-    if (done === true) return value;
-  }
-}
-
-/** The same in parts that each take a few milliseconds at most; yields how much is done, between 0 and 1. */
-export function* sceneInParts(
-  columns: Columns,
-  open: ReadonlySet<number>,
-  measure: Measure,
-  cache: Cache,
-  options: Options = {},
-): Generator<number, Scene> {
-  cache.use(columns, measure);
-  const direction = options.direction ?? "down";
-  const root = yield* arrangeAll(columns, open, cache, direction, measure);
-  return yield* assemble(columns, root, cache, measure, direction);
-}
-
-/** Size of all that shows when some groups are open, without making the scene of it. */
-export function extentOf(
-  columns: Columns,
-  open: ReadonlySet<number>,
-  measure: Measure,
-  cache: Cache,
-  direction: Direction,
-): { readonly w: number; readonly h: number } {
-  cache.use(columns, measure);
-  const arranging = arrangeAll(columns, open, cache, direction, measure);
-  for (;;) {
-    const { done, value } = arranging.next();
-    if (done === true) return { w: value.layout.width, h: value.layout.height };
-  }
 }
 
 /**
