@@ -232,10 +232,10 @@ def test_figures_are_the_same_whether_values_are_kept_for_them_or_not(
     assert [point.name for point in kept.ranked()] == [point.name for point in at_once.ranked()]
 
 
-def broken(how: str) -> tuple[TorchComparison, str]:
+def broken(how: str, name: str = "bert_eager") -> tuple[TorchComparison, str]:
     """Small BERT against an export whose Softmax goes the wrong way."""
-    module, kwargs, _, _ = modules.exported("bert_eager", how)
-    fault = Fault("bert_eager", how)
+    module, kwargs, _, _ = modules.exported(name, how)
+    fault = Fault(name, how)
     culprit = softmax_axis(fault)
     return onnx_nb.compare_torch(module, (), kwargs, model=fault.proto, alignment=fault.alignment), culprit
 
@@ -259,6 +259,20 @@ def test_a_submodule_is_looked_into_down_to_the_operation_and_its_line(how: str)
     good = found.drill("encoder.layer.1")
     assert len(good) >= 20
     assert all(point.cumulative is not None and point.cumulative.rel_l2 < 1e-5 for point in good.points)
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_attention_that_torch_computes_in_one_operation_is_looked_into(how: str) -> None:
+    found, culprit = broken(how, "bert")
+    inside = found.drill(culprit)
+    worst = inside.ranked("isolated")[0]
+    assert "softmax" in worst.name
+    assert worst.isolated is not None
+    assert worst.isolated.rel_l2 > 1e-3
+    module, kwargs, model, _ = modules.exported("bert", how)
+    whole = onnx_nb.compare_torch(module, (), kwargs, model=model).drill("")
+    assert sum("softmax" in point.name for point in whole.points) == 4, "one a layer"
+    assert all(point.cumulative is not None and point.cumulative.rel_l2 < 1e-5 for point in whole.points)
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))

@@ -343,6 +343,7 @@ def record_operations(
         If there are too many operations.
     """
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found: list[Operation] = []
@@ -385,7 +386,8 @@ def record_operations(
             mode.__exit__(None, None, None)
             mode = None
 
-    with contextlib.ExitStack() as undone, torch.no_grad():
+    # attention as its products and its Softmax, as the export writes it, and not as one operation
+    with contextlib.ExitStack() as undone, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         for each in watched(module):
             undone.callback(each.register_forward_pre_hook(told).remove)
         undone.callback(part.register_forward_pre_hook(before).remove)

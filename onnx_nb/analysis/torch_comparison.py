@@ -121,13 +121,14 @@ class TorchComparison(Comparison):
         """Compare the operations inside of a submodule: each with its line of Python.
 
         The module runs once more. The export's part of it gets what torch's got, so that the cumulative error is that
-        of this submodule, and the isolated error that of each operation. Where what the submodule got has no tensor of
-        its own, operations before it are looked into as well, from the nearest tensors that have one.
+        of this submodule, and the isolated error that of each operation. Attention runs in its plain steps, the
+        products and the Softmax, also where torch has one operation for it. Where what the submodule got has no tensor
+        of its own, operations before it are looked into as well, from the nearest tensors that have one.
 
         Parameters
         ----------
         path
-            Of the submodule; "shared#2" for a second call.
+            Of the submodule, "" for all of the module; "shared#2" for a second call.
         progress
             Called before each submodule and between windows, with about the part done and what runs next. What it
             raises ends the work.
