@@ -29,24 +29,24 @@ from onnx_nb.analysis.errors import (
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from onnx_nb.analysis import external_data
-    from onnx_nb.analysis.alignment import Alignment, align
-    from onnx_nb.analysis.capture import Capture, capture
-    from onnx_nb.analysis.comparison import Comparison, compare
-    from onnx_nb.analysis.costs import Costs, costs
-    from onnx_nb.analysis.debugger import Debugger
-    from onnx_nb.analysis.differences import Differences, differences
-    from onnx_nb.analysis.extraction import ExtractionPlan, extract, plan_extraction
-    from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
-    from onnx_nb.analysis.graph import Graph
-    from onnx_nb.analysis.metrics import Errors
-    from onnx_nb.analysis.model import Model, ModelLike, load
-    from onnx_nb.analysis.partition import partition
-    from onnx_nb.analysis.pytorch import Recording, export, mark, record
-    from onnx_nb.analysis.session import run
-    from onnx_nb.analysis.simplification import Simplification, rewrites, simplify
-    from onnx_nb.analysis.summary import Summary, summarize
-    from onnx_nb.analysis.torch_comparison import TorchComparison, compare_torch
+    from onnx_nb.analysis.comparisons.alignment import Alignment, align
+    from onnx_nb.analysis.comparisons.comparison import Comparison, compare
+    from onnx_nb.analysis.comparisons.debugger import Debugger
+    from onnx_nb.analysis.comparisons.differences import Differences, differences
+    from onnx_nb.analysis.comparisons.metrics import Errors
+    from onnx_nb.analysis.comparisons.torch_comparison import TorchComparison, compare_torch
+    from onnx_nb.analysis.cuts.extraction import ExtractionPlan, extract, plan_extraction
+    from onnx_nb.analysis.cuts.partition import partition
+    from onnx_nb.analysis.files import external_data
+    from onnx_nb.analysis.files.model import Model, ModelLike, load
+    from onnx_nb.analysis.graphs.graph import Graph
+    from onnx_nb.analysis.runs.capture import Capture, capture
+    from onnx_nb.analysis.runs.feeds import check_feeds, random_feeds, read_feeds
+    from onnx_nb.analysis.runs.session import run
+    from onnx_nb.analysis.simplifications.simplification import Simplification, rewrites, simplify
+    from onnx_nb.analysis.sizes.costs import Costs, costs
+    from onnx_nb.analysis.sizes.summary import Summary, summarize
+    from onnx_nb.analysis.torch_modules.pytorch import Recording, export, mark, record
     from onnx_nb.drawing.graphviz import to_graphviz
     from onnx_nb.widgets.capture import CapturePanel
     from onnx_nb.widgets.comparison import ComparisonPanel
@@ -60,52 +60,52 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Alignment": "analysis.alignment",
-    "Capture": "analysis.capture",
+    "Alignment": "analysis.comparisons.alignment",
+    "Capture": "analysis.runs.capture",
     "CapturePanel": "widgets.capture",
-    "Comparison": "analysis.comparison",
+    "Comparison": "analysis.comparisons.comparison",
     "ComparisonPanel": "widgets.comparison",
-    "Costs": "analysis.costs",
-    "Differences": "analysis.differences",
-    "Errors": "analysis.metrics",
-    "Debugger": "analysis.debugger",
-    "ExtractionPlan": "analysis.extraction",
+    "Costs": "analysis.sizes.costs",
+    "Differences": "analysis.comparisons.differences",
+    "Errors": "analysis.comparisons.metrics",
+    "Debugger": "analysis.comparisons.debugger",
+    "ExtractionPlan": "analysis.cuts.extraction",
     "ExternalDataPanel": "widgets.external_data",
-    "Graph": "analysis.graph",
+    "Graph": "analysis.graphs.graph",
     "GraphPair": "widgets.pair",
-    "Model": "analysis.model",
+    "Model": "analysis.files.model",
     "ModelGraph": "widgets.graph",
-    "ModelLike": "analysis.model",
+    "ModelLike": "analysis.files.model",
     "ModelSummary": "widgets.summary",
     "ModelView": "widgets.view",
-    "Recording": "analysis.pytorch",
-    "Simplification": "analysis.simplification",
+    "Recording": "analysis.torch_modules.pytorch",
+    "Simplification": "analysis.simplifications.simplification",
     "SimplificationPanel": "widgets.simplification",
-    "Summary": "analysis.summary",
-    "TorchComparison": "analysis.torch_comparison",
-    "align": "analysis.alignment",
-    "capture": "analysis.capture",
-    "check_feeds": "analysis.feeds",
-    "compare": "analysis.comparison",
-    "compare_torch": "analysis.torch_comparison",
-    "costs": "analysis.costs",
-    "differences": "analysis.differences",
-    "export": "analysis.pytorch",
-    "extract": "analysis.extraction",
-    "load": "analysis.model",
-    "mark": "analysis.pytorch",
-    "partition": "analysis.partition",
-    "plan_extraction": "analysis.extraction",
-    "random_feeds": "analysis.feeds",
-    "read_feeds": "analysis.feeds",
-    "record": "analysis.pytorch",
-    "rewrites": "analysis.simplification",
-    "run": "analysis.session",
-    "simplify": "analysis.simplification",
-    "summarize": "analysis.summary",
+    "Summary": "analysis.sizes.summary",
+    "TorchComparison": "analysis.comparisons.torch_comparison",
+    "align": "analysis.comparisons.alignment",
+    "capture": "analysis.runs.capture",
+    "check_feeds": "analysis.runs.feeds",
+    "compare": "analysis.comparisons.comparison",
+    "compare_torch": "analysis.comparisons.torch_comparison",
+    "costs": "analysis.sizes.costs",
+    "differences": "analysis.comparisons.differences",
+    "export": "analysis.torch_modules.pytorch",
+    "extract": "analysis.cuts.extraction",
+    "load": "analysis.files.model",
+    "mark": "analysis.torch_modules.pytorch",
+    "partition": "analysis.cuts.partition",
+    "plan_extraction": "analysis.cuts.extraction",
+    "random_feeds": "analysis.runs.feeds",
+    "read_feeds": "analysis.runs.feeds",
+    "record": "analysis.torch_modules.pytorch",
+    "rewrites": "analysis.simplifications.simplification",
+    "run": "analysis.runs.session",
+    "simplify": "analysis.simplifications.simplification",
+    "summarize": "analysis.sizes.summary",
     "to_graphviz": "drawing.graphviz",
 }
-_MODULES = {"external_data": "analysis.external_data"}
+_MODULES = {"external_data": "analysis.files.external_data"}
 
 __all__ = [
     "Alignment",

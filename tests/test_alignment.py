@@ -13,7 +13,7 @@ import pytest
 
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError, Graph, ModelFileError, export, record
-from onnx_nb.analysis.alignment import Alignment, align, feeds_of
+from onnx_nb.analysis.comparisons.alignment import Alignment, align, feeds_of
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)

@@ -17,20 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import session
-from onnx_nb.analysis.capture import capture
 from onnx_nb.analysis.errors import CaptureError, FeedError, OnnxNbError
-from onnx_nb.analysis.feeds import random_feeds
-from onnx_nb.analysis.model import load
-from onnx_nb.analysis.recording import ITERATIONS_KEPT
-from onnx_nb.analysis.statistics import Statistics
+from onnx_nb.analysis.files.model import load
+from onnx_nb.analysis.runs import session
+from onnx_nb.analysis.runs.capture import capture
+from onnx_nb.analysis.runs.feeds import random_feeds
+from onnx_nb.analysis.runs.recording import ITERATIONS_KEPT
+from onnx_nb.analysis.runs.statistics import Statistics
 from tests import models
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import onnx_nb
-    from onnx_nb.analysis.model import ModelLike
+    from onnx_nb.analysis.files.model import ModelLike
 
 RANDOM = np.random.default_rng(0)
 
@@ -845,6 +845,6 @@ def test_what_statistics_raise_ends_the_capture(cores: int, monkeypatch: pytest.
         raise MemoryError
 
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    monkeypatch.setattr("onnx_nb.analysis.recording.Statistics.of", fails)
+    monkeypatch.setattr("onnx_nb.analysis.runs.recording.Statistics.of", fails)
     with pytest.raises(MemoryError):
         capture(ABC, {"x": np.zeros(5000, np.float32)})

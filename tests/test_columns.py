@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hypothesis_numpy
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import columns as columns_module
-from onnx_nb.analysis.columns import CALLS, CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, OUTPUT, Columns, columns
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.model import load
-from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.files.model import load
+from onnx_nb.analysis.graphs.graph import Graph
+from onnx_nb.analysis.groups import columns as columns_module
+from onnx_nb.analysis.groups.columns import CALLS, CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, OUTPUT, Columns, columns
+from onnx_nb.analysis.groups.scopes import scopes
 from tests import models
 from tests.test_scopes import EXPORTS, MODELS
 

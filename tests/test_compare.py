@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.comparison import Comparison, compare
+from onnx_nb.analysis.comparisons.comparison import Comparison, compare
 from onnx_nb.analysis.errors import AlignmentError, CaptureError, FeedError
-from onnx_nb.analysis.kept import Store
+from onnx_nb.analysis.runs.kept import Store
 from tests import models
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.metrics import Errors
+    from onnx_nb.analysis.comparisons.metrics import Errors
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 

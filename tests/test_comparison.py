@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.comparisons.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.comparisons.metrics import METRICS, Errors
 from onnx_nb.analysis.errors import AlignmentError, ModelFileError
-from onnx_nb.analysis.metrics import METRICS, Errors
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
 NOISE = np.random.default_rng(1).standard_normal((4, 30))

@@ -15,10 +15,10 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
 from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
-from onnx_nb.analysis.columns import Columns
-from onnx_nb.analysis.comparison import Comparison, Point, Unmatched
-from onnx_nb.analysis.metrics import METRICS, Errors
-from onnx_nb.analysis.points import SPARK, columns_of, detail_of, notable, parts
+from onnx_nb.analysis.answers.points import SPARK, columns_of, detail_of, notable, parts
+from onnx_nb.analysis.comparisons.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.comparisons.metrics import METRICS, Errors
+from onnx_nb.analysis.groups.columns import Columns
 from onnx_nb.notebook.formatters import show_models
 from onnx_nb.widgets._channel import Call, Cancelled
 

@@ -19,11 +19,11 @@ from onnx.backend.test import loader
 
 import onnx_nb
 from onnx_nb import FeedError, OnnxNbError
-from onnx_nb.analysis.tensors import declared_bytes
+from onnx_nb.analysis.files.tensors import declared_bytes
 from tests import models
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.costs import Cost
+    from onnx_nb.analysis.sizes.costs import Cost
 
 
 def _model(

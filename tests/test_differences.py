@@ -16,9 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.differences import CHANGED, ONLY, SAME
-from onnx_nb.analysis.graph import INITIALIZER, Graph
-from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.comparisons.differences import CHANGED, ONLY, SAME
+from onnx_nb.analysis.graphs.graph import INITIALIZER, Graph
+from onnx_nb.analysis.groups.scopes import scopes
 from tests import models
 from tests.dags import dags
 

@@ -23,15 +23,15 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import external_data
-from onnx_nb.analysis import tensors, wire, writing
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.files import tensors, wire, writing
 from tests import models
 from tests.test_model import model_of, weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onnx_nb.analysis.external_data import Audit
+    from onnx_nb.analysis.files.external_data import Audit
 
 
 def outside(name: str, size: int, **entries: object) -> TensorProto:

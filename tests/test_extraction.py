@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, extract, load, plan_extraction
-from onnx_nb.analysis.graph import NODE_OUTPUT
+from onnx_nb.analysis.graphs.graph import NODE_OUTPUT
 from tests import models
 from tests.dags import FEEDS, dags, run
 

@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import feeds, session
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.feeds import check_feeds, random_feeds, read_feeds
-from onnx_nb.analysis.tensors import numpy_dtype
+from onnx_nb.analysis.files.tensors import numpy_dtype
+from onnx_nb.analysis.runs import feeds, session
+from onnx_nb.analysis.runs.feeds import check_feeds, random_feeds, read_feeds
 from tests import models
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from onnx_nb.analysis import fields
-from onnx_nb.analysis.fields import Spans, find
+from onnx_nb.analysis.files import fields
+from onnx_nb.analysis.files.fields import Spans, find
 
 STRINGS = st.lists(
     st.one_of(st.text(max_size=30), st.binary(max_size=30), st.sampled_from(["a" * 8, "a" * 9, "a" * 16]))

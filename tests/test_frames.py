@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import frames
-from onnx_nb.analysis.columns import CONSTANT, columns
-from onnx_nb.analysis.costs import costs
+from onnx_nb.analysis.answers.inspection import inspect
+from onnx_nb.analysis.answers.overlays import overlay
+from onnx_nb.analysis.cuts.extraction import nodes_of_scope, plan_extraction
 from onnx_nb.analysis.errors import ExtractionError
-from onnx_nb.analysis.extraction import nodes_of_scope, plan_extraction
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.inspection import inspect
-from onnx_nb.analysis.overlays import overlay
-from onnx_nb.analysis.scopes import FUNCTION, scopes
+from onnx_nb.analysis.graphs import frames
+from onnx_nb.analysis.graphs.graph import Graph
+from onnx_nb.analysis.groups.columns import CONSTANT, columns
+from onnx_nb.analysis.groups.scopes import FUNCTION, scopes
+from onnx_nb.analysis.sizes.costs import costs
 from tests import models
 
 if TYPE_CHECKING:

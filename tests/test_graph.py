@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import faults as faults_module
-from onnx_nb.analysis import graph as graph_module
-from onnx_nb.analysis import value_types
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.graph import (
+from onnx_nb.analysis.files.model import Model, load
+from onnx_nb.analysis.graphs import faults as faults_module
+from onnx_nb.analysis.graphs import graph as graph_module
+from onnx_nb.analysis.graphs import value_types
+from onnx_nb.analysis.graphs.graph import (
     BODY_INPUT,
     DANGLING,
     GRAPH_INPUT,
@@ -25,9 +26,8 @@ from onnx_nb.analysis.graph import (
     NODE_OUTPUT,
     Graph,
 )
-from onnx_nb.analysis.model import Model, load
-from onnx_nb.analysis.topology import strongly_connected, topological
-from onnx_nb.analysis.value_types import ValueType
+from onnx_nb.analysis.graphs.topology import strongly_connected, topological
+from onnx_nb.analysis.graphs.value_types import ValueType
 from tests import models
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import ModelGraph, OnnxNbError, to_graphviz
-from onnx_nb.analysis.columns import Columns, columns
-from onnx_nb.analysis.scopes import FUNCTION
+from onnx_nb.analysis.groups.columns import Columns, columns
+from onnx_nb.analysis.groups.scopes import FUNCTION
 from onnx_nb.drawing.boxes import Box, Boxes, Sheet, group_label, node_label, pill_label
 from onnx_nb.drawing.graphviz import _LOOKS, BOX_LIMIT
 from tests import models

@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb import Graph, GraphPair, ModelGraph, SimplificationPanel, capture, load, simplify
-from onnx_nb.analysis.columns import Columns
-from onnx_nb.analysis.digest import of_capture, of_weights
-from onnx_nb.analysis.overlays import overlay
+from onnx_nb.analysis.answers.digest import of_capture, of_weights
+from onnx_nb.analysis.answers.overlays import overlay
+from onnx_nb.analysis.groups.columns import Columns
 from onnx_nb.drawing.html import bake
 from tests import models
 

@@ -11,11 +11,11 @@ import onnx.parser
 import pytest
 
 from onnx_nb import Graph, OnnxNbError, capture, load
-from onnx_nb.analysis.attribute_text import LONGEST
-from onnx_nb.analysis.costs import scaled
-from onnx_nb.analysis.inspection import duration, figures, inspect
-from onnx_nb.analysis.overlays import overlay, run_costs
-from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.answers.inspection import duration, figures, inspect
+from onnx_nb.analysis.answers.overlays import overlay, run_costs
+from onnx_nb.analysis.graphs.attribute_text import LONGEST
+from onnx_nb.analysis.groups.scopes import scopes
+from onnx_nb.analysis.sizes.costs import scaled
 from tests import models
 
 

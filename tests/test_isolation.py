@@ -16,8 +16,8 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from onnx_nb.analysis.capture import capture
 from onnx_nb.analysis.errors import CaptureError, FeedError
+from onnx_nb.analysis.runs.capture import capture
 from tests import models
 
 MODEL = onnx.parser.parse_model(

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from onnx_nb.analysis import metrics
+from onnx_nb.analysis.comparisons import metrics
+from onnx_nb.analysis.comparisons.metrics import METRICS, WORST, Errors
 from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.log_histograms import LogHistogram
-from onnx_nb.analysis.metrics import METRICS, WORST, Errors
-from onnx_nb.analysis.statistics import Histogram
+from onnx_nb.analysis.runs.log_histograms import LogHistogram
+from onnx_nb.analysis.runs.statistics import Histogram
 
 NUMBERS = [
     "bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",

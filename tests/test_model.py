@@ -23,9 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import storage, tensors, wire
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.model import Model, load
+from onnx_nb.analysis.files import storage, tensors, wire
+from onnx_nb.analysis.files.model import Model, load
 from tests import models
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.model import ModelLike
+    from onnx_nb.analysis.files.model import ModelLike
 
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 
@@ -223,7 +223,7 @@ def test_a_model_proto_is_not_copied_with_its_weights() -> None:
     size = 64 << 20
     tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[size], raw_data=bytes(size))
     script = (
-        "import resource, sys, onnx; from onnx_nb.analysis.model import load;"
+        "import resource, sys, onnx; from onnx_nb.analysis.files.model import load;"
         "proto = onnx.ModelProto.FromString(sys.stdin.buffer.read());"
         "high = lambda: next(int(l.split()[1]) for l in open('/proc/self/status') if l.startswith('VmHWM'));"
         "open('/proc/self/clear_refs', 'w').write('5');"
@@ -1004,7 +1004,7 @@ def test_threads_see_one_mapping(tmp_path: Path) -> None:
 def test_loading_imports_neither_onnxruntime_nor_torch_nor_onnx_ir(tmp_path: Path) -> None:
     path = saved(PROTO, tmp_path / "model.onnx")
     script = (
-        "import sys; from onnx_nb.analysis.model import load; load(sys.argv[1]).tensor('first.weight');"
+        "import sys; from onnx_nb.analysis.files.model import load; load(sys.argv[1]).tensor('first.weight');"
         "print(*{'onnxruntime', 'torch', 'onnx_ir', 'IPython', 'matplotlib'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", script, path], check=True, cwd=models.ROOT, capture_output=True)

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
-from onnx_nb.analysis import source_lines
+from onnx_nb.analysis.torch_modules import source_lines
 from onnx_nb.notebook import formatters
 from tests import models
 from tests.test_extraction import BRANCHES
@@ -51,7 +51,8 @@ def test_lines_of_a_cell_are_told_by_its_number(shell: Any) -> None:
     try:
         shell.run_cell("1 + 1", store_history=True)
         shell.run_cell(
-            "from onnx_nb.analysis.source_lines import running_line\n\nline = running_line()", store_history=True
+            "from onnx_nb.analysis.torch_modules.source_lines import running_line\n\nline = running_line()",
+            store_history=True,
         )
         assert shell.user_ns["line"] == "In[2]:3"
     finally:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx.defs
 import pytest
 
-from onnx_nb.analysis import operators
-from onnx_nb.analysis.operators import CATEGORIES, category
+from onnx_nb.analysis.graphs import operators
+from onnx_nb.analysis.graphs.operators import CATEGORIES, category
 
 ALL = sorted({(schema.name, schema.domain) for schema in onnx.defs.get_all_schemas_with_history()})
 

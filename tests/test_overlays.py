@@ -11,10 +11,10 @@ import onnxruntime
 import pytest
 
 from onnx_nb import Graph, OnnxNbError, capture, load
-from onnx_nb.analysis.columns import columns
-from onnx_nb.analysis.feeds import random_feeds
-from onnx_nb.analysis.overlays import overlay
-from onnx_nb.analysis.scopes import FUNCTION, scopes
+from onnx_nb.analysis.answers.overlays import overlay
+from onnx_nb.analysis.groups.columns import columns
+from onnx_nb.analysis.groups.scopes import FUNCTION, scopes
+from onnx_nb.analysis.runs.feeds import random_feeds
 from tests import models
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pytest
 import traitlets
 
 import onnx_nb
-from onnx_nb.analysis.columns import Columns, columns
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.overlays import overlay
-from onnx_nb.analysis.scopes import scopes
+from onnx_nb.analysis.answers.overlays import overlay
+from onnx_nb.analysis.graphs.graph import Graph
+from onnx_nb.analysis.groups.columns import Columns, columns
+from onnx_nb.analysis.groups.scopes import scopes
 from tests import models
 from tests.test_widgets import ask as ask_graph
 

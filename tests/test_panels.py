@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import onnx_nb
 from onnx_nb import CapturePanel, ExternalDataPanel, ModelGraph, OnnxNbError, capture, load
-from onnx_nb.analysis.columns import Columns
+from onnx_nb.analysis.groups.columns import Columns
 from onnx_nb.drawing.still import capture_still
 from onnx_nb.notebook.formatters import show_models
 from tests import models

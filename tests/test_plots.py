@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from onnx_nb.analysis.comparison import Comparison, Point
+from onnx_nb.analysis.comparisons.comparison import Comparison, Point
+from onnx_nb.analysis.comparisons.metrics import METRICS, Errors
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.metrics import METRICS, Errors
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30))
 NOISE = np.random.default_rng(1).standard_normal((4, 30))

@@ -19,7 +19,7 @@ if importlib.util.find_spec("torch") is None:
 import torch
 from torch import nn
 
-from onnx_nb.analysis.pytorch import to_numpy
+from onnx_nb.analysis.torch_modules.pytorch import to_numpy
 
 EXPORTERS = ("dynamo", "torchscript")
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.columns import DIFFERS, columns
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.scopes import REPEAT, SIBLINGS, scopes
+from onnx_nb.analysis.graphs.graph import Graph
+from onnx_nb.analysis.groups.columns import DIFFERS, columns
+from onnx_nb.analysis.groups.scopes import REPEAT, SIBLINGS, scopes
 from tests import models
 
 if TYPE_CHECKING:

@@ -14,11 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import scope_paths, structure
-from onnx_nb.analysis import scopes as scopes_module
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROOT, ROWS, SCOPE, SIBLINGS, Scopes, scopes
-from onnx_nb.analysis.topology import strongly_connected
+from onnx_nb.analysis.graphs.graph import Graph
+from onnx_nb.analysis.graphs.topology import strongly_connected
+from onnx_nb.analysis.groups import scope_paths, structure
+from onnx_nb.analysis.groups import scopes as scopes_module
+from onnx_nb.analysis.groups.scopes import (
+    BODY,
+    BRANCH,
+    CHUNK,
+    FUNCTION,
+    REPEAT,
+    ROOT,
+    ROWS,
+    SCOPE,
+    SIBLINGS,
+    Scopes,
+    scopes,
+)
 from tests import models
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import onnx.parser
 import pytest
 
 from onnx_nb import Graph, OnnxNbError, extract
-from onnx_nb.analysis.overlays import run_costs
-from onnx_nb.analysis.scopes import scopes
-from onnx_nb.analysis.selection import select
+from onnx_nb.analysis.answers.overlays import run_costs
+from onnx_nb.analysis.answers.selection import select
+from onnx_nb.analysis.groups.scopes import scopes
 from tests import models
 from tests.test_extraction import BRANCHES
 

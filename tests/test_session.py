@@ -16,15 +16,15 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import session
 from onnx_nb.analysis.errors import ExternalDataError, FeedError, OnnxNbError
-from onnx_nb.analysis.model import load
+from onnx_nb.analysis.files.model import load
+from onnx_nb.analysis.runs import session
 from tests import models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onnx_nb.analysis.model import ModelLike
+    from onnx_nb.analysis.files.model import ModelLike
 
 
 def vector(name: str, size: int, seed: int) -> TensorProto:
@@ -346,7 +346,7 @@ def test_a_location_that_onnxruntime_takes_for_an_address_is_refused(tmp_path: P
 
 
 def test_onnxruntime_is_imported_only_for_a_session() -> None:
-    script = "import sys, onnx_nb.analysis.session; print('onnxruntime' in sys.modules)"
+    script = "import sys, onnx_nb.analysis.runs.session; print('onnxruntime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, cwd=models.ROOT)
     assert done.stdout == b"False\n"
 
@@ -484,7 +484,7 @@ def test_run_takes_providers() -> None:
 def test_shared_memory_is_taken_again_and_given_back() -> None:
     code = (
         "import gc, re, numpy as np, onnx.parser\n"
-        "from onnx_nb.analysis import session\n"
+        "from onnx_nb.analysis.runs import session\n"
         "def resident(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
         "text = '<ir_version: 8, opset_import: [\"\": 17]> g (int64[1] n) => (float[m] y) { y = ConstantOfShape(n) }'\n"
         "model = onnx.parser.parse_model(text)\n"

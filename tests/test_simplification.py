@@ -17,8 +17,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis import feeds as feeding
-from onnx_nb.analysis import rewrites, rewriting, session, simplification, verification
+from onnx_nb.analysis.runs import feeds as feeding
+from onnx_nb.analysis.runs import session
+from onnx_nb.analysis.simplifications import rewrites, rewriting, simplification, verification
 from tests import dags, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'

@@ -12,11 +12,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
-from onnx_nb.analysis import session
-from onnx_nb.analysis.columns import Columns, columns
-from onnx_nb.analysis.differences import FOLDED, ONLY, SAME
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.provenance import Provenance, of_simplification
+from onnx_nb.analysis.comparisons.differences import FOLDED, ONLY, SAME
+from onnx_nb.analysis.graphs.graph import Graph
+from onnx_nb.analysis.groups.columns import Columns, columns
+from onnx_nb.analysis.runs import session
+from onnx_nb.analysis.simplifications.provenance import Provenance, of_simplification
 from onnx_nb.notebook.formatters import show_models
 from tests import models
 
@@ -232,7 +232,7 @@ def test_the_line_of_python_makes_the_same() -> None:
 def test_the_verdict_tells_unchecked_from_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert onnx_nb.simplify(SMALL).verdict == "verified"
     assert onnx_nb.simplify(SMALL, check_n=0).verdict == "unchecked"
-    from onnx_nb.analysis.rewriting import Rewriting
+    from onnx_nb.analysis.simplifications.rewriting import Rewriting
 
     plain = Rewriting.model
 

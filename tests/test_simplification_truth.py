@@ -14,8 +14,8 @@ import pytest
 from onnx import ModelProto
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.rewrites import RANDOM as RANDOM_OPERATORS
-from onnx_nb.analysis.simplification import simplify
+from onnx_nb.analysis.simplifications.rewrites import RANDOM as RANDOM_OPERATORS
+from onnx_nb.analysis.simplifications.simplification import simplify
 from tests.test_truth import RANDOM, SOURCES, Case, Report, Runnable, node_cases, plain, runnable, same_bits
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.statistics import BINS, Histogram, Statistics, _pieces
+from onnx_nb.analysis.runs.statistics import BINS, Histogram, Statistics, _pieces
 
 INTEGERS = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 SMALL = [

@@ -21,15 +21,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError
-from onnx_nb.analysis.alignment import align, feeds_of
+from onnx_nb.analysis.comparisons.alignment import align, feeds_of
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)
 
 import torch
 
-from onnx_nb.analysis import torch_comparison
-from onnx_nb.analysis.torch_comparison import TorchComparison, compare_recording
+from onnx_nb.analysis.comparisons import torch_comparison
+from onnx_nb.analysis.comparisons.torch_comparison import TorchComparison, compare_recording
 from onnx_nb.drawing.html import comparison_page
 from tests import modules
 

@@ -23,12 +23,12 @@ import pytest
 from onnx import ModelProto, ValueInfoProto, numpy_helper
 from onnx.backend.test import loader
 
-from onnx_nb.analysis import session
-from onnx_nb.analysis.capture import capture
+from onnx_nb.analysis.cuts.extraction import extract
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.extraction import extract
-from onnx_nb.analysis.feeds import read_feeds
-from onnx_nb.analysis.model import load
+from onnx_nb.analysis.files.model import load
+from onnx_nb.analysis.runs import session
+from onnx_nb.analysis.runs.capture import capture
+from onnx_nb.analysis.runs.feeds import read_feeds
 from tests import models
 
 OPSET, IR = 26, 13

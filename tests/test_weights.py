@@ -22,8 +22,8 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 
 import torch
 
-from onnx_nb.analysis.alignment import feeds_of
-from onnx_nb.analysis.torch_comparison import TorchComparison, compare_recording
+from onnx_nb.analysis.comparisons.alignment import feeds_of
+from onnx_nb.analysis.comparisons.torch_comparison import TorchComparison, compare_recording
 from tests import modules
 
 # parameters that are compared: TorchScript, dynamo, dynamo without optimisation

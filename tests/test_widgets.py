@@ -15,7 +15,7 @@ import traitlets
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
-from onnx_nb.analysis.columns import Columns
+from onnx_nb.analysis.groups.columns import Columns
 from tests import models
 from tests.test_extraction import BRANCHES
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis import wire
 from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.files import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.columns import CONSTANT, DIFFERS, FAULTY, FAULTY_VALUE, FOLDED, Columns
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
-from onnx_nb.analysis.graph import BODY_INPUT, GRAPH_INPUT
-from onnx_nb.analysis.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS
-from onnx_nb.analysis.topology import upward
+from onnx_nb.analysis.graphs.graph import BODY_INPUT, GRAPH_INPUT
+from onnx_nb.analysis.graphs.topology import upward
+from onnx_nb.analysis.groups.columns import CONSTANT, DIFFERS, FAULTY, FAULTY_VALUE, FOLDED, Columns
+from onnx_nb.analysis.groups.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

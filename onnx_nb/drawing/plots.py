@@ -18,16 +18,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from onnx_nb.analysis.answers.points import parts
+from onnx_nb.analysis.comparisons.metrics import METRICS, Errors
 from onnx_nb.analysis.errors import OnnxNbError, cut, plain
-from onnx_nb.analysis.log_histograms import LogHistogram
-from onnx_nb.analysis.metrics import METRICS, Errors
-from onnx_nb.analysis.points import parts
+from onnx_nb.analysis.runs.log_histograms import LogHistogram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from onnx_nb.analysis.comparison import Comparison, Kind, Point, Which
-    from onnx_nb.analysis.statistics import Histogram
+    from onnx_nb.analysis.comparisons.comparison import Comparison, Kind, Point, Which
+    from onnx_nb.analysis.runs.statistics import Histogram
 
 TEXT: Final = "#75808b"
 LINE: Final = "#8a949e"

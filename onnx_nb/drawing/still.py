@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from onnx_nb.analysis.errors import cut, plain, readable
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.capture import Capture
-    from onnx_nb.analysis.external_data import Audit
+    from onnx_nb.analysis.files.external_data import Audit
+    from onnx_nb.analysis.runs.capture import Capture
 
 ROWS: Final = 24
 """So many rows at most, the rest is counted."""
@@ -25,7 +25,7 @@ def capture_still(capture: Capture) -> str:
     Examples
     --------
     >>> import onnx.parser
-    >>> from onnx_nb.analysis.capture import capture
+    >>> from onnx_nb.analysis.runs.capture import capture
     >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
     >>> "Relu</td>" in capture_still(capture(onnx.parser.parse_model(text)))
     True
@@ -57,7 +57,7 @@ def audit_still(audit: Audit) -> str:
 
     Examples
     --------
-    >>> from onnx_nb.analysis.external_data import Audit
+    >>> from onnx_nb.analysis.files.external_data import Audit
     >>> audit_still(Audit("m.onnx", (), (), ()))
     '<p><b>Audit(&#x27;m.onnx&#x27;: 0 of 0 tensors outside, 0 B in 0 files, no problems)</b></p>'
     """

@@ -1,6 +1,6 @@
 /**
  * Times of scopes and layouts, warm, the best of several runs: `npm run bench -- packed.bin …` (files that
- * `onnx_nb.analysis.columns.columns(model).to_bytes()` gave), and two made-up graphs.
+ * `onnx_nb.analysis.groups.columns.columns(model).to_bytes()` gave), and two made-up graphs.
  */
 
 import { readFileSync } from "node:fs";

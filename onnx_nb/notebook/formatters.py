@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MODEL = ("onnx_nb.analysis.model", "Model")
+MODEL = ("onnx_nb.analysis.files.model", "Model")
 PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
 
 
 PANELS = {
-    ("onnx_nb.analysis.capture", "Capture"): ("onnx_nb.widgets.capture", "CapturePanel"),
-    ("onnx_nb.analysis.comparison", "Comparison"): ("onnx_nb.widgets.comparison", "ComparisonPanel"),
-    ("onnx_nb.analysis.simplification", "Simplification"): ("onnx_nb.widgets.simplification", "SimplificationPanel"),
-    ("onnx_nb.analysis.external_data", "Audit"): ("onnx_nb.widgets.external_data", "ExternalDataPanel"),
+    ("onnx_nb.analysis.runs.capture", "Capture"): ("onnx_nb.widgets.capture", "CapturePanel"),
+    ("onnx_nb.analysis.comparisons.comparison", "Comparison"): ("onnx_nb.widgets.comparison", "ComparisonPanel"),
+    ("onnx_nb.analysis.simplifications.simplification", "Simplification"): (
+        "onnx_nb.widgets.simplification",
+        "SimplificationPanel",
+    ),
+    ("onnx_nb.analysis.files.external_data", "Audit"): ("onnx_nb.widgets.external_data", "ExternalDataPanel"),
 }
 """Results, and the widgets that show them."""
 
@@ -39,7 +42,7 @@ def show_models(shell: InteractiveShell) -> None:
 
 def name_cells(shell: InteractiveShell) -> None:
     """Let lines of a torch module that was typed into a cell be told as ``In[2]:19``, as tracebacks do."""
-    from onnx_nb.analysis import source_lines
+    from onnx_nb.analysis.torch_modules import source_lines
 
     def cell_of(file: str) -> str:
         found = shell.compile.format_code_name(file)
@@ -65,7 +68,7 @@ def unshow_protos(shell: InteractiveShell) -> None:
 def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Give the MIME bundle of a model's view."""
     from onnx_nb.analysis.errors import OnnxNbError
-    from onnx_nb.analysis.model import load
+    from onnx_nb.analysis.files.model import load
     from onnx_nb.widgets.view import ModelView
 
     try:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
+from onnx_nb.analysis.answers.inspection import figures, inspect
+from onnx_nb.analysis.answers.overlays import OWN, overlay
+from onnx_nb.analysis.answers.selection import tensors_of
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.inspection import figures, inspect
-from onnx_nb.analysis.overlays import OWN, overlay
-from onnx_nb.analysis.selection import tensors_of
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._values import packed_overlay
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.files.model import Model
     from onnx_nb.widgets._picture import Picture
     from onnx_nb.widgets.graph import ModelGraph
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.digest import of_capture
+from onnx_nb.analysis.answers.digest import of_capture
+from onnx_nb.analysis.answers.selection import found_in
 from onnx_nb.analysis.errors import OnnxNbError, cut, shown
-from onnx_nb.analysis.graph import Graph
-from onnx_nb.analysis.selection import found_in
+from onnx_nb.analysis.graphs.graph import Graph
 from onnx_nb.drawing.still import capture_still
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
@@ -17,8 +17,8 @@ from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.capture import Capture
-    from onnx_nb.analysis.model import Model
+    from onnx_nb.analysis.files.model import Model
+    from onnx_nb.analysis.runs.capture import Capture
     from onnx_nb.widgets.graph import ModelGraph
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.columns import Columns
-from onnx_nb.analysis.external_data import Audit, audit
+from onnx_nb.analysis.files.external_data import Audit, audit
+from onnx_nb.analysis.groups.columns import Columns
 from onnx_nb.drawing.still import audit_still
 from onnx_nb.widgets._base import ResultWidget
 from onnx_nb.widgets._picture import Picture
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model import ModelLike
+    from onnx_nb.analysis.files.model import ModelLike
 
 
 class ExternalDataPanel(ResultWidget):

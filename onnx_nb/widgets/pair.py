@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.columns import columns
-from onnx_nb.analysis.differences import Differences, differences
+from onnx_nb.analysis.comparisons.differences import Differences, differences
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.model import Model, ModelLike, load
+from onnx_nb.analysis.files.model import Model, ModelLike, load
+from onnx_nb.analysis.groups.columns import columns
 from onnx_nb.analysis.progress import stage
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, pair_page, write_page
 from onnx_nb.widgets._base import PairWidget

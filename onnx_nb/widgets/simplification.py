@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.columns import columns
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.groups.columns import columns
 from onnx_nb.analysis.progress import stage
-from onnx_nb.analysis.provenance import account, of_simplification
+from onnx_nb.analysis.simplifications.provenance import account, of_simplification
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, simplification_page, write_page
 from onnx_nb.widgets._base import PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
@@ -24,8 +24,8 @@ from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onnx_nb.analysis.model import Model
-    from onnx_nb.analysis.simplification import Simplification
+    from onnx_nb.analysis.files.model import Model
+    from onnx_nb.analysis.simplifications.simplification import Simplification
 
 PARTS = ("reference", "candidate", "differences")
 

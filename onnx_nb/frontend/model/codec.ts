@@ -1,4 +1,4 @@
-/** Unpacks what `onnx_nb.analysis.columns.Columns.to_bytes` packed: "ONB1", then one zlib stream of header and arrays. */
+/** Unpacks what `onnx_nb.analysis.groups.columns.Columns.to_bytes` packed: "ONB1", then one zlib stream of header and arrays. */
 
 import type { Meta, Packed, TypedArray } from "./columns.ts";
 

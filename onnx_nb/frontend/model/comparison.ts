@@ -1,4 +1,4 @@
-/** The points of a comparison, as `analysis/points.py` packs them. */
+/** The points of a comparison, as `analysis/answers/points.py` packs them. */
 
 import type { Packed, TypedArray } from "./columns.ts";
 

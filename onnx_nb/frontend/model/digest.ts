@@ -1,4 +1,4 @@
-/** Statistics and histograms of many tensors, as `analysis/digest.py` packs them. */
+/** Statistics and histograms of many tensors, as `analysis/answers/digest.py` packs them. */
 
 import type { StatisticsReply } from "../scene/host.ts";
 import type { Packed, TypedArray } from "./columns.ts";

@@ -5,7 +5,7 @@ import type { Dispatch, State } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
 
 const CATEGORY = "category";
-/** Numbers that the kernel can give of every model; `analysis/overlays.py` has them by these names. */
+/** Numbers that the kernel can give of every model; `analysis/answers/overlays.py` has them by these names. */
 const OWN = ["parameters", "weight bytes", "MACs", "activation bytes"];
 /** Numbers that it has once the whole model was captured. */
 const CAPTURED = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];

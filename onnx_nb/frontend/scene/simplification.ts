@@ -1,4 +1,4 @@
-/** What a simplification did, as `analysis/provenance.py` packs it: two graphs as a pair, and every change. */
+/** What a simplification did, as `analysis/simplifications/provenance.py` packs it: two graphs as a pair, and every change. */
 
 import type { Packed, Target, TypedArray } from "../model/columns.ts";
 import { PairData, type SideOf } from "./pair.ts";

@@ -1,0 +1,1 @@
+"""Submodels: one cut out, or the whole in parts."""

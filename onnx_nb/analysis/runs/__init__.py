@@ -1,0 +1,1 @@
+"""What a model computes: feeds, sessions, every intermediate value in windows, its statistics."""
