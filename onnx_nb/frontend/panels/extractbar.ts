@@ -1,10 +1,9 @@
 /** The bar below: chosen inputs and outputs as chips, what an extraction would take, what it lacks, and the buttons. */
 
 import type { Columns } from "../model/columns.ts";
-import type { GraphHost } from "../scene/host.ts";
+import { type GraphHost, NO_KERNEL } from "../scene/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { button, bytes, counted, el, elide, fillings } from "./dom.ts";
-import { NO_KERNEL } from "./inspector.ts";
 import { valueLink } from "./link.ts";
 
 export interface ExtractBar {

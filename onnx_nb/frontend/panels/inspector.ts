@@ -2,7 +2,7 @@
 
 import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../model/columns.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { type Baked, failure, type GraphHost, type InspectReply, type Origin } from "../scene/host.ts";
+import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type Origin } from "../scene/host.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scope.ts";
@@ -21,9 +21,6 @@ export interface Inspector {
 const REST_MS = 120;
 /** Long lists show this many rows and a button for the rest. */
 const SHOWN = 8;
-
-export const NO_KERNEL =
-  "No kernel is connected, so nothing can be extracted here; open the notebook and run the cell.";
 
 export function createInspector(
   root: HTMLElement,

@@ -2,10 +2,9 @@
 
 import type { Columns, Target } from "../model/columns.ts";
 import type { Step } from "../render/walk.ts";
-import type { GraphHost } from "../scene/host.ts";
+import { type GraphHost, NO_KERNEL } from "../scene/host.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
 import type { Help } from "./help.ts";
-import { NO_KERNEL } from "./inspector.ts";
 import { copyNames } from "./selection.ts";
 import type { Stage } from "./stage.ts";
 import type { Toolbar } from "./toolbar.ts";

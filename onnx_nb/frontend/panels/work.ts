@@ -5,10 +5,9 @@
 
 import { unpack } from "../model/codec.ts";
 import { Columns } from "../model/columns.ts";
-import { failure, type GraphHost } from "../scene/host.ts";
+import { failure, type GraphHost, NO_KERNEL } from "../scene/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Cut, Dispatch, State } from "../scene/state.ts";
-import { NO_KERNEL } from "./inspector.ts";
 import { download } from "./save.ts";
 
 export interface Work {

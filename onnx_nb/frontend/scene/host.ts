@@ -8,6 +8,9 @@ import type { OverlayData } from "./overlay.ts";
 import type { Direction } from "./scene.ts";
 import type { Bookmark, Plan, Standing } from "./state.ts";
 
+export const NO_KERNEL =
+  "No kernel is connected, so nothing can be extracted here; open the notebook and run the cell.";
+
 export interface ExtractReply {
   /** packed columns of the submodel */
   readonly columns: Uint8Array;
