@@ -386,9 +386,10 @@ export function createGraphView(
           const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));
           if (!known) dispatch({ type: "openOnly", groups: wanted });
         }
-        if (patch.columnHeight !== undefined || patch.brief !== undefined) {
-          stage.columnHeight = patch.columnHeight ?? stage.columnHeight;
-          stage.brief = patch.brief ?? stage.brief;
+        const { columnHeight = stage.columnHeight, brief = stage.brief } = patch;
+        if (columnHeight !== stage.columnHeight || brief !== stage.brief) {
+          stage.columnHeight = columnHeight;
+          stage.brief = brief;
           stage.rebuild(null);
         }
         if (patch.camera !== undefined) stage.goTo(patch.camera, false);

@@ -183,7 +183,7 @@ export function createStage(
     const same = made?.open === open && made.direction === direction && made.measure === measure;
     if (same && made?.columnHeight === columnHeight) {
       laying.stop(); // what is wanted is there
-      asked = null;
+      if (root.dataset.state === "drawn") asked = null; // … and on the screen
       afterwards = null;
       return;
     }
