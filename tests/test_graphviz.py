@@ -57,7 +57,9 @@ SCENE = """
 import { readFileSync } from "node:fs";
 import { unpack } from "./model/codec.ts";
 import { Columns } from "./model/columns.ts";
-import { BOX, buildScene, createCache, defaultOpen } from "./scene/scene.ts";
+import { buildScene, createCache } from "./scene/build.ts";
+import { defaultOpen } from "./scene/opening.ts";
+import { BOX } from "./scene/scene.ts";
 const columns = new Columns(await unpack(new Uint8Array(readFileSync(process.argv[2]))));
 const asked = JSON.parse(process.argv[3]);
 const open = asked === null ? defaultOpen(columns) : new Set(asked);

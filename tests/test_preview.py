@@ -38,6 +38,8 @@ def test_a_page_shows_what_lies_there(array: NDArray[Any], index: list[int], row
 @given(arrays.arrays(TYPES, SHAPES))
 def test_a_picture_is_bright_where_the_array_is_large(array: NDArray[Any]) -> None:
     drawn = picture(array)
+    while array.ndim > 2 and array.shape[-1] == 1:  # the weight of a 1×1 convolution is a matrix
+        array = array[..., 0]
     if array.ndim < 2 or min(array.shape[-2:]) < 2 or 0 in array.shape:
         assert drawn is None
         return
@@ -54,7 +56,8 @@ def test_a_picture_is_bright_where_the_array_is_large(array: NDArray[Any]) -> No
         assert (drawn.low, drawn.high) == (flat[finite].min(), flat[finite].max())
 
 
-@given(arrays.arrays(np.float32, st.tuples(*[st.integers(1, 5)] * 4)), st.integers(0, 9))
+# sizes of 1 at the end are no axes of a picture: see the test before
+@given(arrays.arrays(np.float32, st.tuples(*[st.integers(1, 5)] * 3, st.integers(2, 5))), st.integers(0, 9))
 def test_channels_are_slices_on_one_scale(array: NDArray[Any], channel: int) -> None:
     drawn = picture(array, index=[array.shape[0] - 1, channel], look="channels")
     if min(array.shape[2:]) < 2:
