@@ -204,10 +204,11 @@ function numberOf(columns: Columns, target: Target, overlay: Overlay): Node[] {
 
 function overview(columns: Columns): Node[] {
   const { meta } = columns;
+  const inCalls = called(columns);
   const opsets = Object.entries(meta.opsets).map(([domain, version]) => `${domain || "ai.onnx"} ${version}`);
   const rows: Row[] = [
-    ["nodes", plain(meta.nodes - called(columns))],
-    ["in calls", called(columns) > 0 ? `${plain(called(columns))} more` : ""],
+    ["nodes", plain(meta.nodes - inCalls)],
+    ["in calls", inCalls > 0 ? `${plain(inCalls)} more` : ""],
     ["parameters", columns.groupCount > 0 ? scaled(columns.groupParams[0]) : ""],
     ["weights", bytes(meta.nbytes)],
     ["opset", opsets.join(", ")],

@@ -40,7 +40,8 @@ export class Cache {
   /** how each group was arranged last; where the flow goes down by the height of columns */
   readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
-  #columnHeight = 0;
+  /** How high the columns are that the outermost scope is set in, 0 for one column; where the flow goes down. */
+  columnHeight = 0;
 
   /** Forgets everything if the model or the font is another one. */
   use(columns: Columns, measure: Measure): void {
@@ -61,26 +62,17 @@ export class Cache {
     this.#arranged.right.clear();
   }
 
-  /** How high the columns are that the outermost scope is set in, 0 for one column; where the flow goes down. */
-  get columnHeight(): number {
-    return this.#columnHeight;
-  }
-
-  set columnHeight(height: number) {
-    this.#columnHeight = height;
-  }
-
   /** Forgets how groups were arranged in columns of other heights, which were only tried. */
   settle(): void {
     for (const height of this.#arranged.down.keys())
-      if (height !== this.#columnHeight) this.#arranged.down.delete(height);
+      if (height !== this.columnHeight) this.#arranged.down.delete(height);
   }
 
   /** The last arrangement of every group; whoever reads one sees to it that it still holds. */
   arranged(direction: Direction): Map<number, Arrangement> {
     if (direction === "right") return this.#arranged.right;
-    const known = this.#arranged.down.get(this.#columnHeight) ?? new Map<number, Arrangement>();
-    this.#arranged.down.set(this.#columnHeight, known);
+    const known = this.#arranged.down.get(this.columnHeight) ?? new Map<number, Arrangement>();
+    this.#arranged.down.set(this.columnHeight, known);
     return known;
   }
 

@@ -166,12 +166,12 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   const op = columns.opOf(node);
   const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
   const pairs = [...constants(columns, node), ...attributes(columns, node)];
-  const room = MAX_WIDTH - TEXT.node.x - NODE.right;
   const own = domain === "" || domain === "ai.onnx" ? "" : domain;
   const note = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? own : `differs ${own}`.trim();
+  if (measure.brief === true) return briefNode(title, note || (pairs[0]?.[1] ?? ""), op, domain, pairs, measure);
+  const room = MAX_WIDTH - TEXT.node.x - NODE.right;
   const sub =
     note === "" ? "" : elide(note, room - measure(title, TEXT.title, true) - TEXT.gap, TEXT.line, false, measure);
-  if (measure.brief === true) return briefNode(title, note || (pairs[0]?.[1] ?? ""), op, domain, pairs, measure);
   const rows = pack(pairs, 186, measure);
   const width = Math.max(titleWidth(title, sub, measure), ...rows.lines.map((row) => rowWidth(row, measure)));
   const elided = rows.elided || title !== op || sub !== note;
@@ -221,26 +221,24 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
   const reserved = multiple === "" ? 0 : multipleWidth + TEXT.gap;
   const title = elide(full, room - reserved, TEXT.title, true, measure, "middle");
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
-  const kind =
-    left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
-  const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${multiple}`.trim();
   const contents = contentsText(columns, group);
-  const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
-  const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
   const difference = columns.str(columns.groupDifference[group] as number);
+  const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   if (measure.brief === true) {
     const size = multiple || (open ? "" : (contents.split(" · ")[0] as string));
-    const most = room - measure(title, TEXT.title, true) - TEXT.gap;
-    const said = size === "" || most < 24 ? "" : elide(size, most, TEXT.line, false, measure);
-    const all = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
+    const said = size === "" || left < 24 ? "" : elide(size, left, TEXT.line, false, measure);
     const taken = titleWidth(title, said, measure);
     return {
-      label: { title, sub: said, lines: [], full: all },
+      label: { title, sub: said, lines: [], full: whole },
       w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(taken + TEXT.group.titleX + CLOSED.right)),
       h: CLOSED.height - 2 * BRIEF.less,
     };
   }
-  const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
+  const kind =
+    left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
+  const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${multiple}`.trim();
+  const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
+  const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
   return {
     label: {
       title,
