@@ -15,15 +15,22 @@ from onnx_nb.analysis.answers.inspection import figures, inspect
 from onnx_nb.analysis.answers.overlays import OWN, overlay
 from onnx_nb.analysis.answers.selection import tensors_of
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.progress import stage
+from onnx_nb.drawing.html import STATISTICS_BYTES, bake, write_page
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._values import packed_overlay
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
     from onnx_nb.analysis.files.model import Model
     from onnx_nb.widgets._picture import Picture
     from onnx_nb.widgets.graph import ModelGraph
 
 STATIC = Path(str(resources.files("onnx_nb"))) / "static"
+SIDES = ("reference", "candidate")
+"""What the two graphs of a pair are called."""
 
 
 class OnnxWidget(anywidget.AnyWidget):
@@ -105,6 +112,47 @@ class PairWidget(PicturedWidget):
 
     height = traitlets.Int(460, min=160).tag(sync=True)
     """Height of each graph in CSS pixels."""
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        statistics: bool = False,
+        limit: int = STATISTICS_BYTES,
+        progress: Callable[[float, str], None] | None = None,
+    ) -> Path:
+        """Write both live graphs and all that is said of them as one file that needs neither kernel nor network.
+
+        Parameters
+        ----------
+        path
+            Where to write; the folder is made if it is not there.
+        statistics
+            Put statistics and histograms of the weights of both models into the page. Every weight is read for it.
+        limit
+            Bytes that the statistics of each model may take, before they are compressed; those of the largest weights
+            are kept, and the page says what was left out.
+        progress
+            Called with the part done and what is read; what it raises ends the work, and nothing is written.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file cannot be written.
+        """
+        baked = {}
+        for number, (side, model) in enumerate(zip(SIDES, self._sides(), strict=True)):
+            told = stage(progress, number / 2, (number + 1) / 2)
+            baked[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=told)
+        return write_page(path, self._page(baked))
+
+    def _sides(self) -> tuple[Model, Model]:
+        """Give the two models that are shown."""
+        raise NotImplementedError
+
+    def _page(self, baked: dict[str, bytes]) -> str:
+        """Give the page that shows both graphs, with what is said of each."""
+        raise NotImplementedError
 
     def _model(self, call: Call) -> Model:
         """Give the model of the graph that the browser asks about."""

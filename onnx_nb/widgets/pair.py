@@ -5,7 +5,7 @@ What corresponds to what, and what is different, is told by `onnx_nb.differences
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import traitlets
 
@@ -13,17 +13,11 @@ from onnx_nb.analysis.comparisons.differences import Differences, differences
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.files.model import Model, ModelLike, load
 from onnx_nb.analysis.groups.columns import columns
-from onnx_nb.analysis.progress import stage
-from onnx_nb.drawing.html import STATISTICS_BYTES, bake, pair_page, write_page
-from onnx_nb.widgets._base import PairWidget
+from onnx_nb.drawing.html import pair_page
+from onnx_nb.widgets._base import SIDES, PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class GraphPair(PairWidget):
@@ -102,42 +96,14 @@ class GraphPair(PairWidget):
     def __repr__(self) -> str:
         return f"GraphPair({self.reference!r}, {self.candidate!r})"
 
-    def to_html(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        statistics: bool = False,
-        limit: int = STATISTICS_BYTES,
-        progress: Callable[[float, str], None] | None = None,
-    ) -> Path:
-        """Write both live graphs and the list of what differs as one file that needs neither kernel nor network.
+    def _sides(self) -> tuple[Model, Model]:
+        return self.reference, self.candidate
 
-        Parameters
-        ----------
-        path
-            Where to write; the folder is made if it is not there.
-        statistics
-            Put statistics and histograms of the weights of both models into the page. Every weight is read for it.
-        limit
-            Bytes that the statistics of each model may take, before they are compressed; those of the largest weights
-            are kept, and the page says what was left out.
-        progress
-            Called with the part done and what is read; what it raises ends the work, and nothing is written.
-
-        Raises
-        ------
-        OnnxNbError
-            If the file cannot be written.
-        """
-        models = {"reference": self.reference, "candidate": self.candidate}
-        baked = {}
-        for number, (side, model) in enumerate(models.items()):
-            told = stage(progress, number / 2, (number + 1) / 2)
-            baked[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=told)
-        return write_page(path, pair_page(names=self._names, parts={**self._packed, **baked}))
+    def _page(self, baked: dict[str, bytes]) -> str:
+        return pair_page(names=self._names, parts={**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:
-        return self.reference if _part(call, "reference", "candidate") == "reference" else self.candidate
+        return self.reference if _part(call, *SIDES) == "reference" else self.candidate
 
 
 def _told_apart(left: Model, right: Model) -> list[str]:

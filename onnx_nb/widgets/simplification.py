@@ -1,6 +1,7 @@
 """A simplification in a cell: original and result side by side, every change and its reason, undone by a click.
 
-What each change took and made is told by `analysis.provenance`; to undo one simplifies once more without it.
+What each change took and made is told by `analysis.simplifications.provenance`; to undo one simplifies once more
+without it.
 """
 
 from __future__ import annotations
@@ -13,21 +14,18 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
 from onnx_nb.analysis.groups.columns import columns
-from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.simplifications.provenance import account, of_simplification
-from onnx_nb.drawing.html import STATISTICS_BYTES, bake, simplification_page, write_page
-from onnx_nb.widgets._base import PairWidget
+from onnx_nb.drawing.html import simplification_page
+from onnx_nb.widgets._base import SIDES, PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._picture import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from onnx_nb.analysis.files.model import Model
     from onnx_nb.analysis.simplifications.simplification import Simplification
 
-PARTS = ("reference", "candidate", "differences")
+PARTS = (*SIDES, "differences")
 
 
 class SimplificationPanel(PairWidget):
@@ -165,40 +163,14 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is a file {target} already.", advice="replace=True writes over it.")
         return self.simplification.model.save(target)
 
-    def to_html(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        statistics: bool = False,
-        limit: int = STATISTICS_BYTES,
-        progress: Callable[[float, str], None] | None = None,
-    ) -> Path:
-        """Write both live graphs, all changes and the steps as one file that needs neither kernel nor network.
+    def _sides(self) -> tuple[Model, Model]:
+        return self._models(0)
 
-        Parameters
-        ----------
-        path
-            Where to write; the folder is made if it is not there.
-        statistics
-            Put statistics and histograms of the weights of both models into the page. Every weight is read for it.
-        limit
-            Bytes that the statistics of each model may take, before they are compressed; those of the largest weights
-            are kept, and the page says what was left out.
-        progress
-            Called with the part done and what is read; what it raises ends the work, and nothing is written.
-
-        Raises
-        ------
-        OnnxNbError
-            If the file cannot be written.
-        """
+    def _page(self, baked: dict[str, bytes]) -> str:
         parts = {part: self._part(0, part) for part in PARTS}
-        for number, (side, model) in enumerate(zip(PARTS, self._models(0), strict=False)):
-            told = stage(progress, number / 2, (number + 1) / 2)
-            parts[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=told)
         for step in range(1, len(self.simplification.steps)):
             parts |= {f"{part}-{step}": self._part(step, part) for part in PARTS}
-        return write_page(path, simplification_page(self._about, parts))
+        return simplification_page(self._about, {**parts, **baked})
 
     def _show(self, found: Simplification) -> None:
         """Show another result, at the whole of it."""
