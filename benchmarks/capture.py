@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from onnx_nb.analysis.files.model import load
-from onnx_nb.analysis.runs import session
-from onnx_nb.analysis.runs.capture import capture
+from onnx_nb.analysis.model.model import load
+from onnx_nb.analysis.run import session
+from onnx_nb.analysis.run.capture import capture
 from tests import models
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from onnx_nb.analysis.comparisons.comparison import compare
-from onnx_nb.analysis.comparisons.metrics import Errors
-from onnx_nb.analysis.runs.feeds import random_feeds
+from onnx_nb.analysis.compare.comparison import compare
+from onnx_nb.analysis.compare.metrics import Errors
+from onnx_nb.analysis.run.feeds import random_feeds
 from tests import models
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ THEIRS = "onnx.utils.extract_model(path, target, inputs, outputs)"
 
 SCRIPT = """
 import json, re, sys, time, onnx, onnx.utils, onnx_nb
-from onnx_nb.analysis.runs import capture, session
-from onnx_nb.analysis.cuts import extraction
+from onnx_nb.analysis.run import capture, session
+from onnx_nb.analysis.submodel import extraction
 path, target, inputs, outputs, repeats = json.loads(sys.argv[1])
 peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
 # importing may have peaked higher than what is left of it: start from what is there now

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from onnx_nb.analysis.runs.statistics import BINS, Statistics
+from onnx_nb.analysis.run.statistics import BINS, Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

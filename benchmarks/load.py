@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper
 
 import onnx_nb
-from onnx_nb.analysis.files.model import load
+from onnx_nb.analysis.model.model import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def seconds(action: Callable[[], object], repeats: int) -> float:
 def growth(statement: str, path: Path) -> float:
     """Give how much the peak memory of a fresh process grows, in MB, when it runs the statement."""
     script = (
-        "import re, sys, onnx, onnx_nb; from onnx_nb.analysis.files.model import load;"
+        "import re, sys, onnx, onnx_nb; from onnx_nb.analysis.model.model import load;"
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]);"
         # importing may have peaked higher than what is left of it: start from what is there now
         "open('/proc/self/clear_refs', 'w').write('5');"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnx_nb.analysis.files.model import load
-from onnx_nb.analysis.graphs.graph import Graph
-from onnx_nb.analysis.groups.columns import columns
-from onnx_nb.analysis.groups.scopes import scopes
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import load
+from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.view.graph_columns import columns
 from tests import models
 
 if TYPE_CHECKING:

@@ -75,9 +75,7 @@ def measure(
 
     What is ended after ``limit`` seconds has no nodes: it takes more CPU seconds than those that are given.
     """
-    warm = (
-        "from onnx_nb.analysis.simplifications import simplification; import onnxruntime" if tool == "onnx_nb" else ""
-    )
+    warm = "from onnx_nb.analysis.simplify import simplify; import onnxruntime" if tool == "onnx_nb" else ""
     script = SCRIPT.format(imported=tool, statement=statement or TOOLS[tool], warm=warm)
     command = [sys.executable, "-c", script, json.dumps([str(path), repeats])]
     before = _children()

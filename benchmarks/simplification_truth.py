@@ -26,8 +26,8 @@ import onnx
 from onnx import ModelProto
 
 import onnx_nb
-from tests.test_simplification_truth import draws, fault, feeds_of, with_constant_inputs
-from tests.test_truth import RANDOM, Runnable, node_cases, plain, runnable
+from tests.analysis.run.test_backend_cases import RANDOM, Runnable, node_cases, plain, runnable
+from tests.analysis.simplify.test_simplify_backend_cases import draws, fault, feeds_of, with_constant_inputs
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ("onnx_nb", "onnxsim", "onnxslim")

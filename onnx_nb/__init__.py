@@ -29,30 +29,30 @@ from onnx_nb.analysis.errors import (
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from onnx_nb.analysis.comparisons.alignment import Alignment, align
-    from onnx_nb.analysis.comparisons.comparison import Comparison, compare
-    from onnx_nb.analysis.comparisons.debugger import Debugger
-    from onnx_nb.analysis.comparisons.differences import Differences, differences
-    from onnx_nb.analysis.comparisons.metrics import Errors
-    from onnx_nb.analysis.comparisons.torch_comparison import TorchComparison, compare_torch
-    from onnx_nb.analysis.cuts.extraction import ExtractionPlan, extract, plan_extraction
-    from onnx_nb.analysis.cuts.partition import partition
-    from onnx_nb.analysis.files import external_data
-    from onnx_nb.analysis.files.model import Model, ModelLike, load
-    from onnx_nb.analysis.graphs.graph import Graph
-    from onnx_nb.analysis.runs.capture import Capture, capture
-    from onnx_nb.analysis.runs.feeds import check_feeds, random_feeds, read_feeds
-    from onnx_nb.analysis.runs.session import run
-    from onnx_nb.analysis.simplifications.simplification import Simplification, rewrites, simplify
-    from onnx_nb.analysis.sizes.costs import Costs, costs
-    from onnx_nb.analysis.sizes.summary import Summary, summarize
-    from onnx_nb.analysis.torch_modules.pytorch import Recording, export, mark, record
+    from onnx_nb.analysis.compare.comparison import Comparison, compare
+    from onnx_nb.analysis.compare.diff import Differences, differences
+    from onnx_nb.analysis.compare.metrics import Errors
+    from onnx_nb.analysis.cost.costs import Costs, costs
+    from onnx_nb.analysis.cost.summary import Summary, summarize
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.model import external_data
+    from onnx_nb.analysis.model.model import Model, ModelLike, load
+    from onnx_nb.analysis.pytorch.alignment import Alignment, align
+    from onnx_nb.analysis.pytorch.compare_torch import TorchComparison, compare_torch
+    from onnx_nb.analysis.pytorch.debugger import Debugger
+    from onnx_nb.analysis.pytorch.record import Recording, export, mark, record
+    from onnx_nb.analysis.run.capture import Capture, capture
+    from onnx_nb.analysis.run.feeds import check_feeds, random_feeds, read_feeds
+    from onnx_nb.analysis.run.session import run
+    from onnx_nb.analysis.simplify.simplify import Simplification, rewrites, simplify
+    from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
+    from onnx_nb.analysis.submodel.partition import partition
     from onnx_nb.drawing.graphviz import to_graphviz
+    from onnx_nb.widgets.audit import ExternalDataPanel
     from onnx_nb.widgets.capture import CapturePanel
     from onnx_nb.widgets.comparison import ComparisonPanel
-    from onnx_nb.widgets.external_data import ExternalDataPanel
+    from onnx_nb.widgets.diff import GraphPair
     from onnx_nb.widgets.graph import ModelGraph
-    from onnx_nb.widgets.pair import GraphPair
     from onnx_nb.widgets.simplification import SimplificationPanel
     from onnx_nb.widgets.summary import ModelSummary
     from onnx_nb.widgets.view import ModelView
@@ -60,52 +60,52 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Alignment": "analysis.comparisons.alignment",
-    "Capture": "analysis.runs.capture",
+    "Alignment": "analysis.pytorch.alignment",
+    "Capture": "analysis.run.capture",
     "CapturePanel": "widgets.capture",
-    "Comparison": "analysis.comparisons.comparison",
+    "Comparison": "analysis.compare.comparison",
     "ComparisonPanel": "widgets.comparison",
-    "Costs": "analysis.sizes.costs",
-    "Differences": "analysis.comparisons.differences",
-    "Errors": "analysis.comparisons.metrics",
-    "Debugger": "analysis.comparisons.debugger",
-    "ExtractionPlan": "analysis.cuts.extraction",
-    "ExternalDataPanel": "widgets.external_data",
-    "Graph": "analysis.graphs.graph",
-    "GraphPair": "widgets.pair",
-    "Model": "analysis.files.model",
+    "Costs": "analysis.cost.costs",
+    "Differences": "analysis.compare.diff",
+    "Errors": "analysis.compare.metrics",
+    "Debugger": "analysis.pytorch.debugger",
+    "ExtractionPlan": "analysis.submodel.extraction",
+    "ExternalDataPanel": "widgets.audit",
+    "Graph": "analysis.graph.graph",
+    "GraphPair": "widgets.diff",
+    "Model": "analysis.model.model",
     "ModelGraph": "widgets.graph",
-    "ModelLike": "analysis.files.model",
+    "ModelLike": "analysis.model.model",
     "ModelSummary": "widgets.summary",
     "ModelView": "widgets.view",
-    "Recording": "analysis.torch_modules.pytorch",
-    "Simplification": "analysis.simplifications.simplification",
+    "Recording": "analysis.pytorch.record",
+    "Simplification": "analysis.simplify.simplify",
     "SimplificationPanel": "widgets.simplification",
-    "Summary": "analysis.sizes.summary",
-    "TorchComparison": "analysis.comparisons.torch_comparison",
-    "align": "analysis.comparisons.alignment",
-    "capture": "analysis.runs.capture",
-    "check_feeds": "analysis.runs.feeds",
-    "compare": "analysis.comparisons.comparison",
-    "compare_torch": "analysis.comparisons.torch_comparison",
-    "costs": "analysis.sizes.costs",
-    "differences": "analysis.comparisons.differences",
-    "export": "analysis.torch_modules.pytorch",
-    "extract": "analysis.cuts.extraction",
-    "load": "analysis.files.model",
-    "mark": "analysis.torch_modules.pytorch",
-    "partition": "analysis.cuts.partition",
-    "plan_extraction": "analysis.cuts.extraction",
-    "random_feeds": "analysis.runs.feeds",
-    "read_feeds": "analysis.runs.feeds",
-    "record": "analysis.torch_modules.pytorch",
-    "rewrites": "analysis.simplifications.simplification",
-    "run": "analysis.runs.session",
-    "simplify": "analysis.simplifications.simplification",
-    "summarize": "analysis.sizes.summary",
+    "Summary": "analysis.cost.summary",
+    "TorchComparison": "analysis.pytorch.compare_torch",
+    "align": "analysis.pytorch.alignment",
+    "capture": "analysis.run.capture",
+    "check_feeds": "analysis.run.feeds",
+    "compare": "analysis.compare.comparison",
+    "compare_torch": "analysis.pytorch.compare_torch",
+    "costs": "analysis.cost.costs",
+    "differences": "analysis.compare.diff",
+    "export": "analysis.pytorch.record",
+    "extract": "analysis.submodel.extraction",
+    "load": "analysis.model.model",
+    "mark": "analysis.pytorch.record",
+    "partition": "analysis.submodel.partition",
+    "plan_extraction": "analysis.submodel.extraction",
+    "random_feeds": "analysis.run.feeds",
+    "read_feeds": "analysis.run.feeds",
+    "record": "analysis.pytorch.record",
+    "rewrites": "analysis.simplify.simplify",
+    "run": "analysis.run.session",
+    "simplify": "analysis.simplify.simplify",
+    "summarize": "analysis.cost.summary",
     "to_graphviz": "drawing.graphviz",
 }
-_MODULES = {"external_data": "analysis.files.external_data"}
+_MODULES = {"external_data": "analysis.model.external_data"}
 
 __all__ = [
     "Alignment",
@@ -203,7 +203,7 @@ def _tell_this_shell() -> None:
 
     shell = get_ipython()
     if shell is not None:
-        from onnx_nb.notebook.formatters import name_cells, show_models
+        from onnx_nb.notebook.display import name_cells, show_models
 
         show_models(shell)
         name_cells(shell)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.runs import session
+from onnx_nb.analysis.run import session
 
 if TYPE_CHECKING:
     import onnx_nb

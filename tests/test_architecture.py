@@ -12,7 +12,7 @@ import onnx_nb.analysis
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("notebook", "widgets", "drawing", "analysis")
-GROUND = ("errors", "progress", "data_frames")
+GROUND = ("errors", "progress", "formatting", "dataframes")
 FOLDERS = re.findall(r"^- `(\w+)`:", onnx_nb.analysis.__doc__ or "", re.MULTILINE)
 
 

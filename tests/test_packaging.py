@@ -70,7 +70,7 @@ def test_the_installed_wheel_opens_a_model_and_makes_a_widget(wheel: Path, tmp_p
     _run([*pip, "install", "--no-deps", "--no-index", "--quiet", str(wheel)], cwd=tmp_path)
     program = f"""
 import json, onnx_nb
-from onnx_nb.analysis.groups.columns import columns
+from onnx_nb.analysis.view.graph_columns import columns
 model = onnx_nb.load({str(models.light("squeezenet"))!r})
 widget = onnx_nb.ModelGraph(model)
 packed = columns(model).to_bytes()

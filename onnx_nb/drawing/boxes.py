@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError, closest, shown
-from onnx_nb.analysis.graphs.graph import BODY_INPUT, GRAPH_INPUT
-from onnx_nb.analysis.graphs.topology import upward
-from onnx_nb.analysis.groups.columns import CONSTANT, DIFFERS, FAULTY, FAULTY_VALUE, FOLDED, Columns
-from onnx_nb.analysis.groups.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS
+from onnx_nb.analysis.graph.algorithms import upward
+from onnx_nb.analysis.graph.graph import BODY_INPUT, GRAPH_INPUT
+from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS
+from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, FAULTY, FAULTY_VALUE, FOLDED, Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import graphviz
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.groups.columns import columns
+from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.boxes import (
     Box,
     Boxes,
@@ -32,8 +32,8 @@ from onnx_nb.drawing.boxes import (
 )
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.cuts.extraction import ExtractionPlan
-    from onnx_nb.analysis.files.model import ModelLike
+    from onnx_nb.analysis.model.model import ModelLike
+    from onnx_nb.analysis.submodel.extraction import ExtractionPlan
 
 BOX_LIMIT = 2000
 """Of more boxes than this dot would hardly find an end."""

@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.answers.digest import joined, of_capture, of_weights
-from onnx_nb.analysis.answers.inspection import figures, inspect
-from onnx_nb.analysis.answers.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
-from onnx_nb.analysis.answers.points import columns_of
 from onnx_nb.analysis.errors import OnnxNbError, shown
-from onnx_nb.analysis.files.writing import together
-from onnx_nb.analysis.graphs.graph import Graph
-from onnx_nb.analysis.groups.columns import Columns
-from onnx_nb.analysis.groups.scopes import scopes
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.view.capture_table import joined, of_capture, of_weights
+from onnx_nb.analysis.view.comparison_table import columns_of
+from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.inspection import figures, inspect
+from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.comparisons.comparison import Comparison
-    from onnx_nb.analysis.files.model import Model
+    from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.cost.summary import Summary
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.runs.capture import Capture
-    from onnx_nb.analysis.sizes.summary import Summary
+    from onnx_nb.analysis.run.capture import Capture
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -181,8 +181,8 @@ def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
     Examples
     --------
     >>> import onnx.parser
-    >>> from onnx_nb.analysis.groups.columns import columns
-    >>> from onnx_nb.analysis.sizes.summary import summarize
+    >>> from onnx_nb.analysis.view.graph_columns import columns
+    >>> from onnx_nb.analysis.cost.summary import summarize
     >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { y = Abs(x) }'
     >>> model = onnx.parser.parse_model(text)
     >>> "default-src 'none'" in page(summary=summarize(model), columns=columns(model).to_bytes())
@@ -211,7 +211,7 @@ def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) 
     Parameters
     ----------
     account
-        What `onnx_nb.analysis.simplifications.provenance.account` gives.
+        What `onnx_nb.analysis.simplify.provenance.account` gives.
     parts
         As for `pair_page`. Those of a step that can be looked at have its number behind the name, ``"reference-1"``.
     """
@@ -232,7 +232,7 @@ def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: P
 
     Examples
     --------
-    >>> from onnx_nb.analysis.comparisons.comparison import Comparison
+    >>> from onnx_nb.analysis.compare.comparison import Comparison
     >>> "default-src 'none'" in comparison_page(Comparison("a.onnx", "b.onnx"))
     True
     """

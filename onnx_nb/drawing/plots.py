@@ -18,16 +18,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from onnx_nb.analysis.answers.points import parts
-from onnx_nb.analysis.comparisons.metrics import METRICS, Errors
+from onnx_nb.analysis.compare.metrics import METRICS, Errors
 from onnx_nb.analysis.errors import OnnxNbError, cut, plain
-from onnx_nb.analysis.runs.log_histograms import LogHistogram
+from onnx_nb.analysis.run.log_histogram import LogHistogram
+from onnx_nb.analysis.view.comparison_table import parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from onnx_nb.analysis.comparisons.comparison import Comparison, Kind, Point, Which
-    from onnx_nb.analysis.runs.statistics import Histogram
+    from onnx_nb.analysis.compare.comparison import Comparison, Kind, Point, Which
+    from onnx_nb.analysis.run.statistics import Histogram
 
 TEXT: Final = "#75808b"
 LINE: Final = "#8a949e"

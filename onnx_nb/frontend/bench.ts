@@ -1,12 +1,12 @@
 /**
  * Times of scopes and layouts, warm, the best of several runs: `npm run bench -- packed.bin …` (files that
- * `onnx_nb.analysis.groups.columns.columns(model).to_bytes()` gave), and two made-up graphs.
+ * `onnx_nb.analysis.view.graph_columns.columns(model).to_bytes()` gave), and two made-up graphs.
  */
 
 import { readFileSync } from "node:fs";
-import { unpack } from "./model/codec.ts";
-import { Columns } from "./model/columns.ts";
-import { columnsOf } from "./model/testing.ts";
+import { unpack } from "./protocol/codec.ts";
+import { Columns } from "./protocol/columns.ts";
+import { columnsOf } from "./protocol/testing.ts";
 import { buildScene, createCache } from "./scene/build.ts";
 import { defaultOpen } from "./scene/opening.ts";
 import type { Scene } from "./scene/scene.ts";

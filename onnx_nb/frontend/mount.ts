@@ -1,8 +1,8 @@
 /** What the entries of both bundles share: how a view comes into a cell, follows the theme, fails, and goes. */
 
-import type { Comm } from "./model/channel.ts";
 import { keepFocus } from "./panels/focus.ts";
-import { failure } from "./scene/host.ts";
+import type { Comm } from "./protocol/channel.ts";
+import { failure } from "./protocol/host.ts";
 
 /** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
 export interface WidgetModel extends Comm {

@@ -3,11 +3,6 @@
  * an anywidget module it shows `_kind`; in a page that `drawing/html.py` wrote it mounts itself on the data in that page.
  */
 
-import { coloursOf, namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./kernel.ts";
-import { bakedOf } from "./model/baked.ts";
-import { Channel, type Progress } from "./model/channel.ts";
-import { unpack } from "./model/codec.ts";
-import { Columns, type Packed } from "./model/columns.ts";
 import {
   bytesIn,
   bytesOf,
@@ -20,12 +15,17 @@ import {
   style,
   type WidgetModel,
 } from "./mount.ts";
-import { createPair } from "./panels/pair.ts";
+import { createPair } from "./panels/diff.ts";
 import { createSimplification, type Saved, type SimplificationView } from "./panels/simplification.ts";
+import { bakedOf } from "./protocol/baked.ts";
+import { Channel, type Progress } from "./protocol/channel.ts";
+import { unpack } from "./protocol/codec.ts";
+import { Columns, type Packed } from "./protocol/columns.ts";
+import { PairData } from "./protocol/diff.ts";
+import type { GraphHost } from "./protocol/host.ts";
+import { coloursOf, namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./protocol/kernel.ts";
+import { type Account, SimplificationData } from "./protocol/simplification.ts";
 import { watchTheme } from "./render/theme.ts";
-import type { GraphHost } from "./scene/host.ts";
-import { PairData } from "./scene/pair.ts";
-import { type Account, SimplificationData } from "./scene/simplification.ts";
 import { css } from "./style/pairs.ts";
 
 /** Two graphs beside each other: their columns, and what differs. */

@@ -1,14 +1,14 @@
 /** The entry of the second bundle: panels of results, which need no graph. As an anywidget module it shows `_kind`. */
 
-import { Channel, type Progress } from "./model/channel.ts";
-import { unpack } from "./model/codec.ts";
-import { type Details, detailsOf, Points } from "./model/comparison.ts";
-import { Digest } from "./model/digest.ts";
 import { bytesIn, bytesOf, fail, hidePicture, type Mount, mount, rootIn, style, type WidgetModel } from "./mount.ts";
+import { type AuditData, createExternalData } from "./panels/audit.ts";
 import { type CaptureAbout, createCapture } from "./panels/capture.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./panels/comparison.ts";
-import { type AuditData, createExternalData } from "./panels/externaldata.ts";
 import type { Told } from "./panels/task.ts";
+import { Digest } from "./protocol/capture.ts";
+import { Channel, type Progress } from "./protocol/channel.ts";
+import { unpack } from "./protocol/codec.ts";
+import { type Details, detailsOf, Points } from "./protocol/comparison.ts";
 import { watchTheme } from "./render/theme.ts";
 import { css } from "./style/results.ts";
 

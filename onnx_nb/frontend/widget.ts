@@ -3,11 +3,6 @@
  * channel; in a page that `drawing/html.py` wrote it mounts itself on the data in that page, with no kernel at all.
  */
 
-import { coloursOf, namesIn, overlayOf, pageHost, SILENCE_MS, WORDS } from "./kernel.ts";
-import { bakedOf } from "./model/baked.ts";
-import { Channel, type Progress } from "./model/channel.ts";
-import { unpack } from "./model/codec.ts";
-import { Columns, type Packed, type Target } from "./model/columns.ts";
 import {
   bytesIn,
   bytesOf,
@@ -23,7 +18,10 @@ import {
 import { alone } from "./panels/alone.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./panels/graphview.ts";
 import { createSummary, type Shapes, type SummaryData } from "./panels/summary.ts";
-import { watchTheme } from "./render/theme.ts";
+import { bakedOf } from "./protocol/baked.ts";
+import { Channel, type Progress } from "./protocol/channel.ts";
+import { unpack } from "./protocol/codec.ts";
+import { Columns, type Packed, type Target } from "./protocol/columns.ts";
 import type {
   GraphHost,
   InspectReply,
@@ -32,7 +30,9 @@ import type {
   Selected,
   SelectionReply,
   StatisticsReply,
-} from "./scene/host.ts";
+} from "./protocol/host.ts";
+import { coloursOf, namesIn, overlayOf, pageHost, SILENCE_MS, WORDS } from "./protocol/kernel.ts";
+import { watchTheme } from "./render/theme.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Direction } from "./scene/scene.ts";
 import { type Plan, type Standing, same } from "./scene/state.ts";

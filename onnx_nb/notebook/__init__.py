@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx_nb.notebook.formatters import show_models, show_protos, unshow_protos
+from onnx_nb.notebook.display import show_models, show_protos, unshow_protos
 from onnx_nb.notebook.magics import add_magics, remove_magics
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def add_magics(shell: InteractiveShell) -> None:
         ``%onnx bert.onnx --name bert`` also keeps the Model as the variable ``bert``.
         """
         from onnx_nb.analysis.errors import OnnxNbError
-        from onnx_nb.analysis.files.model import load
+        from onnx_nb.analysis.model.model import load
         from onnx_nb.widgets.view import ModelView
 
         # not as a POSIX shell would: backslashes of Windows paths stay

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from onnx_nb.analysis.answers.inspection import figures, inspect
-from onnx_nb.analysis.answers.overlays import OWN, overlay
-from onnx_nb.analysis.answers.selection import tensors_of
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.view.inspection import figures, inspect
+from onnx_nb.analysis.view.overlays import OWN, overlay
+from onnx_nb.analysis.view.selection import tensors_of
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, write_page
 from onnx_nb.widgets._channel import Call, Channel, Reply
 from onnx_nb.widgets._values import packed_overlay
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from onnx_nb.analysis.files.model import Model
-    from onnx_nb.widgets._picture import Picture
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.widgets._snapshot import Picture
     from onnx_nb.widgets.graph import ModelGraph
 
 STATIC = Path(str(resources.files("onnx_nb"))) / "static"

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.answers.inspection import figures
-from onnx_nb.analysis.answers.overlays import Overlay, overlay
-from onnx_nb.analysis.answers.preview import looks, page, picture, weight
 from onnx_nb.analysis.errors import OnnxNbError, readable, shown
-from onnx_nb.analysis.graphs.graph import INITIALIZER, Graph
-from onnx_nb.analysis.runs.capture import Capture, capture
-from onnx_nb.analysis.runs.statistics import Statistics
+from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.run.capture import Capture, capture
+from onnx_nb.analysis.run.statistics import Statistics
+from onnx_nb.analysis.view.array_preview import looks, page, picture, weight
+from onnx_nb.analysis.view.inspection import figures
+from onnx_nb.analysis.view.overlays import Overlay, overlay
 from onnx_nb.widgets._channel import Reply
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.files.model import Model
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.widgets._channel import Call
 
 KEPT: Final = 8

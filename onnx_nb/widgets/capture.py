@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.answers.digest import of_capture
-from onnx_nb.analysis.answers.selection import found_in
 from onnx_nb.analysis.errors import OnnxNbError, cut, shown
-from onnx_nb.analysis.graphs.graph import Graph
-from onnx_nb.drawing.still import capture_still
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.view.capture_table import of_capture
+from onnx_nb.analysis.view.selection import found_in
+from onnx_nb.drawing.static_html import capture_still
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
-from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets._snapshot import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.files.model import Model
-    from onnx_nb.analysis.runs.capture import Capture
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.widgets.graph import ModelGraph
 
 

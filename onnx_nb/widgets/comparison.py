@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.answers.points import columns_of, detail_of, notable, tensor_at
-from onnx_nb.analysis.answers.selection import found_in
-from onnx_nb.analysis.comparisons.metrics import METRICS
-from onnx_nb.analysis.comparisons.torch_comparison import TorchComparison
+from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.errors import OnnxNbError, shown
+from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
+from onnx_nb.analysis.view.comparison_table import columns_of, detail_of, notable, tensor_at
+from onnx_nb.analysis.view.selection import found_in
 from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
-from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets._snapshot import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
     import os
 
-    from onnx_nb.analysis.comparisons.comparison import Comparison
-    from onnx_nb.analysis.comparisons.submodules import Isolated
-    from onnx_nb.analysis.files.model import Model
+    from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.pytorch.drilldown import Isolated
     from onnx_nb.widgets.graph import ModelGraph
 
 DETAILS_IN_STATE = 500_000

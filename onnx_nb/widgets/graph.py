@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import traitlets
 
-from onnx_nb.analysis.answers.inspection import inspect
-from onnx_nb.analysis.answers.overlays import OWN, Overlay, Reduction, Scale, overlay
-from onnx_nb.analysis.answers.selection import select
-from onnx_nb.analysis.cuts.extraction import ExtractionPlan, extract, plan_extraction
+from onnx_nb.analysis.cost.summary import summarize
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.files.model import Model, ModelLike, load
-from onnx_nb.analysis.graphs.graph import Graph
-from onnx_nb.analysis.groups.columns import columns
-from onnx_nb.analysis.sizes.summary import summarize
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
+from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.analysis.view.inspection import inspect
+from onnx_nb.analysis.view.overlays import OWN, Overlay, Reduction, Scale, overlay
+from onnx_nb.analysis.view.selection import select
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page, write_page
 from onnx_nb.widgets._base import PicturedWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
-from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets._snapshot import Picture
 from onnx_nb.widgets._values import Values, packed_overlay
-from onnx_nb.widgets._view import checked
+from onnx_nb.widgets._viewstate import checked
 
 if TYPE_CHECKING:
     import os
 
     import graphviz
 
-    from onnx_nb.analysis.answers.overlays import Source
-    from onnx_nb.analysis.runs.capture import Capture
+    from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.view.overlays import Source
 
 # so much may be saved with the notebook, which then reopens without its kernel; larger columns are asked for
 COLUMNS_IN_STATE = 1_000_000
@@ -198,7 +198,7 @@ class ModelGraph(PicturedWidget):
         Parameters
         ----------
         values, label, scale, reduce
-            As `onnx_nb.analysis.answers.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, a
+            As `onnx_nb.analysis.view.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, a
             `Comparison`, the path of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``,
             ``"activation bytes"``. ``None`` colours by the category of the op again.
 

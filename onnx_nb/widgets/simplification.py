@@ -1,6 +1,6 @@
 """A simplification in a cell: original and result side by side, every change and its reason, undone by a click.
 
-What each change took and made is told by `analysis.simplifications.provenance`; to undo one simplifies once more
+What each change took and made is told by `analysis.simplify.provenance`; to undo one simplifies once more
 without it.
 """
 
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError, cut, readable
-from onnx_nb.analysis.groups.columns import columns
-from onnx_nb.analysis.simplifications.provenance import account, of_simplification
+from onnx_nb.analysis.simplify.provenance import account, of_simplification
+from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.html import simplification_page
 from onnx_nb.widgets._base import SIDES, PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply
-from onnx_nb.widgets._picture import Picture
+from onnx_nb.widgets._snapshot import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.files.model import Model
-    from onnx_nb.analysis.simplifications.simplification import Simplification
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.simplify.simplify import Simplification
 
 PARTS = (*SIDES, "differences")
 

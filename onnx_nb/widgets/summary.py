@@ -7,11 +7,11 @@ from typing import Any
 
 import traitlets
 
+from onnx_nb.analysis.cost.costs import costs
+from onnx_nb.analysis.cost.summary import Summary, outline, with_costs
 from onnx_nb.analysis.errors import FeedError
-from onnx_nb.analysis.files.model import ModelLike, load
-from onnx_nb.analysis.graphs.graph import Graph
-from onnx_nb.analysis.sizes.costs import costs
-from onnx_nb.analysis.sizes.summary import Summary, outline, with_costs
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.widgets._base import OnnxWidget
 
 PROMPT = 5_000

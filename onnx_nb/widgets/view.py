@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from onnx_nb.analysis.files.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets.graph import ModelGraph
 from onnx_nb.widgets.summary import ModelSummary
 

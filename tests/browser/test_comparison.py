@@ -64,8 +64,8 @@ panel
 
 MANY = """
 import onnx_nb, numpy as np
-from onnx_nb.analysis.comparisons.comparison import Comparison, Point
-from onnx_nb.analysis.comparisons.metrics import Errors
+from onnx_nb.analysis.compare.comparison import Comparison, Point
+from onnx_nb.analysis.compare.metrics import Errors
 rng = np.random.default_rng(0)
 v = rng.standard_normal((4, 64)).astype("f")
 make = lambda size: Errors.of(v, v + (rng.standard_normal(v.shape) * size).astype("f"))

@@ -147,7 +147,7 @@ def test_the_result_is_saved_and_no_file_is_lost(themed_lab: JupyterPage, tmp_pa
 
 SLOW = """
 import time
-import onnx_nb.analysis.simplifications.simplification as m
+import onnx_nb.analysis.simplify.simplify as m
 real = m.simplify
 def slow(model, *, progress=None, **options):
     for number in range(2000):

@@ -3,8 +3,8 @@
  * of two graphs side by side, of which nothing is cut out, need not carry it.
  */
 
-import { createBeside } from "./beside.ts";
 import { createExtractBar } from "./extractbar.ts";
+import { createBeside } from "./submodelpane.ts";
 import { createValues } from "./values.ts";
 
 export const alone = { createBeside, createExtractBar, createValues } as const;

@@ -1,10 +1,10 @@
 /** What a capture saw: a table of all values, and the one that is chosen in detail. */
 
-import type { Digest } from "../model/digest.ts";
+import { statistics } from "../charts/histogram.ts";
+import type { Digest } from "../protocol/capture.ts";
 import { shortDtype } from "../scene/labels.ts";
 import { button, bytes, copyButton, counted, el, elide, plain } from "./dom.ts";
 import { download } from "./save.ts";
-import { statistics } from "./statistics.ts";
 import { createTable, type TableColumn } from "./table.ts";
 
 /** What goes with the numbers. */

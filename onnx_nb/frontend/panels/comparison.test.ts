@@ -1,9 +1,9 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Packed, TypedArray } from "../model/columns.ts";
-import { type Details, detailsOf, Points } from "../model/comparison.ts";
+import type { Packed, TypedArray } from "../protocol/columns.ts";
+import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./comparison.ts";
-import { figure, magnitude } from "./errors.ts";
+import { figure, magnitude } from "./pointerrors.ts";
 import { buttonIn, furnish, settled } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";

@@ -1,15 +1,15 @@
 /** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
 
-import { type Details, type Points, STATE, WHICH, type Which } from "../model/comparison.ts";
-import type { Depth } from "../scene/depth.ts";
-import { failure } from "../scene/host.ts";
-import { csvOf, type RowColumn } from "../scene/sorting.ts";
-import { createDepth } from "./depth.ts";
+import { createDepth } from "../charts/errorplot.ts";
+import type { Depth } from "../charts/errorseries.ts";
+import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
+import { failure } from "../protocol/host.ts";
 import { button, counted, el, elide, fillings, plain } from "./dom.ts";
-import { errorsOf, figure, magnitude } from "./errors.ts";
 import { createMenu, item } from "./menu.ts";
+import { errorsOf, figure, magnitude } from "./pointerrors.ts";
 import { download } from "./save.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
+import { csvOf, type RowColumn } from "./tablerows.ts";
 import { createTask, SILENCE, SILENCE_MS, type Told } from "./task.ts";
 
 export interface ComparisonOptions {

@@ -1,6 +1,6 @@
 /** Elements in one call. Text goes in as text nodes only, so nothing from a model is ever read as HTML. */
 
-import { rounded } from "../scene/numbers.ts";
+import { rounded } from "../scene/formatting.ts";
 
 type Child = Node | string | null;
 

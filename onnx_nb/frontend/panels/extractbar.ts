@@ -1,7 +1,7 @@
 /** The bar below: chosen inputs and outputs as chips, what an extraction would take, what it lacks, and the buttons. */
 
-import type { Columns } from "../model/columns.ts";
-import { type GraphHost, NO_KERNEL } from "../scene/host.ts";
+import type { Columns } from "../protocol/columns.ts";
+import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { button, bytes, counted, el, elide, fillings } from "./dom.ts";
 import { valueLink } from "./link.ts";

@@ -1,13 +1,13 @@
 // @vitest-environment jsdom
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Columns, Target } from "../model/columns.ts";
-import { columnsOf } from "../model/testing.ts";
-import type { GraphHost } from "../scene/host.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
+import type { GraphHost } from "../protocol/host.ts";
+import { columnsOf } from "../protocol/testing.ts";
 import type { OverlayData } from "../scene/overlay.ts";
 import { alone } from "./alone.ts";
 import { createGraphView, type GraphView, type Handle } from "./graphview.ts";
-import { KEYS } from "./help.ts";
+import { KEYS } from "./shortcuts.ts";
 import { buttonIn, type Drawn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 
 let root: HTMLElement;

@@ -3,8 +3,9 @@
  * the rest lives here, so the graph stays alive without one.
  */
 
-import type { Columns, Target } from "../model/columns.ts";
-import { failure, type GraphHost, type Patch } from "../scene/host.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
+import { failure, type GraphHost, type Patch } from "../protocol/host.ts";
+import type { Tones } from "../scene/diffstatus.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
@@ -18,22 +19,21 @@ import {
   same,
   selected,
 } from "../scene/state.ts";
-import type { Tones } from "../scene/tones.ts";
 import type { Alone } from "./alone.ts";
+import { createVoice } from "./announcer.ts";
+import { createStrips } from "./banners.ts";
 import { counted, el, elide } from "./dom.ts";
-import { emptyState } from "./empty.ts";
-import { createHelp, PAIR_KEYS } from "./help.ts";
+import { emptyState } from "./emptystate.ts";
 import { createInspector } from "./inspector.ts";
 import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { describe, followLinks } from "./link.ts";
+import { createWork, namesOf } from "./requests.ts";
 import { createSelection } from "./selection.ts";
-import { createStage, type Stage } from "./stage.ts";
-import { createStrips } from "./strips.ts";
+import { createHelp, PAIR_KEYS } from "./shortcuts.ts";
 import { createToolbar } from "./toolbar.ts";
 import { createTree } from "./tree.ts";
-import { createVoice } from "./voice.ts";
-import { createWork, namesOf } from "./work.ts";
+import { createStage, type Stage } from "./viewport.ts";
 
 export interface GraphOptions {
   /** groups that stand open at first; by default enough for 20 to 60 boxes */

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Target } from "../model/columns.ts";
-import type { Patch } from "../scene/host.ts";
+import type { Target } from "../protocol/columns.ts";
+import type { Patch } from "../protocol/host.ts";
 import { selected } from "../scene/state.ts";
 import { alone } from "./alone.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./graphview.ts";

@@ -1,17 +1,17 @@
 /** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
 
-import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../model/columns.ts";
+import { statistics } from "../charts/histogram.ts";
+import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../protocol/columns.ts";
+import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type Origin } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type Origin } from "../scene/host.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scope.ts";
-import { search, statedKeys } from "../scene/search.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
+import { search, statedKeys } from "../search/search.ts";
 import type { Alone } from "./alone.ts";
 import { breakable, button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
-import { statistics } from "./statistics.ts";
 
 export interface Inspector {
   update(state: State): void;

@@ -1,13 +1,13 @@
 /** The keyboard of a graph view; `help.ts` lists the same keys. */
 
-import type { Columns, Target } from "../model/columns.ts";
-import type { Step } from "../render/walk.ts";
-import { type GraphHost, NO_KERNEL } from "../scene/host.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
+import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
+import type { Step } from "../render/navigation.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
-import type { Help } from "./help.ts";
 import { copyNames } from "./selection.ts";
-import type { Stage } from "./stage.ts";
+import type { Help } from "./shortcuts.ts";
 import type { Toolbar } from "./toolbar.ts";
+import type { Stage } from "./viewport.ts";
 
 export interface Keyed {
   readonly columns: Columns;

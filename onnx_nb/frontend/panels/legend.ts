@@ -3,12 +3,12 @@
  * that is pressed lights all its nodes, as a search for its ops, and lists them, so that one op can be lit alone.
  */
 
-import { type Columns, NODE_FOLDED } from "../model/columns.ts";
-import { createRamp } from "../render/ramp.ts";
+import { type Columns, NODE_FOLDED } from "../protocol/columns.ts";
+import { createRamp } from "../render/colormap.ts";
 import { categoryTitle, categoryVariable } from "../render/theme.ts";
 import type { Overlay } from "../scene/overlay.ts";
-import { search } from "../scene/search.ts";
 import type { Dispatch, State } from "../scene/state.ts";
+import { search } from "../search/search.ts";
 import { button, counted, el, elide, fillings, plain } from "./dom.ts";
 
 export interface Legend {

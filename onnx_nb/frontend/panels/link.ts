@@ -1,6 +1,6 @@
 /** Words that stand for a node, a tensor or a scope: pressing one selects it and brings it into view. */
 
-import { type Columns, type Target, VALUE } from "../model/columns.ts";
+import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { Dispatch } from "../scene/state.ts";
 import { breakable, el, elide } from "./dom.ts";
 

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Columns, Target } from "../model/columns.ts";
-import { columnsOf } from "../model/testing.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
+import { columnsOf } from "../protocol/testing.ts";
 import { type Action, type Command, initialState, isCommand, reduce, type State, selected } from "../scene/state.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";

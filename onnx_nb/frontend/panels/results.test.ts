@@ -1,9 +1,9 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Packed, TypedArray } from "../model/columns.ts";
-import { Digest } from "../model/digest.ts";
+import { Digest } from "../protocol/capture.ts";
+import type { Packed, TypedArray } from "../protocol/columns.ts";
+import { type AuditData, createExternalData } from "./audit.ts";
 import { type CaptureAbout, createCapture } from "./capture.ts";
-import { type AuditData, createExternalData } from "./externaldata.ts";
 import { buttonIn, furnish } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Target } from "../model/columns.ts";
-import { columnsOf } from "../model/testing.ts";
+import type { Target } from "../protocol/columns.ts";
+import { columnsOf } from "../protocol/testing.ts";
 import { type Action, type Command, initialState, isCommand, reduce, type State } from "../scene/state.ts";
 import { createSearchBox, type SearchBox } from "./searchbox.ts";
 import { MODEL, settled } from "./testing.ts";

@@ -1,10 +1,10 @@
 /** The field to search in, with what it may go on with and what was found below it. */
 
-import type { Columns, Target } from "../model/columns.ts";
-import { type Completion, complete, SYNTAX } from "../scene/complete.ts";
-import { FIELDS } from "../scene/query.ts";
-import { type Found, type Hit, prepare, searching } from "../scene/search.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import type { Dispatch, State } from "../scene/state.ts";
+import { type Completion, complete, SYNTAX } from "../search/completion.ts";
+import { FIELDS } from "../search/query.ts";
+import { type Found, type Hit, prepare, searching } from "../search/search.ts";
 import { el, elide, focused, plain } from "./dom.ts";
 import { describe } from "./link.ts";
 

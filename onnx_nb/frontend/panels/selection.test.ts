@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Target } from "../model/columns.ts";
+import type { Target } from "../protocol/columns.ts";
 import { selected } from "../scene/state.ts";
 import { alone } from "./alone.ts";
 import { createGraphView, type GraphView } from "./graphview.ts";

@@ -1,12 +1,12 @@
 /** What stands in place of the inspector when more than one thing is selected: what they are together, and what to do with them. */
 
-import { type Columns, GROUP, type Target } from "../model/columns.ts";
-import { failure, type GraphHost, type SelectionReply } from "../scene/host.ts";
-import { search } from "../scene/search.ts";
+import { type Columns, GROUP, type Target } from "../protocol/columns.ts";
+import { failure, type GraphHost, type SelectionReply } from "../protocol/host.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
+import { search } from "../search/search.ts";
+import { sorts } from "./announcer.ts";
 import { button, copy, counted, el, elide, fillings, plain } from "./dom.ts";
 import { describe, link } from "./link.ts";
-import { sorts } from "./voice.ts";
 
 export interface SelectionPanel {
   update(state: State): void;

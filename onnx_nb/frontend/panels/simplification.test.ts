@@ -1,8 +1,8 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, expect, it } from "vitest";
-import type { Columns, Packed, Target } from "../model/columns.ts";
-import { columnsOf } from "../model/testing.ts";
-import { type Account, SimplificationData } from "../scene/simplification.ts";
+import type { Columns, Packed, Target } from "../protocol/columns.ts";
+import { type Account, SimplificationData } from "../protocol/simplification.ts";
+import { columnsOf } from "../protocol/testing.ts";
 import {
   createSimplification,
   type Saved,

@@ -3,13 +3,13 @@
  * side. A change that is chosen shows in both; it can be undone and done again, and the result saved.
  */
 
-import type { Columns, Target } from "../model/columns.ts";
-import { failure, type GraphHost } from "../scene/host.ts";
-import type { SideOf } from "../scene/pair.ts";
-import type { Account, SimplificationData } from "../scene/simplification.ts";
-import { SIGNS, type Tone } from "../scene/tones.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
+import type { SideOf } from "../protocol/diff.ts";
+import { failure, type GraphHost } from "../protocol/host.ts";
+import type { Account, SimplificationData } from "../protocol/simplification.ts";
+import { SIGNS, type Tone } from "../scene/diffstatus.ts";
+import { createPair, type Pair } from "./diff.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, focused, plain } from "./dom.ts";
-import { createPair, type Pair } from "./pair.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
 import { createTask, type Told } from "./task.ts";
 

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import { csvOf, RowOrder } from "../scene/sorting.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
+import { csvOf, RowOrder } from "./tablerows.ts";
 import { furnish, settled } from "./testing.ts";
 
 const NAMES = ["layer.10", "layer.2", "=cmd()", "stem"];

@@ -3,8 +3,8 @@
  * a grid. Only the rows in view are elements.
  */
 
-import { cellText, csvOf, type RowColumn, RowOrder, type Sorting } from "../scene/sorting.ts";
 import { counted, el, elide, plain } from "./dom.ts";
+import { cellText, csvOf, type RowColumn, RowOrder, type Sorting } from "./tablerows.ts";
 
 export interface TableColumn extends RowColumn {
   readonly title: string;

@@ -3,7 +3,7 @@
  * came of it or went wrong.
  */
 
-import { failure } from "../scene/host.ts";
+import { failure } from "../protocol/host.ts";
 import { button, copyButton, el, elide, fillings } from "./dom.ts";
 import { createProgress } from "./progress.ts";
 

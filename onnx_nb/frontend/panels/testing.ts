@@ -1,8 +1,7 @@
 /** What jsdom lacks for a graph view: a 2-D context, sizes, ResizeObserver, streams. Only for tests. */
 
 import { Blob } from "node:buffer";
-import type { Target } from "../model/columns.ts";
-import { columnsOf } from "../model/testing.ts";
+import type { Target } from "../protocol/columns.ts";
 import type {
   ExtractReply,
   GraphHost,
@@ -13,7 +12,8 @@ import type {
   SelectionReply,
   StatisticsReply,
   ValueHost,
-} from "../scene/host.ts";
+} from "../protocol/host.ts";
+import { columnsOf } from "../protocol/testing.ts";
 import type { Plan } from "../scene/state.ts";
 
 export interface Drawn {

@@ -1,11 +1,11 @@
 /** The bar on top: name of the model, where the selection lies, search, and what concerns the whole view. */
 
-import type { Columns } from "../model/columns.ts";
-import type { GraphHost } from "../scene/host.ts";
+import type { Columns } from "../protocol/columns.ts";
+import type { GraphHost } from "../protocol/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { createBookmarks } from "./bookmarks.ts";
-import { createColours } from "./colours.ts";
-import { createCrumbs } from "./crumbs.ts";
+import { createCrumbs } from "./breadcrumbs.ts";
+import { createColours } from "./colormenu.ts";
 import { button, el, elide } from "./dom.ts";
 import { createSaveMenu } from "./save.ts";
 import { createSearchBox } from "./searchbox.ts";

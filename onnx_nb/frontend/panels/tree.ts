@@ -3,10 +3,10 @@
  * for a screen reader and for tests; open scopes are the same as on the canvas. Only rows near the view are in the page.
  */
 
-import { type Columns, GROUP, type Target } from "../model/columns.ts";
+import { type Columns, GROUP, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
-import { Rows } from "../scene/rows.ts";
 import { type Dispatch, type State, same, selected } from "../scene/state.ts";
+import { Rows } from "../scene/treerows.ts";
 import { el, elide } from "./dom.ts";
 
 export interface Tree {

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Place, StatisticsReply, ValueHost } from "../scene/host.ts";
+import type { Place, StatisticsReply, ValueHost } from "../protocol/host.ts";
 import { buttonIn, FakeValues, furnish, MODEL, settled } from "./testing.ts";
 import { createValues } from "./values.ts";
 

@@ -1,12 +1,12 @@
 /** The numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice; capturing where needed. */
 
-import type { Columns } from "../model/columns.ts";
-import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../scene/host.ts";
+import { said, statistics } from "../charts/histogram.ts";
+import type { Columns } from "../protocol/columns.ts";
+import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../protocol/host.ts";
 import type { Dispatch } from "../scene/state.ts";
 import { button, copyButton, el, elide, focused, plain } from "./dom.ts";
 import { createProgress } from "./progress.ts";
 import { download } from "./save.ts";
-import { said, statistics } from "./statistics.ts";
 
 /** Cells of a page; the kernel sends no more. */
 const PAGE = { rows: 16, columns: 6 } as const;

@@ -3,18 +3,18 @@
  * go out together: no text under 9 px boxes, no edges under 1.2 px.
  */
 
-import type { Columns } from "../model/columns.ts";
+import type { Columns } from "../protocol/columns.ts";
+import { SIGNS, type Tone, type Tones } from "../scene/diffstatus.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import type { Label } from "../scene/scene.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import { SIGNS, type Tone, type Tones } from "../scene/tones.ts";
-import { type Band, bandsOf } from "./bands.ts";
+import { type Band, bandsOf } from "./bundling.ts";
 import type { Camera, Size } from "./camera.ts";
 import { visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
+import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
-import { EDGE, type Marks } from "./marks.ts";
 import type { Theme } from "./theme.ts";
 
 export interface Picture {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Target } from "../model/columns.ts";
-import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import type { Target } from "../protocol/columns.ts";
+import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
 import { buildScene, createCache } from "../scene/build.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxTarget, HitIndex } from "./hit.ts";

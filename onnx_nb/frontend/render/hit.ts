@@ -4,7 +4,7 @@
  */
 
 import Flatbush from "flatbush";
-import type { Target } from "../model/columns.ts";
+import type { Target } from "../protocol/columns.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import { BOX, type Rect, type Scene } from "../scene/scene.ts";
 import { along, distance2 } from "./curve.ts";

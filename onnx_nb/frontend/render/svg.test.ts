@@ -1,14 +1,14 @@
 // @vitest-environment jsdom
 import { describe, expect, test } from "vitest";
-import type { Columns } from "../model/columns.ts";
-import { columnsOf, measure } from "../model/testing.ts";
+import type { Columns } from "../protocol/columns.ts";
+import { columnsOf, measure } from "../protocol/testing.ts";
 import { buildScene, createCache } from "../scene/build.ts";
 import { BOX, type Direction } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
+import { createRamp } from "./colormap.ts";
+import { marksOf } from "./highlights.ts";
 import { HitIndex } from "./hit.ts";
-import { marksOf } from "./marks.ts";
-import { createRamp } from "./ramp.ts";
 import { toSvg } from "./svg.ts";
 import type { Theme } from "./theme.ts";
 

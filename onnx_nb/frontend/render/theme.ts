@@ -4,7 +4,7 @@
  */
 
 import type { Measure } from "../scene/labels.ts";
-import { createRamp, type Ramp } from "./ramp.ts";
+import { createRamp, type Ramp } from "./colormap.ts";
 
 export interface Theme {
   readonly dark: boolean;

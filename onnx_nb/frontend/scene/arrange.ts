@@ -1,8 +1,8 @@
 /** Lays out every open scope, from the innermost out: an open group becomes one box of its parent, with fixed ports. */
 
-import { inColumns } from "../layout/columns.ts";
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
-import type { Columns } from "../model/columns.ts";
+import { inColumns } from "../layout/multicolumn.ts";
+import type { Columns } from "../protocol/columns.ts";
 import type { Arrangement, Cache } from "./cache.ts";
 import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";

@@ -1,7 +1,7 @@
 /** Puts the layouts of the open scopes together into one scene, from the root in. */
 
 import { STUB } from "../layout/graph.ts";
-import type { Columns, Target } from "../model/columns.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import { EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
 import type { Arrangement, Cache } from "./cache.ts";
 import type { Labels, Measure } from "./labels.ts";

@@ -3,7 +3,7 @@
  * parents; equal scopes share one layout through the cache.
  */
 
-import type { Columns } from "../model/columns.ts";
+import type { Columns } from "../protocol/columns.ts";
 import { arrangeAll } from "./arrange.ts";
 import { assemble } from "./assemble.ts";
 import { Cache } from "./cache.ts";

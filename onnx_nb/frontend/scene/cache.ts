@@ -2,8 +2,8 @@
 
 import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
-import type { Columns } from "../model/columns.ts";
-import { Alike } from "./alike.ts";
+import type { Columns } from "../protocol/columns.ts";
+import { Alike } from "./interner.ts";
 import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { type Scope, scopesOf } from "./scope.ts";

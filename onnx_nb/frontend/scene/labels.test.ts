@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
 import { briefly, briefType, count, elide, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
 import type { Label } from "./scene.ts";
 import { BOX } from "./scene.ts";

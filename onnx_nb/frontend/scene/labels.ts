@@ -1,8 +1,8 @@
 /** The words in a box and on an edge, elided to fit, and the size of the box that holds them. */
 
-import { type Columns, GROUP, NODE_DIFFERS } from "../model/columns.ts";
-import { Alike } from "./alike.ts";
-import { rounded } from "./numbers.ts";
+import { type Columns, GROUP, NODE_DIFFERS } from "../protocol/columns.ts";
+import { rounded } from "./formatting.ts";
+import { Alike } from "./interner.ts";
 import { BOX, type Label, type Pair } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
 import { buildScene, createCache, extentOf } from "./build.ts";
 import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";

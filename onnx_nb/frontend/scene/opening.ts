@@ -1,6 +1,6 @@
 /** Which groups are open when a model is shown for the first time. */
 
-import { type Columns, GROUP } from "../model/columns.ts";
+import { type Columns, GROUP } from "../protocol/columns.ts";
 import { scopesOf } from "./scope.ts";
 
 /** Of a graph of so few nodes everything is shown. */

@@ -1,6 +1,6 @@
 /** Numbers of nodes and scopes as colours: where a number lies between the least and the largest, and how it is said. */
 
-import { prefixed, written } from "./numbers.ts";
+import { prefixed, written } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";
 
 const DIGITS = 3;

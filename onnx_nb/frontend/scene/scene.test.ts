@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { random } from "../layout/testing.ts";
-import { type Columns, GROUP } from "../model/columns.ts";
-import { columnsOf, groupAt, measure } from "../model/testing.ts";
+import { type Columns, GROUP } from "../protocol/columns.ts";
+import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
 import { along } from "../render/curve.ts";
 import { buildScene, createCache, sceneInParts } from "./build.ts";
 import { TEXT } from "./labels.ts";

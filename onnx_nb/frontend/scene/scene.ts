@@ -1,6 +1,6 @@
 /** What is drawn: boxes and edges of every open scope, in world pixels, as structures of arrays. */
 
-import type { Target } from "../model/columns.ts";
+import type { Target } from "../protocol/columns.ts";
 
 /** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
 export const BOX = { NODE: 0, GROUP: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;

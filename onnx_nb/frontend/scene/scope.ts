@@ -3,8 +3,8 @@
  * hyperedge a tensor, with the borders of the scope where a tensor enters or leaves. It does not depend on what is open.
  */
 
-import { type Columns, GROUP, type Target, VALUE } from "../model/columns.ts";
-import { Alike } from "./alike.ts";
+import { type Columns, GROUP, type Target, VALUE } from "../protocol/columns.ts";
+import { Alike } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are no item. */

@@ -1,9 +1,9 @@
 /** What a person has done to one graph view, and the one function that changes it. */
 
-import type { Columns, Target } from "../model/columns.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
+import type { Hit } from "../search/search.ts";
 import type { Overlay, Range } from "./overlay.ts";
 import type { Direction } from "./scene.ts";
-import type { Hit } from "./search.ts";
 
 /** An input that an extraction lacks, as `analysis.plan_extraction` reports it. */
 export interface Missing {

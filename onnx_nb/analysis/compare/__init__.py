@@ -1,0 +1,1 @@
+"""Two sides of one computation: metrics, lockstep, node matching, diff."""

@@ -1,0 +1,437 @@
+"""Run two models side by side, in windows, and measure how far their values are apart as they pass.
+
+A value waits only until the one it is compared with is there, and then only its errors are kept. The side that is
+behind runs next. What waits beyond a limit goes to files of a temporary folder.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import os
+import pickle
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.compare.metrics import Errors, classes_axis
+from onnx_nb.analysis.compare.value_matching import Option, Sample
+from onnx_nb.analysis.errors import FeedError, shown
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.tensors import numpy_dtype
+from onnx_nb.analysis.run import feeds as feeding
+from onnx_nb.analysis.run.array_store import Spilled, Store, unspilled
+from onnx_nb.analysis.run.capture import refuse_faults
+from onnx_nb.analysis.run.float16_casts import lowered, originals
+from onnx_nb.analysis.run.value_recorder import SMALL, contents, statistics_pool
+from onnx_nb.analysis.run.windows import Value, Windows
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.run.capture import Capture
+
+_SAMPLED: Final = 64
+"""Values are known again by what they are at so many places."""
+
+
+class Receiver(Protocol):
+    """Takes the values of a side. Whatever its methods raise ends the run."""
+
+    def take(self, value: int, content: Any) -> None:
+        """Take the array of a value, a list of arrays for a sequence, None for what is neither."""
+
+    def held(self) -> int:
+        """Tell how many bytes are kept in memory of what was taken."""
+
+    def before(self, what: str) -> None:
+        """Hear what runs next."""
+
+
+class Side(Protocol):
+    """What has values: a model that runs, or what was kept of a run."""
+
+    graph: Graph
+
+    @property
+    def source(self) -> Callable[[], Side]:
+        """What makes the same in another process."""
+
+    def steps(
+        self, feed: Mapping[str, Any], number: int, wanted: Collection[int], receiver: Receiver
+    ) -> Iterator[float]:
+        """Hand out the wanted values of a feed, some for each step; give the part of the run that is done."""
+
+
+class Running:
+    """A model that runs on each feed.
+
+    Parameters
+    ----------
+    model
+        It is run without graph optimisation, so that no value is lost.
+    memory_limit
+        As `capture` takes it.
+    providers
+        As `capture` takes it.
+    """
+
+    def __init__(self, model: Model, *, memory_limit: int, providers: Sequence[str] | None) -> None:
+        self.graph = Graph.of(model)
+        self._memory_limit = memory_limit
+        self._providers = providers
+        self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
+
+    @property
+    def source(self) -> Callable[[], Side]:  # noqa: D102
+        model, limit, providers = self.graph.model, self._memory_limit, self._providers
+        return functools.partial(Running, model, memory_limit=limit, providers=providers)
+
+    def steps(  # noqa: D102
+        self,
+        feed: Mapping[str, Any],
+        number: int,  # noqa: ARG002
+        wanted: Collection[int],
+        receiver: Receiver,
+    ) -> Iterator[float]:
+        if self._runs is None or self._runs[0] != frozenset(wanted):
+            self._runs = (frozenset(wanted), *self._windows(frozenset(wanted)))
+        _, windows, original = self._runs
+        yield from windows.steps(fed(self.graph.model, feed), _Sink(windows.graph, original, receiver))
+
+    def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
+        graph = self.graph
+        # as it would run as a whole, with the casts that onnxruntime puts in
+        model = lowered(graph.model, self._providers)
+        low = graph if model is graph.model else Graph.of(model)
+        original = {value: value for value in wanted} if low is graph else originals(graph, low)
+        if not wanted <= set(original.values()):
+            low, original = graph, {value: value for value in wanted}
+        refuse_faults(graph, lambda: self._make(graph, wanted, reuse=False).runs)
+        lowest = {value for value, source in original.items() if source in wanted}
+        return self._make(low, lowest, reuse=True), original
+
+    def _make(self, graph: Graph, wanted: Collection[int], *, reuse: bool) -> Windows:
+        return Windows(graph, wanted, memory_limit=self._memory_limit, providers=self._providers, reuse=reuse)
+
+
+class Kept:
+    """What a `Capture` kept."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.graph = Graph.of(capture.model)
+        self.names = {self.graph.value(name): name for name in capture.kept}
+        self.feeds = capture.feeds
+        self._capture = capture
+
+    @property
+    def source(self) -> Callable[[], Side]:  # noqa: D102
+        return functools.partial(Kept, self._capture)
+
+    def steps(  # noqa: D102
+        self,
+        feed: Mapping[str, Any],  # noqa: ARG002
+        number: int,
+        wanted: Collection[int],
+        receiver: Receiver,
+    ) -> Iterator[float]:
+        for done, (value, name) in enumerate(self.names.items(), 1):
+            if value in wanted:
+                receiver.take(value, self.array(name, number))
+                yield done / len(self.names)
+
+    def array(self, name: str, number: int) -> Any:
+        """Give what was kept of a value."""
+        return self._capture[(name, number) if self.feeds > 1 else name]
+
+
+def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a feed as another model takes it that computes the same: by name, else by position, and in its types.
+
+    Raises
+    ------
+    FeedError
+        If the model needs something else.
+    """
+    kinds = feeding.inputs(model)
+    needed = [name for name in kinds if name not in model.initializers]
+    if not set(needed) <= set(feed):
+        if len(needed) != len(feed):
+            missing = ", ".join(shown(name) for name in needed if name not in feed)
+            message = f"{model.called} also needs {missing}, which the reference does not have."
+            raise FeedError(message, advice="Compare models with the same inputs.")
+        feed = dict(zip(needed, feed.values(), strict=True))
+    given = {}
+    for name, array in feed.items():
+        if name not in kinds:
+            continue
+        dtype = numpy_dtype(kinds[name].tensor_type.elem_type) if kinds[name].HasField("tensor_type") else None
+        if isinstance(array, np.ndarray) and dtype is not None and array.dtype != dtype and array.dtype.kind != "O":
+            array = array.astype(dtype)  # noqa: PLW2901 (a model in float16 takes float16)
+        given[name] = array
+    return feeding.check_feeds(model, given)
+
+
+class _Sink:
+    def __init__(self, graph: Graph, original: Mapping[int, int], receiver: Receiver) -> None:
+        self._graph, self._original, self._receiver = graph, original, receiver
+        self.held = receiver.held
+
+    def before(self, nodes: Sequence[int], done: float) -> None:  # noqa: ARG002
+        self._receiver.before(self._graph.node_labels(nodes))
+
+    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:  # noqa: ARG002
+        self._receiver.take(self._original[value], contents(found)[1])
+
+    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
+        """Nothing is done with times."""
+
+
+# --- both -----------------------------------------------------------------------------------------------------------
+
+
+class Job(NamedTuple):
+    """What is compared, and how."""
+
+    options: tuple[Option, ...]
+    rtol: float
+    atol: float
+    memory_limit: int
+    outputs: frozenset[int]
+    """Values of the reference of which argmax is compared."""
+    seen: tuple[frozenset[int], frozenset[int]]
+    """Values of either side that are handed out: the same for each feed, as onnxruntime may compute what nobody sees in
+    another precision."""
+
+
+@dataclass
+class Found:
+    """What one feed gave."""
+
+    errors: dict[Option, Errors] = field(default_factory=dict)
+    misfits: dict[Option, str] = field(default_factory=dict)
+    """Why two values could not be compared."""
+    samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
+    """Of either side's values, where they were asked for."""
+
+
+def run(
+    sides: tuple[Side, Side],
+    job: Job,
+    feed: Mapping[str, Any],
+    number: int,
+    *,
+    sampled: bool = False,
+    progress: Callable[[float, str], None] | None = None,
+) -> Found:
+    """Run both sides on one feed.
+
+    Parameters
+    ----------
+    sides
+        Reference and candidate.
+    job
+        What is compared.
+    feed
+        As the reference takes it.
+    number
+        Of the feed, from 0.
+    sampled
+        Whether to keep a sample of every value.
+    progress
+        Is given the part done (0 … 1) and what runs next.
+    """
+    with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
+        meeting = _Meeting(sides[1].graph.model, job, number, sampled=sampled, pool=pool, folder=folder)
+        done, over = [0.0, 0.0], [not job.seen[0], not job.seen[1]]
+
+        def before(what: str) -> None:
+            if progress is not None:
+                progress(sum(done) / 2, what)
+
+        steps = [side.steps(feed, number, job.seen[at], _Seat(meeting, at, before)) for at, side in enumerate(sides)]
+        while not all(over):
+            turn = _turn(meeting.waiting, done, over)
+            try:
+                done[turn] = next(steps[turn])
+            except StopIteration:
+                done[turn], over[turn] = 1.0, True
+        return meeting.finish()
+
+
+def _turn(waiting: Sequence[int], done: Sequence[float], over: Sequence[bool]) -> int:
+    """Say which side is behind."""
+    if any(over):
+        return 1 if over[0] else 0
+    if waiting[0] != waiting[1]:
+        return 0 if waiting[0] < waiting[1] else 1
+    return 0 if done[0] <= done[1] else 1
+
+
+@dataclass
+class _Waiting:
+    content: Any
+    nbytes: int
+    """In memory."""
+    uses: int
+
+
+class _Seat:
+    """What takes the values of one side."""
+
+    def __init__(self, meeting: _Meeting, side: int, before: Callable[[str], None]) -> None:
+        self._meeting, self._side = meeting, side
+        self.held, self.before = meeting.held, before
+
+    def take(self, value: int, content: Any) -> None:
+        self._meeting.take(self._side, value, content)
+
+
+class _Meeting:
+    """Where values of both sides meet."""
+
+    def __init__(
+        self,
+        candidate: Model,
+        job: Job,
+        number: int,
+        *,
+        sampled: bool,
+        pool: concurrent.futures.Executor,
+        folder: str,
+    ) -> None:
+        self.waiting = [0, 0]
+        """Bytes of values of each side that wait for the other."""
+        self._job, self._number, self._pool = job, number, pool
+        self._sampled = sampled
+        self._model = candidate
+        self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
+        for option in job.options:
+            for side in (0, 1):
+                self._options[side].setdefault(option.of(side), []).append(option)
+        self._there: tuple[dict[int, _Waiting], dict[int, _Waiting]] = ({}, {})
+        self._computed: dict[Option, concurrent.futures.Future[Errors] | Errors] = {}
+        self._busy: list[tuple[concurrent.futures.Future[Errors], int]] = []
+        self._files = Store(0, folder)
+        self._found = Found()
+
+    def take(self, side: int, value: int, content: Any) -> None:
+        """Take a value of a side."""
+        options = self._options[side].get(value, ())
+        if not isinstance(content, np.ndarray):
+            for option in options:
+                self._found.misfits[option] = "it is no tensor"
+            return
+        if self._sampled:
+            self._found.samples[side][value] = _sample(content)
+        others = self._there[1 - side]
+        uses = 0
+        for option in options:
+            other = others.get(option.of(1 - side))
+            if other is None:
+                uses += option not in self._found.misfits
+                continue
+            pair = (content, unspilled(other.content)) if side == 0 else (unspilled(other.content), content)
+            self._compare(option, *pair)
+            other.uses -= 1
+            if not other.uses:
+                self._drop(1 - side, option.of(1 - side))
+        if uses:
+            self._keep(side, value, content, uses)
+
+    def held(self) -> int:
+        """Give the bytes that wait; values of a window are dropped after this."""
+        busy = sum(nbytes for _, nbytes in self._busy)
+        if busy > self._job.memory_limit // 8:
+            self._settle()
+            busy = 0
+        return sum(self.waiting) + busy
+
+    def finish(self) -> Found:
+        """Give what was found."""
+        for option, errors in self._computed.items():
+            self._found.errors[option] = errors if isinstance(errors, Errors) else errors.result()
+        return self._found
+
+    def _keep(self, side: int, value: int, content: NDArray[Any], uses: int) -> None:
+        nbytes = 0 if isinstance(content, np.memmap) else content.nbytes
+        if sum(self.waiting) + nbytes > self._job.memory_limit // 4 and nbytes > SMALL:
+            self._there[side][value] = _Waiting(self._files.put(content), 0, uses)
+            return
+        self._there[side][value] = _Waiting(content, nbytes, uses)
+        self.waiting[side] += nbytes
+
+    def _drop(self, side: int, value: int) -> None:
+        gone = self._there[side].pop(value)
+        self.waiting[side] -= gone.nbytes
+        if isinstance(gone.content, Spilled) and os.name == "posix":  # where a file may go while it is mapped
+            Path(gone.content.path).unlink()
+
+    def _compare(self, option: Option, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
+        if reference.shape != candidate.shape:
+            shapes = ["×".join(map(str, array.shape)) or "a scalar" for array in (reference, candidate)]
+            self._found.misfits[option] = f"it is {shapes[0]} in the reference and {shapes[1]} in the candidate"
+            return
+        if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
+            self._found.misfits[option] = "one side has strings, the other numbers"
+            return
+        job = self._job
+        axis = classes_axis(reference) if option.reference in job.outputs else None
+        nbytes = reference.nbytes + candidate.nbytes
+
+        def compute() -> Errors:
+            actual = self._dequantised(option, candidate)
+            return Errors.of(reference, actual, rtol=job.rtol, atol=job.atol, argmax=axis, feed=self._number)
+
+        if nbytes <= 2 * SMALL:
+            self._computed[option] = compute()
+            return
+        future = self._pool.submit(compute)
+        self._computed[option] = future
+        self._busy.append((future, nbytes))
+
+    def _dequantised(self, option: Option, integers: NDArray[Any]) -> NDArray[Any]:
+        """Give what integers stand for."""
+        if not option.scale[0]:
+            return integers
+        scale, zero = (self._model.tensor(name) for name in option.scale)
+        return (integers.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+
+    def _settle(self) -> None:
+        busy, self._busy = self._busy, []
+        for future, _ in busy:
+            future.result()
+
+
+def _sample(array: NDArray[Any]) -> Sample:
+    flat = array.reshape(-1)
+    if flat.size > _SAMPLED:
+        flat = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.intp)]
+    if array.dtype.kind == "O":
+        flat = flat[:0]
+    values = np.abs(flat) if array.dtype.kind == "c" else flat
+    return Sample(array.shape, array.dtype.name, values.astype(np.float64))
+
+
+# --- elsewhere ------------------------------------------------------------------------------------------------------
+
+_kept_here = threading.local()
+
+
+def pickled(sides: tuple[Side, Side], job: Job) -> bytes:
+    """Pickle what a process of an executor needs for `run_remote`."""
+    return pickle.dumps((tuple(side.source for side in sides), job))
+
+
+def run_remote(token: str, payload: bytes, numbered: tuple[int, Mapping[str, Any]]) -> bytes:
+    """Run both sides on a feed wherever an executor runs it; sessions are kept for the next feed."""
+    if getattr(_kept_here, "token", "") != token:
+        sources, job = pickle.loads(payload)  # noqa: S301 (our own)
+        _kept_here.sides, _kept_here.job, _kept_here.token = tuple(make() for make in sources), job, token
+    number, feed = numbered
+    return pickle.dumps(run(_kept_here.sides, _kept_here.job, feed, number))

@@ -1,0 +1,580 @@
+"""What a run of a model costs: MACs, FLOPs, parameters and activation bytes of every node and scope.
+
+Shapes come from `shapes.infer`, formulas from `flops.count`; here they are added up over bodies, calls and scopes.
+What cannot be told is NaN, and is reported with the reason; it is never taken for zero.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from onnx_nb.analysis.cost import flops
+from onnx_nb.analysis.dataframes import data_frame
+from onnx_nb.analysis.errors import OnnxNbError, closest, cut, readable, shown, text
+from onnx_nb.analysis.graph.algorithms import depths, upward
+from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.shape_inference import Case, Kind, Types, infer
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.tensors import declared_bytes
+from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from onnx_nb.analysis.model.protofields import Ints
+
+Column = NDArray[np.float64]
+By = Literal["node", "scope"]
+
+MOST = 1e300
+"""Larger numbers, which only broken models have, are taken for that."""
+
+_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
+_RUN = ("macs", "flops", "activation_bytes")
+"""What depends on shapes, and so may be unknown."""
+_METRICS = ("macs", "flops", "parameters", "parameter_bytes", "activation_bytes")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one node, one scope or the whole model costs."""
+
+    macs: int | None
+    """None if that of any node is unknown."""
+    flops: int | None
+    parameters: int
+    """Elements of the weights that are read, each weight once."""
+    parameter_bytes: int
+    activation_bytes: int | None
+    known_macs: int
+    """The sum over the nodes of which it is known: `macs` is at least that."""
+    known_flops: int
+    known_activation_bytes: int
+    unknown_macs: int
+    """The number of nodes of which it is unknown."""
+    unknown_flops: int
+    unknown_activation_bytes: int
+
+    def __repr__(self) -> str:
+        macs, flops_ = (
+            f"{'≥ ' if unknown else ''}{scaled(known)}"
+            for known, unknown in ((self.known_macs, self.unknown_macs), (self.known_flops, self.unknown_flops))
+        )
+        size = f"{'≥ ' if self.unknown_activation_bytes else ''}{readable(self.known_activation_bytes)}"
+        return f"Cost({macs}MACs, {flops_}FLOPs, {scaled(self.parameters).strip()} parameters, {size} of activations)"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A node of which something is not known."""
+
+    node: int
+    """The flat node."""
+    name: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What a run costs. Columns have an entry for each flat node of `graph`, or each group of `scopes`.
+
+    `graph` is that of `Graph.opened`: nodes inside of calls follow the others.
+    """
+
+    graph: Graph
+    scopes: Scopes
+    macs: Column
+    """Multiply-accumulates of each node, NaN where unknown; see `costs` for what counts."""
+    flops: Column
+    parameters: Column
+    """Elements of the weights that a node reads."""
+    parameter_bytes: Column
+    activation_bytes: Column
+    """Bytes of what a node makes."""
+    reasons: tuple[str, ...]
+    reason_of: Ints
+    """Why something is unknown of a node, an index into `reasons`; the first is empty."""
+    group_sums: Mapping[str, Column]
+    """For each of macs, flops, parameters, parameter_bytes and activation_bytes the sum over what is known in a group;
+    of a BRANCH for one run of it."""
+    group_unknown: Mapping[str, Ints]
+    """For each of macs, flops and activation_bytes the number of nodes of a group of which it is unknown."""
+    unbound: tuple[str, ...]
+    """Dimensions of inputs of which no size is known: bind them by ``shapes={"batch": 1}``."""
+
+    @property
+    def total(self) -> Cost:
+        """What the whole model costs."""
+        return self.of_group(0)
+
+    def scope(self, path: str) -> Cost:
+        """Give what a scope costs.
+
+        Parameters
+        ----------
+        path
+            As in `Scopes.group_path`, such as ``"encoder/layer.0"``.
+
+        Raises
+        ------
+        OnnxNbError
+            If there is no such scope; the message names the closest ones.
+        """
+        if path not in self._group_of_path:
+            near = ", ".join(map(shown, closest(path, self._group_of_path)))
+            advice = f"Closest scopes: {near}." if near else "List them with costs.rows('scope')."
+            raise OnnxNbError(f"the model has no scope {shown(path)}.", advice=advice)
+        return self.of_group(self._group_of_path[path])
+
+    def of_group(self, group: int) -> Cost:
+        """Give what a group of `scopes` costs."""
+        return _cost(
+            {metric: float(column[group]) for metric, column in self.group_sums.items()},
+            {metric: int(column[group]) for metric, column in self.group_unknown.items()},
+        )
+
+    def node(self, name: str) -> Cost:
+        """Give what a node costs.
+
+        Raises
+        ------
+        OnnxNbError
+            If there is no node of that name; the message names the closest ones.
+        """
+        if not name or name not in self.graph.names:
+            near = ", ".join(map(shown, closest(name, self.graph.names)))
+            raise OnnxNbError(f"the model has no node {shown(name)}.", advice=f"Closest nodes: {near}." if near else "")
+        return self.of_node(self.graph.names.index(name))
+
+    def of_node(self, node: int) -> Cost:
+        """Give what a flat node costs."""
+        known = {metric: getattr(self, metric)[node : node + 1] for metric in _METRICS}
+        return _cost(
+            {metric: float(np.nan_to_num(column)[0]) for metric, column in known.items()},
+            {metric: int(np.isnan(known[metric])[0]) for metric in _RUN},
+        )
+
+    def of_nodes(self, nodes: Sequence[int]) -> Cost:
+        """Give what flat nodes cost together, each weight counted once; a node with bodies has all that is inside."""
+        chosen = np.zeros(self.graph.node_count, bool)
+        chosen[list(nodes)] = True
+        reader, value, elements, nbytes = weights_read(self.graph)
+        read = np.unique(value[chosen[reader]])
+        run = {metric: getattr(self, metric)[chosen] for metric in _RUN}
+        return _cost(
+            {metric: float(np.nansum(column)) for metric, column in run.items()}
+            | {"parameters": float(elements[read].sum()), "parameter_bytes": float(nbytes[read].sum())},
+            {metric: int(np.isnan(column).sum()) for metric, column in run.items()},
+        )
+
+    @functools.cached_property
+    def unknown(self) -> tuple[Unknown, ...]:
+        """The nodes of which something is unknown, and why."""
+        return tuple(
+            Unknown(node, self.graph.names[node], self._op(node), self.reasons[self.reason_of[node]])
+            for node in np.flatnonzero(self.reason_of).tolist()
+        )
+
+    def rows(self, by: By = "node") -> list[dict[str, Any]]:
+        """Give a row for each node, or each scope; what is unknown is None.
+
+        Returns
+        -------
+        list of dict
+            By node: node, op, scope, macs, flops, parameters, parameter_bytes, activation_bytes, and in ``unknown``
+            the reason. By scope: scope, class, macs, … and in ``unknown`` the number of nodes.
+        """
+        if by == "scope":
+            return [
+                {"scope": path, "class": self.scopes.group_class[group]}
+                | {metric: getattr(cost := self.of_group(group), metric) for metric in _METRICS}
+                | {"unknown": max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes)}
+                for group, path in enumerate(self.scopes.group_path)
+            ]
+        paths = self.scopes.group_path
+        figures = zip(*(getattr(self, metric).tolist() for metric in _METRICS), strict=True)
+        return [
+            {"node": name, "op": self._op(node), "scope": paths[group]}
+            | {metric: _whole(x) for metric, x in zip(_METRICS, row, strict=True)}
+            | {"unknown": self.reasons[reason]}
+            for node, (name, group, row, reason) in enumerate(
+                zip(self.graph.names, self.scopes.node_group.tolist(), figures, self.reason_of.tolist(), strict=True)
+            )
+        ]
+
+    def to_frame(self, by: By = "node") -> pd.DataFrame:
+        """Give `rows` as a ``pandas.DataFrame`` (needs pandas)."""
+        keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
+        frame = data_frame(self.rows(by), [*keys, *_METRICS, "unknown"])
+        return frame.astype(dict.fromkeys(_METRICS, "float64"))
+
+    def __repr__(self) -> str:
+        cost = self.total
+        nodes = int(np.count_nonzero(self.reason_of[: self.graph.main_count]))
+        unknown = f"; {nodes} node{'' if nodes == 1 else 's'} unknown" if nodes else ""
+        named = ", ".join(shown(cut(symbol, 40)) for symbol in self.unbound[:4])
+        bind = f"; bind {named} with shapes=" if named else ""
+        return f"Costs({repr(cost)[5:-1]}{unknown}{bind})"
+
+    @functools.cached_property
+    def _group_of_path(self) -> dict[str, int]:
+        return dict(zip(self.scopes.group_path[::-1], range(len(self.scopes.group_path) - 1, -1, -1), strict=True))
+
+    def _op(self, node: int) -> str:
+        op: str = self.graph.operators[self.graph.op_index[node]][0]
+        return op
+
+
+def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Costs:
+    """Count what one run of a model costs, for every node and scope. No weight is read, and nothing is run.
+
+    MACs
+        One product that is added to a sum is one multiply-accumulate. They are counted in Conv, ConvTranspose, Gemm,
+        MatMul, Einsum, attention, LSTM, GRU and RNN, their quantised forms, and linear models. Taps on padding count
+        like others, and causal masks take nothing away. Twice the MACs is what ``torch.utils.flop_counter`` counts.
+    FLOPs
+        Two for each multiply-accumulate, one for each element of a bias or a factor, and otherwise the steps of the
+        formula in the ONNX standard for each element, see `flops.FLOPS`. Integers count like floats; moving, casting
+        and looking up data counts nothing.
+    weights
+        Elements of the weights (initializers) that a node reads. Sums count a weight once, however many nodes read it.
+    activations
+        Bytes of the tensors that a node makes, views such as those of Reshape too: their sum is what a run writes if
+        nothing is done in place, not the most that it holds at one time.
+
+    A node with bodies has the larger of the branches of an If, and the body of a Loop or Scan times the number of its
+    rounds. Nodes inside a body have what one run of it costs. A call of a local function has all that its body costs,
+    and the nodes in it their share.
+    Nodes that only compute constants from constants (`Graph.folded`) cost nothing: a runtime computes them once.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    shapes
+        Sizes of dimensions by their symbol, as ``{"batch": 1}``, and shapes by the name of their input.
+
+    Raises
+    ------
+    FeedError
+        If ``shapes`` does not fit the inputs of the model.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n, 4] x, float[4, 5] w) => (float[n, 5] z) { y = MatMul(x, w)  z = Relu(y) }''')
+    >>> costs(model, shapes={"n": 3})
+    Costs(60 MACs, 135 FLOPs, 0 parameters, 120 B of activations)
+    >>> costs(model)
+    Costs(≥ 0 MACs, ≥ 0 FLOPs, 0 parameters, ≥ 0 B of activations; 2 nodes unknown; bind 'n' with shapes=)
+    >>> costs(model).unknown[0].reason
+    "'n', the size of axis 0 of input 0, is not known"
+    """
+    loaded = load(model)
+    if shapes:
+        return _counted(infer(loaded, shapes))
+    with loaded.lock:
+        if Costs not in loaded.memo:
+            loaded.memo[Costs] = _counted(infer(loaded))
+        found: Costs = loaded.memo[Costs]
+    return found
+
+
+def scaled(number: float) -> str:
+    """Write a number with a prefix, for a unit to follow.
+
+    >>> scaled(4_089_184_256) + "MACs", scaled(512) + "MACs"
+    ('4.09 GMACs', '512 MACs')
+    """
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {prefix}"
+    return f"{number:.0f} "
+
+
+def _counted(types: Types) -> Costs:
+    graph = Graph.opened(types.graph.model)
+    tree = scopes(graph)
+    run, reasons, reason_of = _opened(graph, *_Run(types).figures(), types)
+    node, value, parameters, nbytes = weights_read(graph)
+    sums, unknown = _group_sums(tree, run)
+    for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
+        sums[metric] = _group_weights(tree, node, value, size)
+    return Costs(
+        graph=graph,
+        scopes=tree,
+        macs=run[0],
+        flops=run[1],
+        activation_bytes=run[2],
+        parameters=_sums(node, parameters[value], graph.node_count),
+        parameter_bytes=_sums(node, nbytes[value], graph.node_count),
+        reasons=reasons,
+        reason_of=reason_of,
+        group_sums={metric: sums[metric] for metric in _METRICS},
+        group_unknown=unknown,
+        unbound=types.unbound,
+    )
+
+
+class _Run:
+    """What depends on shapes: MACs, FLOPs and activation bytes of each flat node, as three rows."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._reasons: dict[str, int] = {"": 0}
+
+    def figures(self) -> tuple[Column, tuple[str, ...], Ints]:
+        types, graph = self._types, self._types.graph
+        # the last is for nodes that were not reached
+        of_case = np.full((3, len(types.cases) + 1), math.nan)
+        reason_of_case = np.zeros(len(types.cases) + 1, np.int32)
+        reason_of_case[-1] = self._reason("it is in bodies that are nested too deep")
+        for number, case in enumerate(types.cases):
+            of_case[:, number], reason = _of_case(case)
+            reason_of_case[number] = self._reason(reason)
+        figures = of_case[:, types.case_of]
+        reason_of = reason_of_case[types.case_of]
+        figures[:, graph.folded] = 0
+        reason_of[graph.folded] = 0
+        owners = {frame.owner_node for frame in graph.frames[1:]}
+        # nodes in bodies come behind the node that owns them, so the innermost bodies are added first
+        for owner in sorted(owners, reverse=True):
+            inside, reason = self._inside(owner, figures)
+            figures[:, owner] = np.minimum(figures[:, owner] + inside, MOST)
+            if reason:
+                reason_of[owner] = self._reason(reason)
+        return figures, tuple(self._reasons), reason_of
+
+    def _reason(self, reason: str) -> int:
+        return self._reasons.setdefault(reason, len(self._reasons))
+
+    def _inside(self, owner: int, figures: Column) -> tuple[Column, str]:
+        """Give what the bodies of a node cost in one run of the node."""
+        graph = self._types.graph
+        bodies = [figures[:, (place := graph.frames[f]).start : place.stop] for f in graph.bodies(owner)]
+        each = [body.sum(axis=1) for body in bodies]
+        unknown = sum(int(np.any(np.isnan(body), axis=0).sum()) for body in bodies)
+        reason = f"{unknown} node{'' if unknown == 1 else 's'} inside it are unknown" if unknown else ""
+        if graph.operators[graph.op_index[owner]][0] == "If":
+            return np.asarray(functools.reduce(np.maximum, each)), reason
+        trips = self._types.trips.get(owner)
+        if trips is None:
+            # nothing stays nothing, however often it is done
+            endless = [np.where(body == 0, 0.0, math.nan) for body in each]
+            return np.asarray(sum(endless)), reason or "how often its body runs is not known before the run"
+        return (np.asarray(trips * sum(each)), reason) if trips else (np.zeros(3), "")
+
+
+def _opened(
+    graph: Graph, run: Column, reasons: tuple[str, ...], reason_of: Ints, types: Types
+) -> tuple[Column, tuple[str, ...], Ints]:
+    """Give figures to the nodes inside of calls, too: those that the walk through the inlined function found."""
+    more = graph.node_count - run.shape[1]
+    if not more:
+        return run, reasons, reason_of
+    run = np.concatenate([run, np.full((3, more), math.nan)], axis=1)
+    known = dict(zip(reasons, range(len(reasons)), strict=True))
+    unlike = known.setdefault("the call it is in could not be looked into", len(known))
+    reason_of = np.concatenate([reason_of, np.full(more, unlike, np.int32)])
+    found: dict[int, tuple[Column, tuple[str, ...], Ints]] = {}
+
+    def enter(node: int, inner: Types | None) -> None:
+        """Fill in what a call in the graph as it was costs inside."""
+        if inner is None:
+            return
+        if id(inner) not in found:
+            found[id(inner)] = _Run(inner).figures()
+        column, why, why_of = found[id(inner)]
+        frame = graph.bodies(node)[0]
+        pairs, calls = _alike(graph, frame, inner.graph, 0)
+        for mine, theirs in pairs:
+            run[:, mine] = column[:, theirs]
+            reason = why[why_of[theirs]]
+            reason_of[mine] = known.setdefault(reason, len(known))
+        for call in calls:  # the inner ones are behind
+            place = graph.frames[graph.bodies(call)[0]]
+            run[:, call] = run[:, place.start : place.stop].sum(axis=1)
+            reason_of[call] = int(reason_of[place.start : place.stop].max(initial=0))
+
+    for node in range(types.graph.node_count):
+        if graph.bodies(node) and graph.frames[graph.bodies(node)[0]].function is not None:
+            enter(node, types.cases[types.case_of[node]].inner if types.case_of[node] >= 0 else None)
+    run[:, graph.folded] = 0
+    reason_of[graph.folded] = 0
+    return run, tuple(known), reason_of
+
+
+def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Pair the nodes of an opened call with those of the inlined function; give its inner calls, too, innermost first.
+
+    Inlining puts the nodes of a function where its call was, so they come in the same order.
+    """
+    flat: list[int] = []
+    calls: list[int] = []
+    waiting = [(iter(range(graph.frames[frame].start, graph.frames[frame].stop)), -1)]
+    while waiting:
+        nodes, call = waiting[-1]
+        for node in nodes:
+            inside = graph.bodies(node)
+            if inside and graph.frames[inside[0]].function is not None:
+                place = graph.frames[inside[0]]
+                waiting.append((iter(range(place.start, place.stop)), node))
+                break
+            flat.append(node)
+        else:
+            waiting.pop()
+            if call >= 0:
+                calls.append(call)
+    place = other.frames[inlined]
+    operators = [other.operators[other.op_index[node]] for node in range(place.start, place.stop)]
+    if [graph.operators[graph.op_index[node]] for node in flat] != operators:
+        return [], []  # some of it stayed closed
+    pairs = list(zip(flat, range(place.start, place.stop), strict=True))
+    for mine, theirs in list(pairs):
+        for body, twin in zip(graph.bodies(mine), other.bodies(theirs), strict=False):
+            more, inner = _alike(graph, body, other, twin)
+            pairs += more
+            calls += inner
+    return pairs, calls
+
+
+def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
+    """Give MACs, FLOPs and activation bytes, and why one of them is unknown."""
+    op = text(case.node.op_type)
+    if case.inner is not None:
+        inside, reasons, reason_of = _Run(case.inner).figures()
+        main = case.inner.graph.main_count
+        first = next((int(node) for node in np.flatnonzero(reason_of[:main])), -1)
+        if first < 0:
+            reason = ""
+        else:
+            label = case.inner.graph.operators[case.inner.graph.op_index[first]][0]
+            reason = f"inside it, {cut(label, 100)}: {reasons[reason_of[first]]}"
+        macs, steps, nbytes = np.minimum(inside[:, :main].sum(axis=1), MOST).tolist()
+        return (macs, steps, nbytes), reason
+    macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)
+    nbytes, no_bytes = 0.0, ""
+    for place, kind in enumerate(case.outputs):
+        size, why = (0, "") if kind is None else _nbytes(kind)
+        nbytes += size
+        no_bytes = no_bytes or (why and f"{why} of output {place} is unknown")
+    return (min(macs, MOST), min(steps, MOST), nbytes), reason or no_bytes
+
+
+def _nbytes(kind: Kind) -> tuple[float, str]:
+    """Give the bytes of a value, or what of it is unknown."""
+    if kind.size is None:
+        return math.nan, "the shape" if kind.elem_type else "the type"
+    if kind.elem_type == TensorProto.STRING:
+        return math.nan, "the length of the strings"
+    tensor = TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()])
+    return min(declared_bytes(tensor), MOST), ""
+
+
+def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
+    """Give who reads which weight, as nodes and values, and elements and bytes of every value that is a weight."""
+    is_weight = graph.value_kind == INITIALIZER
+    elements, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
+    mine = np.flatnonzero(is_weight)
+    index, first, of_weight = np.unique(graph.type_index[mine], return_index=True, return_inverse=True)
+    by_type = np.zeros((2, len(index)))
+    for number, value in enumerate(mine[first].tolist()):
+        info = graph.value_info(value)
+        if info is None:
+            continue
+        tensor = info.type.tensor_type
+        shape = [dim.dim_value for dim in tensor.shape.dim]
+        if all(dim >= 0 for dim in shape):  # broken models: below 0
+            by_type[:, number] = (
+                min(math.prod(shape), MOST),
+                declared_bytes(TensorProto(data_type=tensor.elem_type, dims=shape)),
+            )
+    elements[mine], nbytes[mine] = by_type[:, of_weight]
+    node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
+    read = (graph.in_value >= 0) & is_weight[graph.in_value]
+    pairs = np.unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
+    if len(graph.frames) > 1:
+        pairs = _with_owners(graph, pairs)
+    found = np.divmod(pairs, max(graph.value_count, 1))
+    return found[0].astype(np.int32), found[1].astype(np.int32), elements, nbytes
+
+
+def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Let nodes with bodies read what is read inside."""
+    frame = graph.node_frame[pairs // graph.value_count]
+    owner = np.asarray([place.owner_node for place in graph.frames])
+    inner = pairs
+    while len(inner):
+        inner, frame = inner[frame > 0], frame[frame > 0]
+        above = owner[frame]
+        inner = np.unique(above * graph.value_count + inner % graph.value_count)
+        pairs = np.concatenate([pairs, inner])
+        frame = graph.node_frame[inner // graph.value_count]
+    return np.unique(pairs)
+
+
+def _group_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
+    """Add up what is known in each group, and count what is not."""
+    apart = np.isin(tree.group_kind, (BODY, BRANCH, FUNCTION))
+    # the node that owns a body is outside of the body's group, and has everything inside it
+    parent = np.where(apart, -1, tree.group_parent)
+    bodies = np.flatnonzero((tree.group_kind == BODY) | (tree.group_kind == FUNCTION))
+    sums: dict[str, Column] = {}
+    unknown: dict[str, Ints] = {}
+    for metric, column in zip(_RUN, run, strict=True):
+        missing = np.isnan(column)
+        known = np.where(missing, 0.0, column)
+        total = upward(np.add, _sums(tree.node_group, known, len(parent)), parent)
+        count = upward(np.add, np.bincount(tree.node_group, missing, len(parent)).astype(np.int64), parent)
+        total[bodies], count[bodies] = known[tree.group_node[bodies]], missing[tree.group_node[bodies]]
+        sums[metric], unknown[metric] = total, count.astype(np.int32)
+    return sums, unknown
+
+
+def _sums(place: Ints, size: Column, count: int) -> Column:
+    return np.bincount(place, size, count).astype(np.float64)
+
+
+def _group_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Column:
+    """Add up the weights that are read in each group, each once."""
+    depth = depths(tree.group_parent)
+    total = np.zeros(len(tree.group_parent))
+    pairs = np.unique(tree.node_group[node].astype(np.int64) * max(len(size), 1) + value)
+    for level in range(int(depth.max()), -1, -1):
+        group, read = np.divmod(pairs, max(len(size), 1))
+        here = depth[group] == level
+        np.add.at(total, group[here], size[read[here]])
+        group = np.where(here, tree.group_parent[group], group)
+        pairs = np.unique((group * max(len(size), 1) + read)[group >= 0])
+    return total
+
+
+def _cost(sums: Mapping[str, float], unknown: Mapping[str, int]) -> Cost:
+    known = {metric: int(sums[metric]) for metric in _METRICS}
+    return Cost(
+        macs=None if unknown["macs"] else known["macs"],
+        flops=None if unknown["flops"] else known["flops"],
+        parameters=known["parameters"],
+        parameter_bytes=known["parameter_bytes"],
+        activation_bytes=None if unknown["activation_bytes"] else known["activation_bytes"],
+        known_macs=known["macs"],
+        known_flops=known["flops"],
+        known_activation_bytes=known["activation_bytes"],
+        unknown_macs=unknown["macs"],
+        unknown_flops=unknown["flops"],
+        unknown_activation_bytes=unknown["activation_bytes"],
+    )
+
+
+def _whole(number: float) -> int | None:
+    return None if math.isnan(number) else int(number)

@@ -1,0 +1,256 @@
+"""What a model is, in numbers: inputs and outputs, operators, weights, costs, versions. No weight is read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_nb.analysis.cost.costs import Cost, Costs, costs
+from onnx_nb.analysis.dataframes import data_frame
+from onnx_nb.analysis.errors import text
+from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.tensors import dtype_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LARGEST = 20
+SCOPES = 20
+"""At most so many scopes are listed."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the model."""
+
+    name: str
+    dtype: str
+    """As ``"float32"``; empty if not declared."""
+    shape: str
+    """As ``"batch×3×224×224"``; empty if not declared."""
+
+
+@dataclass(frozen=True)
+class OpCount:
+    """How often an operator occurs, bodies of If, Loop and Scan included."""
+
+    op: str
+    domain: str
+    category: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DtypeTotal:
+    """The weights of one dtype."""
+
+    dtype: str
+    parameters: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One weight."""
+
+    name: str
+    dtype: str
+    shape: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class ScopeCost:
+    """What a group of nodes at the top of the graph costs."""
+
+    scope: str
+    cls: str
+    """Class of the torch module; empty if unknown."""
+    macs: int | None
+    """None if that of any node is unknown, as of the others."""
+    parameters: int
+    activation_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a model is, in numbers."""
+
+    name: str
+    path: str
+    ir_version: int
+    producer: str
+    opsets: tuple[tuple[str, int], ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    op_counts: tuple[OpCount, ...]
+    """Most frequent first."""
+    nodes: int
+    """Nodes in all, bodies included."""
+    parameters: int
+    """Elements of all weights."""
+    nbytes: int
+    """Bytes of all weights."""
+    by_dtype: tuple[DtypeTotal, ...]
+    largest: tuple[Weight, ...]
+    """The largest weights, at most twenty."""
+    metadata: tuple[tuple[str, str], ...]
+    functions: tuple[tuple[str, int], ...]
+    """Local functions and how many nodes each has."""
+    doc: str
+    faults: tuple[tuple[str, str], ...]
+    """What is wrong with the graph: (kind, message)."""
+    cost: Cost | None = None
+    """What a run costs; None if that was not counted."""
+    scopes: tuple[ScopeCost, ...] = ()
+    """The groups at the top of the graph that cost most, at most twenty, in the order of the flow."""
+    unbound: tuple[str, ...] = ()
+    """Dimensions of inputs of which no size is known: bind them by ``shapes={"batch": 1}``."""
+
+    @property
+    def macs(self) -> int | None:
+        """Multiply-accumulates of a run; None if those of some node are unknown, see ``cost.unknown_macs``."""
+        return None if self.cost is None else self.cost.macs
+
+    @property
+    def flops(self) -> int | None:
+        """Floating-point operations of a run; None if those of some node are unknown."""
+        return None if self.cost is None else self.cost.flops
+
+    @property
+    def activation_bytes(self) -> int | None:
+        """Bytes that a run makes; None if those of some node are unknown."""
+        return None if self.cost is None else self.cost.activation_bytes
+
+    def __repr__(self) -> str:
+        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
+        return f"Summary({self.name!r}, {nodes}, {self.parameters:,} parameters, {self.nbytes:,} bytes)"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give the operator counts as rows."""
+        return [asdict(row) for row in self.op_counts]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Give the operator counts as a ``pandas.DataFrame`` (needs pandas)."""
+        return data_frame(self.rows(), ["op", "domain", "category", "count"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything as plain JSON: each row of a table is a list of its cells."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [row if isinstance(row, str) else list(row if isinstance(row, tuple) else astuple(row)) for row in value]
+    return asdict(value) if isinstance(value, Cost) else value
+
+
+def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Summary:
+    """Summarize a model.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    shapes
+        Sizes of dimensions by their symbol, and shapes by the name of their input, on which MACs, FLOPs and activations
+        depend; see `costs`.
+
+    Raises
+    ------
+    ModelFileError
+        If the model cannot be read.
+    FeedError
+        If ``shapes`` does not fit the inputs of the model.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) <float[2] w = {1, 2}> { y = Relu(x)  z = Add(y, w) }''')
+    >>> summary = summarize(model)
+    >>> summary
+    Summary('g', 2 nodes, 2 parameters, 8 bytes)
+    >>> [(row.op, row.count) for row in summary.op_counts]
+    [('Add', 1), ('Relu', 1)]
+    >>> summary.macs, summary.flops, summary.activation_bytes
+    (0, 4, 16)
+    """
+    loaded = load(model)
+    return with_costs(outline(loaded), costs(loaded, shapes))
+
+
+def with_costs(summary: Summary, counted: Costs) -> Summary:
+    """Give a summary with what a run costs."""
+    tree = counted.scopes
+    sums = counted.group_sums
+    top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))
+    rows = {row: counted.of_group(row) for row in sorted(top[:SCOPES])}
+    return replace(
+        summary,
+        cost=counted.total,
+        scopes=tuple(
+            ScopeCost(
+                tree.group_path[group], tree.group_class[group], cost.macs, cost.parameters, cost.activation_bytes
+            )
+            for group, cost in rows.items()
+        ),
+        unbound=counted.unbound,
+    )
+
+
+def outline(model: ModelLike) -> Summary:
+    """Summarize a model without counting what a run costs, for which large graphs take a second."""
+    loaded = load(model)
+    graph, proto = Graph.of(loaded), loaded.proto
+    weights = list(loaded.initializers.values())
+    parameters: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for weight in weights:
+        dtype = dtype_name(weight.dtype)
+        parameters[dtype] += math.prod(max(dim, 0) for dim in weight.shape)  # broken models: below 0
+        nbytes[dtype] += weight.nbytes
+    producer = " ".join(part for part in map(text, (proto.producer_name, proto.producer_version)) if part)
+    return Summary(
+        name=loaded.name,
+        path=str(loaded.path or ""),
+        ir_version=proto.ir_version,
+        producer=producer,
+        opsets=tuple((text(entry.domain), entry.version) for entry in proto.opset_import),
+        inputs=tuple(_port(graph, int(value)) for value in graph.inputs),
+        outputs=tuple(_port(graph, int(value)) for value in graph.outputs),
+        op_counts=_op_counts(graph),
+        nodes=graph.node_count,
+        parameters=sum(parameters.values()),
+        nbytes=sum(nbytes.values()),
+        by_dtype=tuple(DtypeTotal(d, parameters[d], nbytes[d]) for d, _ in nbytes.most_common()),
+        largest=tuple(
+            Weight(w.name, dtype_name(w.dtype), "×".join(map(str, w.shape)) or "scalar", w.nbytes)
+            for w in sorted(weights, key=lambda w: -w.nbytes)[:LARGEST]
+        ),
+        metadata=tuple((text(entry.key), text(entry.value)) for entry in proto.metadata_props),
+        functions=tuple((":".join(p for p in key if p), len(f.node)) for key, f in graph.functions.items()),
+        doc=text(proto.doc_string or proto.graph.doc_string),
+        faults=tuple((fault.kind, fault.message) for fault in graph.faults),
+    )
+
+
+def _port(graph: Graph, value: int) -> Port:
+    kind = graph.type_of(value)
+    return Port(graph.value_names[value], kind.dtype, kind.shape_text)
+
+
+def _op_counts(graph: Graph) -> tuple[OpCount, ...]:
+    counts = np.bincount(graph.op_index, minlength=len(graph.operators))
+    rows = [
+        OpCount(op, domain, operators.CATEGORIES[operators.category(op, domain)], int(count))
+        for (op, domain), count in zip(graph.operators, counts, strict=True)
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.count, row.op, row.domain)))

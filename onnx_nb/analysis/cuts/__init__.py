@@ -1,1 +1,0 @@
-"""Submodels: one cut out, or the whole in parts."""

@@ -1,0 +1,340 @@
+"""How values flow through the main graph: what a node reads, what hangs on the inputs, and where to cut.
+
+What the bodies of an If, Loop or Scan read counts as read by their owner. Lists take the place of the columns of
+`Graph`, as the walks below look at one node after another. The smallest cut is a maximum flow (Dinic's algorithm),
+found in the opposite direction, from the outputs to the inputs, so that only the surroundings of the cut are looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from onnx_nb.analysis.errors import ExtractionError
+from onnx_nb.analysis.graph.algorithms import strongly_connected, topological
+from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, Graph
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.protofields import Ints
+
+NODES_PER_TENSOR: Final = 64
+"""So many further nodes weigh as much as one more tensor when a cut is chosen."""
+
+_STEPS_LIMIT: Final = 1_000_000
+"""A smaller cut is looked for no longer than this, about a second."""
+_ENDLESS: Final = 1 << 60
+
+
+class Flow:
+    """Reads and makers of the main graph, made once per graph.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> flow = Flow.of(Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) <float[2] w = {1, 2}> { a = Add(x, w)  b = Neg(w)  z = Add(a, b) }''')))
+    >>> [[flow.graph.value_names[value] for value in flow.reads(node)] for node in range(3)]
+    [['x', 'w'], ['w'], ['a', 'b']]
+    >>> list(flow.runtime)
+    [1, 0, 1]
+    """
+
+    @classmethod
+    def of(cls, graph: Graph) -> Flow:
+        """Give the flow of a graph, made at the first call and kept with its model."""
+        model = graph.model
+        with model.lock:
+            if cls not in model.memo:
+                model.memo[cls] = cls(graph)
+            found: Flow = model.memo[cls]
+        return found
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producer: list[int] = graph.producer.tolist()
+        """The node that makes a value, or −1."""
+        self.kinds = graph.value_kind.tobytes()
+        """What a value is, as `Graph.value_kind`."""
+        reader, value = self.edges
+        counts = np.bincount(reader, minlength=graph.main_count)
+        ends = np.cumsum(counts).tolist()
+        self._read: list[int] = value.tolist()
+        self._start: list[int] = [0, *ends]
+
+    def reads(self, node: int) -> list[int]:
+        """Give the values of the main graph that a main node reads, those that only its bodies read included."""
+        return self._read[self._start[node] : self._start[node + 1]]
+
+    def reads_of(self, nodes: Sequence[int]) -> set[int]:
+        """Give the values that some of sorted nodes read."""
+        if nodes[-1] - nodes[0] == len(nodes) - 1:  # a run of neighbours: one slice
+            return set(self._read[self._start[nodes[0]] : self._start[nodes[-1] + 1]])
+        return set(itertools.chain.from_iterable(map(self.reads, nodes)))
+
+    @functools.cached_property
+    def edges(self) -> tuple[Ints, Ints]:
+        """Give (reader, value) of all reads by main nodes, sorted by reader."""
+        graph = self.graph
+        value = graph.in_value[: graph.in_ptr[graph.main_count]]
+        reader = np.repeat(np.arange(graph.main_count, dtype=np.int32), np.diff(graph.in_ptr[: graph.main_count + 1]))
+        owners = sorted({frame.owner_node for frame in graph.frames[1:] if frame.parent == 0})
+        captured = [graph.captured(node) for node in owners]
+        reader = np.concatenate([reader, np.repeat(np.asarray(owners, np.int32), [len(c) for c in captured])])
+        value = np.concatenate([value, *captured])
+        by_reader = np.argsort(reader, kind="stable")
+        by_reader = by_reader[value[by_reader] >= 0]
+        return reader[by_reader].astype(np.int32), value[by_reader]
+
+    @functools.cached_property
+    def _is_sorted(self) -> bool:
+        source, target = self.graph.frame_edges(0)
+        return bool(np.all(source < target))
+
+    @functools.cached_property
+    def weight_row(self) -> dict[int, int]:
+        """The place of each weight among the initializers, with the sparse ones behind the others."""
+        return {value: row for row, value in enumerate(self.graph.frames[0].weights.tolist())}
+
+    def readers(self, value: int) -> list[int]:
+        """Give the main nodes that read a value, those whose bodies do included."""
+        graph = self.graph
+        named = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
+        return named + self._capturing.get(value, [])
+
+    @functools.cached_property
+    def _capturing(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        owners = {frame.owner_node for frame in self.graph.frames[1:] if frame.parent == 0}
+        for node in sorted(owners):
+            for value in self.graph.captured(node).tolist():
+                found.setdefault(value, []).append(node)
+        return found
+
+    def is_open(self, value: int) -> bool:
+        """Say whether a value comes from outside: a graph input, or one that nobody makes."""
+        return self.kinds[value] in (GRAPH_INPUT, DANGLING)
+
+    def is_runtime(self, value: int) -> bool:
+        """Say whether a value hangs on what comes from outside, rather than on weights and constants alone."""
+        maker = self.producer[value]
+        return bool(self.runtime[maker]) if maker >= 0 else self.is_open(value)
+
+    @functools.cached_property
+    def runtime(self) -> bytearray:
+        """For each main node whether it hangs on what comes from outside."""
+        found = bytearray(self.graph.main_count)
+        producer, reads = self.producer, self.reads
+        for node in self.graph.order.tolist():
+            for value in reads(node):
+                maker = producer[value]
+                if found[maker] if maker >= 0 else self.is_open(value):
+                    found[node] = 1
+                    break
+        return found
+
+    def sorted(self, nodes: Iterable[int]) -> list[int]:
+        """Give main nodes in topological order.
+
+        Raises
+        ------
+        ExtractionError
+            If they depend on each other in a circle.
+        """
+        if self._is_sorted:
+            return sorted(nodes)
+        members = sorted(nodes, key=self.graph.rank.__getitem__)
+        place = {node: i for i, node in enumerate(members)}
+        edges = [
+            (place[maker], i)
+            for i, node in enumerate(members)
+            for value in self.reads(node)
+            if (maker := self.producer[value]) in place
+        ]
+        if all(source < target for source, target in edges):
+            return members
+        # the order of the graph puts all that lies on and behind circles last, in any order
+        order = topological(0, len(members), edges)
+        place = {node: i for i, node in enumerate(order)}
+        if all(place[source] < place[target] for source, target in edges):
+            return [members[i] for i in order]
+        after: dict[int, list[int]] = {}
+        for source, target in edges:
+            after.setdefault(source, []).append(target)
+        found = strongly_connected(order, after)
+        circle = next(c for c in found if len(c) > 1 or c[0] in after.get(c[0], ()))
+        labels = " → ".join(self.graph.node_label(members[i]) for i in circle[:4][::-1])
+        message = f"nodes depend on each other in a circle: {labels}{' …' if len(circle) > 4 else ''}."
+        raise ExtractionError(message, advice="Choose inputs behind the circle, or mend the model.")
+
+    def ancestors(self, values: Iterable[int], stop: Collection[int] = ()) -> set[int]:
+        """Give the nodes that values depend on, without those that only values in ``stop`` depend on."""
+        producer, found = self.producer, set[int]()
+        todo = [producer[value] for value in values]
+        while todo:
+            node = todo.pop()
+            if node < 0 or node in found:
+                continue
+            found.add(node)
+            todo.extend([producer[value] for value in self.reads(node) if value not in stop])
+        return found
+
+    def smallest_cut(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
+        """Find the fewest values that, besides the given ones, separate nodes from what comes from outside.
+
+        Weights and what is computed from them alone need no cutting. Of equally many values those are taken that
+        need the fewest nodes behind them, and `NODES_PER_TENSOR` such nodes weigh as much as one more value: nobody
+        wants a whole network for the sake of one input less.
+
+        Parameters
+        ----------
+        needed
+            Nodes that lie behind the cut.
+        given
+            Values that are cut anyway.
+
+        Returns
+        -------
+        list of int
+            Values, in the order in which the nodes read them; further ones in the order in which they are made.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> flow = Flow.of(Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+        ... g (float[2] x) => (float[2] z) { h = Relu(x)  a = Neg(h)  b = Exp(h)  c = Abs(h)  d = Add(a, b)
+        ... z = Add(d, c) }''')))
+        >>> [flow.graph.value_names[value] for value in flow.smallest_cut({4, 5})]
+        ['h']
+        """
+        border = {
+            value: None
+            for node in sorted(needed, key=self.graph.rank.__getitem__)
+            for value in self.reads(node)
+            if value not in given and self.producer[value] not in needed and self.is_runtime(value)
+        }
+        if len(border) < 2:
+            return list(border)
+        found = set(_Cut(self, border, needed, given).values())
+        return [value for value in border if value in found] + sorted(found.difference(border))
+
+
+class _Cut:
+    """A network from the border of the needed nodes back to the inputs, which grows as the search reaches it.
+
+    A value is two vertices with an edge of `NODES_PER_TENSOR` between them, a node is a vertex with an edge of 1 to
+    the sink: what is cut of these edges is the price. All other edges are endless.
+    """
+
+    _SOURCE, _SINK = 0, 1
+
+    def __init__(self, flow: Flow, border: Iterable[int], needed: Collection[int], given: Collection[int]) -> None:
+        self._flow, self._border, self._needed, self._given = flow, list(border), needed, given
+        self._edges: list[list[int]] = [[], []]
+        """Per vertex its edges; edge ``e ^ 1`` leads back."""
+        self._target: list[int] = []
+        self._left: list[int] = []
+        self._number: dict[tuple[str, int], int] = {}
+        self._key: list[tuple[str, int]] = [("", -1), ("", -1)]
+        self._grown = bytearray(2)
+        self._steps = 0
+
+    def values(self) -> list[int]:
+        """Give the cut: of all cheapest ones the one nearest to the needed nodes."""
+        while self._SINK in (level := self._levels()):
+            self._block(level)
+            if self._steps > _STEPS_LIMIT:
+                return self._border
+        return [
+            value
+            for (kind, value), vertex in self._number.items()
+            if kind == "value" and vertex in level and self._number[("behind", value)] not in level
+        ]
+
+    def _vertex(self, kind: str, number: int) -> int:
+        vertex = self._number.get((kind, number))
+        if vertex is None:
+            vertex = self._number[kind, number] = len(self._key)
+            self._key.append((kind, number))
+            self._edges.append([])
+            self._grown.append(0)
+        return vertex
+
+    def _edge(self, source: int, target: int, capacity: int) -> None:
+        self._edges[source].append(len(self._target))
+        self._edges[target].append(len(self._target) + 1)
+        self._target += [target, source]
+        self._left += [capacity, 0]
+
+    def _edges_of(self, vertex: int) -> list[int]:
+        if not self._grown[vertex]:
+            self._grown[vertex] = 1
+            self._grow(vertex, *self._key[vertex])
+        return self._edges[vertex]
+
+    def _grow(self, vertex: int, kind: str, number: int) -> None:
+        flow = self._flow
+        if kind == "value":
+            self._edge(vertex, self._vertex("behind", number), NODES_PER_TENSOR)
+        elif kind == "behind":
+            maker = flow.producer[number]
+            self._edge(vertex, self._vertex("node", maker) if maker >= 0 else self._SINK, _ENDLESS)
+        elif kind == "node":
+            self._edge(vertex, self._SINK, 1)
+            self._lead(vertex, flow.reads(number))
+        elif vertex == self._SOURCE:
+            self._lead(vertex, self._border)
+
+    def _lead(self, vertex: int, values: Iterable[int]) -> None:
+        flow = self._flow
+        for value in dict.fromkeys(values):
+            if value not in self._given and flow.producer[value] not in self._needed and flow.is_runtime(value):
+                self._edge(vertex, self._vertex("value", value), _ENDLESS)
+
+    def _levels(self) -> dict[int, int]:
+        """Give each vertex that more can flow to its distance from the source, as far as the sink's."""
+        level = {self._SOURCE: 0}
+        row = [self._SOURCE]
+        while row and self._SINK not in level:
+            reached = []
+            for vertex in row:
+                for edge in self._edges_of(vertex):
+                    target = self._target[edge]
+                    if self._left[edge] and target not in level:
+                        level[target] = level[vertex] + 1
+                        reached.append(target)
+                self._steps += len(self._edges[vertex])
+            row = reached
+        return level
+
+    def _block(self, level: dict[int, int]) -> None:
+        """Send as much as fits along shortest ways."""
+        untried: dict[int, Iterator[int]] = {}
+        path: list[int] = []
+        vertex = self._SOURCE
+        while True:
+            if vertex == self._SINK:
+                amount = min(self._left[edge] for edge in path)
+                for edge in path:
+                    self._left[edge] -= amount
+                    self._left[edge ^ 1] += amount
+                full = next(i for i, edge in enumerate(path) if not self._left[edge])
+                vertex = self._target[path[full] ^ 1]
+                del path[full:]
+                continue
+            if vertex not in untried:
+                untried[vertex] = iter(list(self._edges_of(vertex)) if vertex in level else ())
+            for edge in untried[vertex]:
+                self._steps += 1
+                target = self._target[edge]
+                if self._left[edge] and level.get(target, -1) == level[vertex] + 1:
+                    path.append(edge)
+                    vertex = target
+                    break
+            else:
+                if not path:
+                    return
+                vertex = self._target[path.pop() ^ 1]

@@ -1,0 +1,788 @@
+"""Who makes and who reads each tensor, as columns: producers, consumers, bodies, functions, order.
+
+`Graph.of` has the nodes of a model and of the bodies in it. `Graph.opened` has those of local functions, too, at each
+call: what a person sees. Both number alike what both have. What is broken is described (`Graph.faults`) and drawn.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
+from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.algorithms import sorted_unique, topological
+from onnx_nb.analysis.graph.diagnostics import Fault, FaultFinder
+from onnx_nb.analysis.graph.node_table import NodeTable, WeightTable
+from onnx_nb.analysis.graph.operators import canonical
+from onnx_nb.analysis.graph.subgraphs import (
+    Body,
+    Calls,
+    Key,
+    bodies,
+    functions_of,
+    inlined_sizes,
+    key_of,
+    may_hold_graphs,
+)
+from onnx_nb.analysis.graph.types import Types, ValueType
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
+"""What a value is, as in `Graph.value_kind`. DANGLING: somebody reads it, nobody makes it."""
+
+LONGEST_PREFIX = 200
+"""Longer names of calls are cut in front of the names inside."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or a call opened."""
+
+    graph: onnx.GraphProto
+    """Of a call an empty one."""
+    owner_node: int
+    """The flat node whose body this is; −1 for the main graph."""
+    attribute: str
+    """Name of the attribute that holds the body, as "then_branch"; empty for a call."""
+    parent: int
+    """The frame of the owner; −1 for the main graph."""
+    start: int
+    stop: int
+    """Its nodes are ``Graph.nodes[start:stop]``."""
+    function: onnx.FunctionProto | None
+    """The local function that `owner_node` calls. Its inputs are the values that the call names."""
+    inputs: Ints
+    """Values; for the main graph without inputs that have an initializer."""
+    outputs: Ints
+    """Values, in order; a body may name an outer value."""
+    weights: Ints
+    """Values of ``graph.initializer`` and ``graph.sparse_initializer``, in order."""
+
+
+class Graph:
+    """The structure of a model in columns; immutable, made once per `Model`.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
+    >>> graph.value_names, graph.producer.tolist()
+    (['x', 'a', 'z'], [-1, 0, 1])
+    >>> graph.consumers(graph.value("x")).tolist(), str(graph.type_of(graph.value("a")))
+    ([0, 1], '2 float32')
+    >>> graph
+    Graph(2 nodes, 3 values)
+    """
+
+    model: Model
+    main_count: int
+    """Nodes of the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every ``i`` below."""
+    node_count: int
+    operators: list[tuple[str, str]]
+    """The distinct (op_type, domain)."""
+    op_index: Ints
+    """The operator of each flat node, an index into `operators`."""
+    frames: tuple[Frame, ...]
+    node_frame: Ints
+    functions: Mapping[Key, onnx.FunctionProto]
+    """Local functions by (domain, name, overload)."""
+    closed_calls: Mapping[int, str]
+    """The calls that `opened` had to leave closed, and why."""
+    opsets: Mapping[str, int]
+    value_count: int
+    value_frame: Ints
+    value_kind: NDArray[np.uint8]
+    in_ptr: Ints
+    in_value: Ints
+    """Inputs of node ``i``: ``in_value[in_ptr[i]:in_ptr[i + 1]]``; −1 for an optional one left out."""
+    out_ptr: Ints
+    out_value: Ints
+    producer: Ints
+    """The node that makes a value, or −1."""
+    consumer_ptr: Ints
+    consumer_node: Ints
+    """The nodes that name a value among their inputs, once each; see also `captured`."""
+    inputs: Ints
+    """Inputs of the main graph without those that have an initializer."""
+    outputs: Ints
+    overridable: Ints
+    """Initializers that are graph inputs too, so that a caller may override them."""
+    order: Ints
+    """Main nodes in topological order, as close to file order as possible; nodes on cycles and behind them last."""
+    rank: Ints
+    """Position of a main node in `order`."""
+
+    @classmethod
+    def of(cls, model: ModelLike) -> Graph:
+        """Give the graph of a model, made at the first call and kept with the model.
+
+        Parameters
+        ----------
+        model
+            Any `ModelLike`; it is not changed.
+        """
+        loaded = load(model)
+        with loaded.lock:
+            if cls not in loaded.memo:
+                loaded.memo[cls] = cls(loaded)
+            found: Graph = loaded.memo[cls]
+        return found
+
+    @classmethod
+    def opened(cls, model: ModelLike) -> Graph:
+        """Give the graph of a model with its calls of local functions opened; without functions that of `of`.
+
+        The nodes of a call follow those of bodies, and so do their values: whatever `of` has has the same number here.
+        A call hands its inputs to the nodes inside, which read the caller's values; its outputs are values of their
+        own. Names inside are written behind that of the call: "/block.0::h".
+
+        Parameters
+        ----------
+        model
+            Any `ModelLike`; it is not changed.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> graph = Graph.opened(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17, "my": 1]>
+        ... g (float[2] x) => (float[2] z) { [call] z = my.Twice(x) }
+        ... <domain: "my", opset_import: ["": 17]> Twice (a) => (b) { b = Add(a, a) }'''))
+        >>> graph.value_names, [node.op_type for node in graph.nodes], graph.node_inputs(1).tolist()
+        (['x', 'z', 'call::b'], ['Twice', 'Add'], [0, 0])
+        """
+        loaded = load(model)
+        plain = cls.of(loaded)
+        if not plain.functions:
+            return plain
+        with loaded.lock:
+            if "opened" not in loaded.memo:
+                loaded.memo["opened"] = cls(loaded, plain)
+            found: Graph = loaded.memo["opened"]
+        return found
+
+    def __init__(self, model: Model, plain: Graph | None = None) -> None:
+        self.model = model
+        self.plain = plain or self
+        """The graph without what is inside of calls."""
+        proto = model.proto
+        self.functions = plain.functions if plain else MappingProxyType(functions_of(proto))
+        # what only functions import counts after what the model does
+        importers = [*(self.functions.values() if plain else ()), proto]
+        self.opsets = MappingProxyType(
+            {canonical(text(o.domain)): int(o.version) for each in importers for o in each.opset_import}
+        )
+        main = NodeTable(proto.graph.node)
+        self.main_count = main.count
+        owners = _owners(main, self.opsets)
+        self._body_nodes, inner = bodies(proto.graph, owners, self.opsets)
+        calls = Calls(self.functions, self.opsets, main.count, self._body_nodes, inner)
+        if plain:
+            calls.open((proto.graph.node[node], node) for node in self._calling(main) if plain.called(node) is not None)
+        self.closed_calls = MappingProxyType(calls.closed)
+        rest = NodeTable(self._body_nodes)
+        self.node_count = main.count + rest.count
+        self._tables = (main, rest)
+        self.operators = list(dict.fromkeys([*main.operators, *rest.operators]))
+        number = {key: i for i, key in enumerate(self.operators)}
+        merged = [_ints(map(number.__getitem__, table.operators))[table.op_index] for table in (main, rest)]
+        self.op_index = np.concatenate(merged)
+        self.in_ptr = _pointers(main.in_count, rest.in_count)
+        self.out_ptr = _pointers(main.out_count, rest.out_count)
+
+        names = Names(main, rest, self.in_ptr, self.out_ptr)
+        places = [Body(proto.graph, -1, "", -1, 0, self.main_count), *inner]
+        for place in places:
+            names.resolve(place)
+        self._resolved = names
+        self.value_count = len(names.kinds)
+        self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
+        self.value_frame = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.frame_ends, prepend=0))
+        self.in_value, self.out_value = names.in_value, names.out_value
+        self.frames = tuple(
+            Frame(
+                *place,
+                inputs=_ints(names.inputs[f]),
+                outputs=_ints(names.outputs[f]),
+                weights=_ints(names.weights[f]),
+            )
+            for f, place in enumerate(places)
+        )
+        self.node_frame = np.repeat(
+            np.arange(len(places), dtype=np.int32), [place.stop - place.start for place in places]
+        )
+        self.inputs, self.outputs = self.frames[0].inputs, self.frames[0].outputs
+        self.overridable = _ints(names.overridable)
+        self._connect()
+        self.order = self.frame_order(0)
+        self.rank = np.empty(self.main_count, np.int32)
+        self.rank[self.order] = np.arange(self.main_count, dtype=np.int32)
+
+    @functools.cached_property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes of the main graph in file order, then those of bodies, depth first."""
+        return [*self.model.proto.graph.node, *self._body_nodes]
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The name of each flat node; empty if it has none."""
+        return self.name_spans.strings()
+
+    @functools.cached_property
+    def name_spans(self) -> Spans:
+        """The name of each flat node, where it lies."""
+        main, rest = (table.names for table in self._tables)
+        plain = self.plain.node_count - self.main_count
+        inside = self._resolved.called_names(self.frames, rest, self.main_count) if self.plain is not self else None
+        if inside is not None:
+            return Spans.joined([main, rest[:plain], inside])
+        return Spans.joined([main, rest]) if len(rest) else main
+
+    def prefix(self, frame: int) -> str:
+        """Give what the names of nodes and values in a frame begin with: the name of the call it is in, "call::"."""
+        return self._resolved.prefixes[frame]
+
+    @property
+    def value_names(self) -> list[str]:
+        """The name of each value."""
+        return self._resolved.value_names
+
+    @property
+    def value_spans(self) -> Spans:
+        """The name of each value, where it lies."""
+        return self._resolved.value_spans
+
+    def __repr__(self) -> str:
+        nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
+        faults = f", {len(self._structural_faults)} faults" if self._structural_faults else ""
+        return f"Graph({nodes}, {self.value_count} values{faults})"
+
+    def value(self, name: str) -> int:
+        """Give the index of a value of the main graph, or else of the first body that has the name.
+
+        Raises
+        ------
+        OnnxNbError
+            If there is none; the message names the closest ones.
+        """
+        for frame, scope in enumerate(self._resolved.scopes):
+            prefix = self._resolved.prefixes[frame]
+            found = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
+            if found >= 0 and (not prefix or self.value_frame[found] == frame):
+                return found
+        alike = ", ".join(map(shown, closest(name, self.value_names)))
+        message = f"tensor {shown(name)} is not in the model."
+        raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
+
+    def node_inputs(self, node: int) -> Ints:
+        """Give the values that a node names as inputs, −1 where an optional one is left out."""
+        return self.in_value[self.in_ptr[node] : self.in_ptr[node + 1]]
+
+    def node_outputs(self, node: int) -> Ints:
+        """Give the values that a node makes, −1 where an optional one is left out."""
+        return self.out_value[self.out_ptr[node] : self.out_ptr[node + 1]]
+
+    def consumers(self, value: int) -> Ints:
+        """Give the nodes that name a value among their inputs."""
+        return self.consumer_node[self.consumer_ptr[value] : self.consumer_ptr[value + 1]]
+
+    def captured(self, node: int) -> Ints:
+        """Give the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
+        return self._captured.get(node, _NOTHING)
+
+    def called(self, node: int) -> onnx.FunctionProto | None:
+        """Give the local function that a node calls."""
+        if not self.functions:
+            return None
+        op, domain = self.operators[self.op_index[node]]
+        return self.functions.get((canonical(domain), op, text(self.nodes[node].overload)))
+
+    def bodies(self, node: int) -> tuple[int, ...]:
+        """Give the frames that a node owns."""
+        return self._bodies_of.get(node, ())
+
+    def opsets_of(self, node: int) -> Mapping[str, int]:
+        """Give the versions of the domains that hold for a node: inside of a function its own."""
+        frame = int(self.node_frame[node])
+        while frame > 0 and self.frames[frame].function is None:
+            frame = self.frames[frame].parent
+        function = self.frames[frame].function
+        if function is None:
+            return self.plain.opsets
+        return {canonical(text(o.domain)): int(o.version) for o in function.opset_import}
+
+    def node_label(self, node: int) -> str:
+        """Name a node for a message: "Conv '/stem/Conv'", or "Conv" if it has no name."""
+        op, name = cut(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
+        return f"{op} {shown(name)}" if name else op
+
+    def node_labels(self, nodes: Sequence[int]) -> str:
+        """Name some nodes in a row for a message: the first, the last, and how many they are."""
+        first = self.node_label(nodes[0])
+        return first if len(nodes) == 1 else f"{first} … {self.node_label(nodes[-1])} ({len(nodes)} nodes)"
+
+    def place(self, frame: int) -> str:
+        """Name a body or call for a message: "then_branch of If '/choose/If'", "the call Block '/block.0'"."""
+        inside = self.frames[frame]
+        owner = self.node_label(inside.owner_node) if frame else "the model"
+        return f"{inside.attribute} of {owner}" if inside.attribute else f"the call {owner}" if frame else owner
+
+    def attribute_bytes(self, node: int) -> bytes:
+        """Give a node's attributes as serialised in a NodeProto; equal bytes mean equal attributes.
+
+        Bodies and large tensors may be left out: ask ``nodes[node]`` for them.
+        """
+        main, rest = self._tables
+        return main.attributes(node) if node < self.main_count else rest.attributes(node - self.main_count)
+
+    @functools.cached_property
+    def attribute_numbers(self) -> Longs:
+        """A number for each node that it shares with nodes of equal `attribute_bytes`; −1 without attributes."""
+        parts = [table.attribute_spans for table in self._tables]
+        return Spans.joined(parts).numbered()[0]
+
+    def with_attributes(self) -> Iterator[tuple[int, bytes]]:
+        """Give each node that has attributes, and its `attribute_bytes`."""
+        for base, table in zip((0, self.main_count), self._tables, strict=True):
+            for row, serialised in table.rows_with_attributes():
+                yield base + row, serialised
+
+    def type_of(self, value: int) -> ValueType:
+        """Give the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
+        return self.types.known[int(self.types.of_value[value])]
+
+    def value_info(self, value: int) -> onnx.ValueInfoProto | None:
+        """Give the declared or inferred type of a value as a ValueInfoProto of its own; None if nothing is known."""
+        serialised = self.types.protos[int(self.types.of_value[value])]
+        if serialised is None:
+            return None
+        info = onnx.ValueInfoProto(name=self.value_names[value])
+        info.type.ParseFromString(serialised)
+        return info
+
+    @property
+    def type_index(self) -> Ints:
+        """The type of each value as an index into `known_types`."""
+        return self.types.of_value
+
+    @property
+    def known_types(self) -> Sequence[ValueType]:
+        """The distinct types; the first is "nothing known"."""
+        return self.types.known
+
+    @functools.cached_property
+    def folded(self) -> NDArray[np.bool_]:
+        """The nodes that only compute constants from constants: a drawing shows the result inside its readers.
+
+        Never random or unknown operators, nodes with bodies, or the makers of an output; and if a model has no inputs,
+        so that all of it is constant, only Constant nodes.
+        """
+        constant = self.value_kind == INITIALIZER
+        value = np.repeat(np.arange(len(constant)), np.diff(self.consumer_ptr))
+        waiting = np.bincount(self.consumer_node[~constant[value]], minlength=self.node_count)
+        foldable = self._foldable()
+        folded = np.zeros(self.node_count, bool)
+        ready = np.flatnonzero(foldable & (waiting == 0)).tolist()
+        while ready:
+            node = ready.pop()
+            folded[node] = True
+            for made in self.node_outputs(node).tolist():
+                for reader in self.consumers(made).tolist() if made >= 0 else ():
+                    waiting[reader] -= 1
+                    if not waiting[reader] and foldable[reader]:
+                        ready.append(reader)
+        return folded
+
+    def _foldable(self) -> NDArray[np.bool_]:
+        never = {operators.CATEGORIES.index(kind) for kind in ("random", "control")}
+        good = [
+            domain in operators.onnx_domains()
+            and operators.category(op, domain) not in never
+            and operators.schema(op, domain, self.opsets.get(domain, 0)) is not None
+            and (op == "Constant" or len(self.inputs) > 0)
+            for op, domain in self.operators
+        ]
+        constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
+        kept = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
+        outputs = np.concatenate([frame.outputs for frame in self.frames])
+        makers = self.producer[outputs[outputs >= 0]]
+        kept[makers[makers >= 0]] = False
+        kept[list(self._bodies_of)] = False
+        return np.asarray(kept, bool)
+
+    @functools.cached_property
+    def inlined_sizes(self) -> Mapping[Key, float]:
+        """How many nodes each function has with what it calls in place of its calls; infinite if it calls itself."""
+        return inlined_sizes(self.functions)
+
+    @functools.cached_property
+    def inlined_count(self) -> float:
+        """How many nodes the calls stand for."""
+        if not self.functions:
+            return 0
+        plain = self.plain
+        calls = [*self._calling(self._tables[0]), *range(plain.main_count, plain.node_count)]
+        sizes = self.inlined_sizes
+        return sum(sizes.get(key_of(plain.nodes[node]), 0) for node in calls)
+
+    @functools.cached_property
+    def lacking(self) -> frozenset[int]:
+        """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
+        required = np.zeros(len(self.operators), np.int64)
+        single = onnx.defs.OpSchema.FormalParameterOption.Single
+        for index, (op, domain) in enumerate(self.operators):
+            found = operators.schema(op, domain, self.opsets.get(canonical(domain), 0))
+            needed = [] if found is None else [at for at, port in enumerate(found.inputs) if port.option == single]
+            required[index] = needed[-1] + 1 if needed else 0
+        wanted = required[self.op_index]
+        left_out = np.flatnonzero(self.in_value < 0)
+        node = np.searchsorted(self.in_ptr, left_out, side="right") - 1
+        omitted = node[left_out - self.in_ptr[node] < wanted[node]]
+        short = np.flatnonzero(np.diff(self.in_ptr) < wanted)
+        return frozenset([*short.tolist(), *omitted.tolist()])
+
+    @property
+    def constant_values(self) -> NDArray[np.bool_]:
+        """The values that are weights or made by folded nodes."""
+        made = self.producer >= 0
+        constant = np.asarray(self.value_kind == INITIALIZER, bool)
+        constant[made] = self.folded[self.producer[made]]
+        return constant
+
+    @functools.cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is wrong with the graph; at most `FAULT_LIMIT` of a kind."""
+        return (*self._structural_faults, *self.types.faults)
+
+    @property
+    def faulty_nodes(self) -> Ints:
+        """Every node that some fault is about, also those beyond the described ones."""
+        nodes: Ints = self._fault_finder.nodes
+        return nodes
+
+    @property
+    def faulty_values(self) -> Ints:
+        """Every value that some fault is about, also those beyond the described ones."""
+        values: Ints = self._fault_finder.values
+        return values
+
+    def frame_order(self, frame: int) -> Ints:
+        """Give the nodes of a frame in topological order, as close to file order as possible; cycles last."""
+        place = self.frames[frame]
+        source, target = self.frame_edges(frame)
+        if bool(np.all(source < target)):
+            return np.arange(place.start, place.stop, dtype=np.int32)
+        return _ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
+
+    def frame_edges(self, frame: int) -> tuple[Ints, Ints]:
+        """Give (producer, consumer) of every read inside a frame; what bodies capture counts as read by their owner."""
+        place = self.frames[frame]
+        begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
+        counts = np.diff(self.in_ptr[place.start : place.stop + 1])
+        target = np.repeat(np.arange(place.start, place.stop, dtype=np.int32), counts)
+        value = self.in_value[begin:end]
+        first, last = (bisect.bisect_left(self._capturing, node) for node in (place.start, place.stop))
+        owners = self._capturing[first:last]
+        if owners:
+            read = [self._captured[node] for node in owners]
+            target = np.concatenate([target, np.repeat(_ints(owners), [len(values) for values in read])])
+            value = np.concatenate([value, *read])
+        source = np.where(value >= 0, self.producer[value], -1) if len(self.producer) else np.full_like(value, -1)
+        inside = (source >= place.start) & (source < place.stop)
+        return source[inside].astype(np.int32), target[inside]
+
+    def _connect(self) -> None:
+        nodes, values = self.node_count, self.value_count
+        self.producer = np.full(values, -1, np.int32)
+        maker = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.out_ptr))
+        made = self.out_value >= 0
+        self.producer[self.out_value[made]] = maker[made]
+
+        reader = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.in_ptr))
+        read = self.in_value >= 0
+        value, reader = self.in_value[read], reader[read]
+        by_value = np.argsort(value, kind="stable")
+        value, reader = value[by_value], reader[by_value]
+        first = np.ones(len(value), bool)
+        first[1:] = (value[1:] != value[:-1]) | (reader[1:] != reader[:-1])
+        self.consumer_node = reader[first]
+        self.consumer_ptr = _pointers(np.bincount(value[first], minlength=values))
+
+        captured: dict[int, dict[int, None]] = {}
+        if len(self.frames) > 1:
+            outer = self.value_frame[value] != self.node_frame[reader]
+            reads = [(int(v), int(self.node_frame[n])) for v, n in zip(value[outer], reader[outer], strict=True)]
+            reads += [(int(v), f) for f, frame in enumerate(self.frames) for v in frame.outputs if f and v >= 0]
+            for v, f in reads:
+                while f != self.value_frame[v] and self.frames[f].function is None:
+                    owned = captured.setdefault(self.frames[f].owner_node, {})
+                    if v in owned:
+                        break
+                    owned[v] = None
+                    f = self.frames[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
+        self._captured = {node: _ints(found) for node, found in captured.items()}
+        self._capturing = sorted(captured)
+        bodies: dict[int, list[int]] = {}
+        for f, frame in enumerate(self.frames[1:], 1):
+            bodies.setdefault(frame.owner_node, []).append(f)
+        self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
+
+    def _calling(self, main: NodeTable) -> list[int]:
+        """Give the nodes of the main graph whose operator has the name of a local function."""
+        names = {(domain, name) for domain, name, _ in self.functions}
+        calls = np.asarray([(canonical(domain), op) in names for op, domain in main.operators], bool)
+        return np.flatnonzero(calls[main.op_index]).tolist() if len(calls) else []
+
+    @property
+    def _structural_faults(self) -> tuple[Fault, ...]:
+        return self._fault_finder.faults
+
+    @functools.cached_property
+    def _fault_finder(self) -> FaultFinder:
+        return FaultFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
+
+    @functools.cached_property
+    def types(self) -> Types:
+        """The types of values; see `type_of`."""
+        return Types(self, self._resolved)
+
+
+_NOTHING = np.empty(0, np.int32)
+_NOTHING.setflags(write=False)
+
+
+def _owners(main: NodeTable, opsets: Mapping[str, int]) -> list[int]:
+    """Give the rows whose operator can hold graphs."""
+    able = np.asarray([may_hold_graphs(*key, opsets) for key in main.operators], bool)
+    return np.flatnonzero(able[main.op_index]).tolist() if len(able) else []
+
+
+class Names:
+    """Turns the names of tensors into values, frame after frame; outer frames first."""
+
+    def __init__(self, main: NodeTable, rest: NodeTable, in_ptr: Ints, out_ptr: Ints) -> None:
+        self.in_value = np.empty(in_ptr[-1], np.int32)
+        self.out_value = np.empty(out_ptr[-1], np.int32)
+        self.kinds = bytearray()
+        self.frame_ends: list[int] = []
+        self.given: list[list[int]] = []
+        """The value of each graph input of each frame, those with an initializer included."""
+        self.inputs: list[list[int]] = []
+        self.outputs: list[list[int]] = []
+        self.weights: list[list[int]] = []
+        self.tables: list[WeightTable] = []
+        self.overridable: list[int] = []
+        self.duplicates: list[tuple[int, int]] = []
+        """(value that takes an existing name, node that makes it or −1)"""
+        self.prefixes: list[str] = []
+        """What the names of each frame begin with."""
+        self._main, self._rest, self._in_ptr, self._out_ptr = main, rest, in_ptr, out_ptr
+        self._parents: list[int] = []
+        # The names of the first values may lie in a buffer, those of the others are listed.
+        self._spans: Spans | None = None
+        self._listed: list[str] = []
+        self._scopes: list[dict[str, int]] = []
+
+    def resolve(self, place: Body) -> None:
+        """Make the values of one frame."""
+        table = WeightTable(place.graph)
+        self.tables.append(table)
+        # a function does not see what is around its call
+        self._parents.append(place.parent if place.function is None else -1)
+        self.prefixes.append(self._prefix(place))
+        if place.function is not None:
+            self._resolve_call(place, place.function)
+        elif place.parent >= 0 or not self._resolve_unique(place.graph, table.names):
+            self._resolve_in_turn(place, table.names.strings())
+        self.frame_ends.append(len(self.kinds))
+
+    @property
+    def value_spans(self) -> Spans:
+        """The names of all values in a buffer."""
+        return self._spans if self._spans is not None and not self._listed else Spans.of(self.value_names)
+
+    @functools.cached_property
+    def value_names(self) -> list[str]:
+        """The names of all values."""
+        return [*(self._spans.strings() if self._spans is not None else ()), *self._listed]
+
+    @property
+    def scopes(self) -> list[dict[str, int]]:
+        """What the names mean in each frame."""
+        if self._spans is not None and len(self._scopes) < len(self.frame_ends):
+            names = self._spans.strings()
+            self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
+        return self._scopes
+
+    @functools.cached_property
+    def _in_names(self) -> list[str]:
+        return self._main.inputs.strings() + self._rest.inputs.strings()
+
+    @functools.cached_property
+    def _out_names(self) -> list[str]:
+        return self._main.outputs.strings() + self._rest.outputs.strings()
+
+    def _resolve_unique(self, graph: onnx.GraphProto, weights: Spans) -> bool:
+        """Resolve the main graph if every name is made once: without a Python loop over its nodes."""
+        inputs = Spans.of(info.name for info in graph.input)
+        outputs = Spans.of(info.name for info in graph.output)
+        parts = (inputs, weights, self._main.outputs, self._main.inputs, outputs)
+        every = Spans.joined(parts)
+        number, first = every.numbered()
+        ends = np.cumsum([len(part) for part in parts])
+        of_inputs, of_weights, of_made, of_read, of_outputs = np.split(number, ends[:-1])
+        new = np.zeros(len(every), bool)
+        new[first] = True
+        # a weight may have the name of an input, but no two weights one name
+        again = of_weights[~new[ends[0] : ends[1]]]
+        shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
+        if not (shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
+            return False
+        kinds = np.asarray([GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, DANGLING, DANGLING], np.uint8)
+        kind = kinds[np.searchsorted(ends, first, side="right")]
+        kind[of_weights] = INITIALIZER
+        self.kinds = bytearray(kind.tobytes())
+        self.in_value[: len(of_read)], self.out_value[: len(of_made)] = of_read, of_made
+        self._spans = every[first]
+        given = of_inputs.tolist()
+        self.given.append(given)
+        self.weights.append(of_weights.tolist())
+        self.inputs.append([value for value in given if kind[value] != INITIALIZER])
+        self.overridable = [value for value in given if kind[value] == INITIALIZER]
+        self.outputs.append(of_outputs.tolist())
+        return True
+
+    def _resolve_in_turn(self, place: Body, weights: list[str]) -> None:
+        """Resolve a frame node by node: a name means its latest definition before the node that reads it."""
+        inputs = [text(info.name) for info in place.graph.input]
+        outputs = [text(info.name) for info in place.graph.output]
+        now: dict[str, int] = {}
+        main = place.parent < 0
+        for name in inputs:
+            if name in now:
+                self.duplicates.append((now[name], -1))
+            now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
+        self.given.append([now[name] for name in inputs])
+        given = list(dict.fromkeys(self.given[-1]))
+        seen: set[str] = set()
+        for name in weights:
+            if name in seen:
+                self.duplicates.append((now[name], -1))
+            elif name in now:
+                self.kinds[now[name]] = INITIALIZER
+                if main:
+                    self.overridable.append(now[name])
+            else:
+                now[name] = self._new(name, INITIALIZER)
+            seen.add(name)
+        self.weights.append([now[name] for name in weights])
+        first = self._resolve_nodes(place, now)
+        self.inputs.append([value for value in given if self.kinds[value] != INITIALIZER])
+        self.outputs.append([self._meaning(name, now, first, place.parent) for name in outputs])
+        self._scopes.append(now)
+
+    def _resolve_call(self, place: Body, function: onnx.FunctionProto) -> None:
+        """Resolve a function whose inputs are those of its caller."""
+        begin, end = self._in_ptr[place.owner_node], self._in_ptr[place.owner_node + 1]
+        given = [*self.in_value[begin:end].tolist(), *[-1] * len(function.input)]
+        now = dict(zip(map(text, function.input), given, strict=False))
+        self.given.append([])
+        self.weights.append([])
+        self.inputs.append(list(dict.fromkeys(value for value in now.values() if value >= 0)))
+        first = self._resolve_nodes(place, now)
+        self.outputs.append([self._meaning(text(name), now, first, -1) for name in function.output])
+        self._scopes.append(now)
+
+    def _resolve_nodes(self, place: Body, now: dict[str, int]) -> dict[str, int]:
+        """Resolve the nodes of a frame; give the first definition of each name."""
+        out_ptr, in_ptr = self._out_ptr, self._in_ptr
+        first: dict[str, int] = {}
+        for node in range(place.start, place.stop):
+            for slot in range(out_ptr[node], out_ptr[node + 1]):
+                name = self._out_names[slot]
+                if not name:
+                    self.out_value[slot] = -1
+                    continue
+                value = self._new(name, NODE_OUTPUT)
+                self.out_value[slot] = value
+                if name in first or name in now:
+                    self.duplicates.append((value, node))
+                first.setdefault(name, value)
+        for node in range(place.start, place.stop):
+            for slot in range(in_ptr[node], in_ptr[node + 1]):
+                self.in_value[slot] = self._meaning(self._in_names[slot], now, first, self._parents[-1])
+            for slot in range(out_ptr[node], out_ptr[node + 1]):
+                if self.out_value[slot] >= 0:
+                    now[self._out_names[slot]] = int(self.out_value[slot])
+        return first
+
+    def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
+        if not name:
+            return -1
+        found, scopes = now.get(name), self.scopes if parent >= 0 else []
+        while found is None and parent >= 0:
+            found = scopes[parent].get(name)
+            parent = self._parents[parent]
+        if found is None:
+            found = first.get(name)  # made further down the file: the graph is unsorted
+        if found is None:
+            found = now[name] = self._new(name, DANGLING)
+        return found
+
+    def _prefix(self, place: Body) -> str:
+        if place.function is None:
+            return self.prefixes[place.parent] if place.parent >= 0 else ""
+        owner = place.owner_node
+        name = self._node_name(owner)
+        made = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
+        # outputs have names of their own where calls have none
+        name = (
+            f"{self.prefixes[place.parent]}{name}" if name else next((self._value_name(v) for v in made if v >= 0), "")
+        )
+        return f"{cut(name, LONGEST_PREFIX)}::"
+
+    def _node_name(self, node: int) -> str:
+        table, row = (self._main, node) if node < self._main.count else (self._rest, node - self._main.count)
+        return text(table.names[row : row + 1].pieces()[0])
+
+    def called_names(self, frames: Sequence[Frame], names: Spans, base: int) -> Spans:
+        """Give the names of the nodes in calls, behind those of their calls."""
+        first = next((f for f, frame in enumerate(frames) if frame.function is not None), len(frames))
+        inside = [
+            self.prefixes[f].encode() + name if name else b""
+            for f in range(first, len(frames))
+            for name in names[frames[f].start - base : frames[f].stop - base].pieces()
+        ]
+        return Spans.of(inside)
+
+    def _value_name(self, value: int) -> str:
+        count = len(self._spans) if self._spans is not None else 0
+        if value >= count or self._spans is None:
+            return self._listed[value - count]
+        return text(self._spans[value : value + 1].pieces()[0])
+
+    def _new(self, name: str, kind: int) -> int:
+        self._listed.append(f"{self.prefixes[-1]}{name}")
+        self.kinds.append(kind)
+        return len(self.kinds) - 1
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int32)
+
+
+def _pointers(*counts: NDArray[np.int64]) -> Ints:
+    return np.concatenate([np.zeros(1, np.int32), np.cumsum(np.concatenate(counts))]).astype(np.int32)

@@ -1,0 +1,386 @@
+"""Writes a model, and its weights into it or beside it: every file appears complete, and all of them or none.
+
+Weights stream through a few megabytes of memory. Where they go is one decision for `Model.save` and
+`external_data.convert`: the choices are a `Layout`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from onnx import ModelProto, TensorProto
+
+from onnx_nb.analysis.errors import ModelFileError, readable, shown
+from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
+from onnx_nb.analysis.model.tensors import declared_bytes, placed, raw_bytes, type_and_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from onnx_nb.analysis.model.tensors import Place
+    from onnx_nb.analysis.progress import Progress
+
+    Part: TypeAlias = bytes | wire.Chunk
+
+PAGE: Final = 4096
+"""Offsets should be a multiple of it, says the ONNX specification: pages can then be mapped."""
+
+LARGEST_ALIGNMENT: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How weights lie in files beside the model.
+
+    Examples
+    --------
+    >>> Layout("weights.bin").file_name("00001-of-00002")
+    'weights-00001-of-00002.bin'
+    """
+
+    location: str
+    """Name of the file; of several files what their names are made of."""
+    per_tensor: bool = False
+    shard_size: int | None = None
+    alignment: int = PAGE
+    threshold: int = wire.THRESHOLD
+    """Tensors of fewer bytes lie in the model's file."""
+    attributes: bool = False
+    """Also tensors in attributes, as of Constant nodes."""
+    checksums: bool = False
+
+    def file_name(self, part: str) -> str:
+        """Name one of several files."""
+        path = Path(self.location)
+        return f"{path.stem}-{part}{path.suffix}"
+
+
+def write_model(
+    path: Path,
+    proto: ModelProto,
+    storage: Storage,
+    called: str,
+    *,
+    layout: Layout | None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a model whose weights lie in a storage.
+
+    Parameters
+    ----------
+    path
+        Of the model's file.
+    proto
+        It is not changed.
+    storage
+        Where the external data of ``proto`` lies.
+    called
+        What to call the model in messages.
+    layout
+        Of the files beside the model; ``None`` puts everything into the model's file.
+    progress
+        Called with a fraction and a message; what it raises ends the writing, and no file has appeared.
+    """
+    _check_target(path)
+    if layout is not None:
+        _check_layout(path, layout)
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    outside: dict[tuple[object, int, int], _Stored] = {}
+    inside: dict[str, Extent] = {}
+    embedded: list[tuple[TensorProto, Extent]] = []
+    main = len(proto.graph.initializer)
+    for index, ((tensor, place), (target, _)) in enumerate(zip(placed(proto), placed(copy), strict=True)):
+        extent = _extent(tensor, place, storage, f"{place.label} of {called}", layout)
+        if extent is None:
+            continue
+        if layout is not None and extent.nbytes >= max(layout.threshold, 1):
+            # Tensors that share their bytes go on sharing them, or each save would make the file longer.
+            same = outside.setdefault((extent.source, extent.offset, extent.nbytes), _Stored(extent, place))
+            same.tensors.append(target)
+        elif index < main:
+            # It need not pass through memory: it is streamed into its place between the parts of the model.
+            location = f"{MEMORY}/inside/{index}"
+            refer(target, location, 0, extent.nbytes)
+            inside[location] = extent
+        else:
+            embedded.append((target, extent))
+    kept = sum(extent.nbytes for extent in inside.values()) + sum(extent.nbytes for _, extent in embedded)
+    if copy.ByteSize() + kept > wire.PROTO_LIMIT:
+        raise ModelFileError(
+            f"{called} is {readable(copy.ByteSize() + kept)}, and one .onnx file holds at most 2 GB.",
+            advice="Put the weights into a file of their own: external_data.convert(model, path), or model.save(path).",
+        )
+    for target, extent in embedded:
+        embed(target, extent)
+    contents = {} if layout is None else _arranged(list(outside.values()), layout)
+    if path.name.lower() in map(str.lower, contents):
+        raise _unusable(path.name, path)
+    for written in (path, *map(path.with_name, contents)):
+        if storage.reads(written):
+            raise ModelFileError(
+                f"{shown(str(written))} holds weights of {called}, which is read from it.",
+                advice="Save under another name.",
+            )
+    total = kept + sum(stored.extent.nbytes for stored in outside.values())
+    with together(progress, total) as files:
+        for name, weights in contents.items():
+            checksum = layout is not None and layout.checksums
+            digest = files.add(path.with_name(name), _parts(weights), checksum=checksum)
+            for stored in weights:
+                for target in stored.tensors:
+                    refer(target, name, stored.offset, stored.extent.nbytes, checksum=digest)
+        data = copy.SerializeToString()
+        files.add(path, wire.splice(data, lambda tensor: inside.get(references(tensor)["location"])))
+
+
+@dataclass
+class _Stored:
+    """Bytes that go into a file beside the model, and the tensors of the new model that they belong to."""
+
+    extent: Extent
+    place: Place
+    tensors: list[TensorProto] = field(default_factory=list)
+    offset: int = 0
+
+
+def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layout: Layout | None) -> Extent | None:
+    """Give where the bytes lie that have to be written; ``None`` for those that stay where they are in the proto."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return storage.extent(tensor, what)
+    if layout is None or tensor.data_type == TensorProto.STRING or tensor.HasField("segment"):
+        return None
+    # onnx.load reads no external data of sparse weights, and onnx's checker refuses it for their indices.
+    if place.kind.startswith("sparse") or (place.in_attribute and not layout.attributes):
+        return None
+    nbytes = declared_bytes(tensor)
+    if nbytes < max(layout.threshold, 1):
+        return None
+    held = len(raw_bytes(tensor, what))
+    if held != nbytes:
+        raise ModelFileError(
+            f"{what} has {held} bytes, but {type_and_shape(tensor)} takes {nbytes}.",
+            advice="The file is damaged, or was written by a faulty tool.",
+        )
+    return Extent(Memory(tensor, nbytes, "the model"), 0, nbytes, what)
+
+
+def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]]:
+    """Say which weights lie in which file, and set where."""
+    if layout.per_tensor:
+        names = _file_names(weights, layout)
+        return {name: [stored] for name, stored in zip(names, weights, strict=True)}
+    shards: list[list[_Stored]] = []
+    position = 0
+    for stored in weights:
+        nbytes = stored.extent.nbytes
+        if layout.shard_size is not None and nbytes > layout.shard_size:
+            raise ModelFileError(
+                f"{stored.extent.what} takes {readable(nbytes)}, more than a shard of {readable(layout.shard_size)}.",
+                advice="Choose a larger shard_size: a tensor lies in one file.",
+            )
+        stored.offset = position + -position % layout.alignment
+        if not shards or (layout.shard_size is not None and stored.offset + nbytes > layout.shard_size):
+            shards.append([])
+            stored.offset = 0
+        shards[-1].append(stored)
+        position = stored.offset + nbytes
+    if len(shards) == 1:
+        return {layout.location: shards[0]}
+    return {layout.file_name(f"{i:05}-of-{len(shards):05}"): shard for i, shard in enumerate(shards, 1)}
+
+
+def _file_names(weights: Iterable[_Stored], layout: Layout) -> Iterator[str]:
+    """Make file names of tensor names: of any text, also on systems that tell no upper from lower case."""
+    taken: set[str] = set()
+    for stored in weights:
+        place = stored.place
+        kind = "" if place.kind in ("weight", "attribute") else f" {place.kind}"
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{place.name}{place.within}{kind}").strip("._")
+        part = plain = plain if len(plain) <= 100 else f"{plain[:60]}_{plain[-39:]}"
+        count = 1
+        while not part or part.lower() in taken:
+            count += 1
+            part = f"{plain or 'tensor'}-{count}"
+        taken.add(part.lower())
+        yield layout.file_name(part)
+
+
+def _parts(weights: Iterable[_Stored]) -> list[Part]:
+    parts: list[Part] = []
+    position = 0
+    for stored in weights:
+        parts += [bytes(stored.offset - position), stored.extent]
+        position = stored.offset + stored.extent.nbytes
+    return parts
+
+
+def _check_target(path: Path) -> None:
+    if not path.name or os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
+        raise ModelFileError(f"{shown(str(path))} is a folder.", advice="Give the name of a file in it.")
+    if not path.parent.is_dir():
+        raise ModelFileError(f"the folder {shown(str(path.parent))} does not exist.", advice="Create it first.")
+
+
+def _check_layout(path: Path, layout: Layout) -> None:
+    location = layout.location
+    windows = PureWindowsPath(location)
+    plain = len(windows.parts) == 1 and not windows.drive and location not in ("..", path.name) and "\0" not in location
+    # Names of files need not be text, but what a model says of them has to be.
+    encodable = location.encode(errors="replace").decode() == location
+    if not plain or not encodable or os.path.isdir(path.with_name(location)):  # noqa: PTH112
+        raise _unusable(location, path)
+    wrong = None
+    if not 0 < layout.alignment <= LARGEST_ALIGNMENT:
+        wrong = f"alignment {layout.alignment} is not between 1 and {LARGEST_ALIGNMENT}"
+    elif layout.threshold < 0:
+        wrong = f"threshold {layout.threshold} is negative"
+    elif layout.shard_size is not None and layout.shard_size <= 0:
+        wrong = f"shard_size {layout.shard_size} is not positive"
+    elif layout.shard_size is not None and layout.per_tensor:
+        wrong = "shard_size and per_tensor exclude each other"
+    if wrong:
+        raise ValueError(f"{wrong}.")
+
+
+def _unusable(location: str, path: Path) -> ModelFileError:
+    return ModelFileError(
+        f"{shown(location)} cannot hold the weights of {shown(path.name)}.",
+        advice="Give the name of another file, which is then written beside the model.",
+    )
+
+
+@contextmanager
+def together(progress: Progress | None = None, total: int = 0) -> Iterator[Files]:
+    """Write files that appear when all are complete, with the usual permissions; if anything fails, none does.
+
+    Files of these names from before are replaced then, or all of them are left. Only a process that is killed between
+    the renamings leaves some of both.
+
+    Parameters
+    ----------
+    progress
+        Called with a fraction and a message; what it raises counts as failing.
+    total
+        How many bytes are going to be written.
+
+    Raises
+    ------
+    ModelFileError
+        If a file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with together() as files:
+    ...         _ = files.add(Path(folder, "one"), [b"first"])
+    ...         print(Path(folder, "one").exists())
+    ...     print(Path(folder, "one").read_bytes())
+    False
+    b'first'
+    """
+    with ExitStack() as cleanup:
+        files = Files(cleanup, progress, total)
+        yield files
+        files.appear()
+
+
+class Files:
+    """Files that have been written under temporary names. Made by `together`."""
+
+    def __init__(self, cleanup: ExitStack, progress: Progress | None, total: int) -> None:
+        self._cleanup = cleanup
+        self._progress = progress
+        self._total = total
+        self._written = 0
+        self._reported = 0
+        self._temporary: dict[Path, Path] = {}
+
+    def add(self, path: Path, parts: Sequence[Part], *, checksum: bool = False) -> str:
+        """Write a file, and give its SHA1 in hexadecimal if that is asked for, else an empty text."""
+        digest = hashlib.sha1(usedforsecurity=False) if checksum else None
+
+        def watch(data: bytes | memoryview) -> None:
+            if digest is not None:
+                digest.update(data)
+            self._written += len(data)
+            self._report(path)
+
+        temporary = self._temporary[path] = self._beside(path)
+        try:
+            with temporary.open("xb") as file:
+                wire.write(file, [_Watched(part, watch) for part in parts])
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return "" if digest is None else digest.hexdigest()
+
+    def appear(self) -> None:
+        """Give the files their names."""
+        done: list[Path] = []
+        kept: dict[Path, Path] = {}
+        try:
+            for path, temporary in self._temporary.items():
+                # Of one file alone the renaming itself is all or nothing.
+                if len(self._temporary) > 1 and os.path.lexists(path):
+                    kept[path] = self._kept(path)
+                temporary.replace(path)
+                done.append(path)
+        except BaseException as error:
+            for other in done:
+                if other not in kept:
+                    other.unlink()
+            for other, former in kept.items():
+                former.replace(other)
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from error
+            raise
+
+    def _kept(self, path: Path) -> Path:
+        """Keep the file from before under another name, until all have appeared."""
+        former = self._beside(path)
+        try:
+            os.link(path, former, follow_symlinks=False)
+        except OSError:  # a file system without links
+            path.replace(former)
+        return former
+
+    def _beside(self, path: Path) -> Path:
+        other = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
+        self._cleanup.callback(other.unlink, missing_ok=True)
+        return other
+
+    def _report(self, path: Path) -> None:
+        if self._progress is not None and self._written - self._reported >= self._total / 200:
+            self._reported = self._written
+            self._progress(min(self._written / max(self._total, 1), 1.0), f"writing {path.name}")
+
+
+class _Watched:
+    """A part of a file that is shown to someone while it is written."""
+
+    def __init__(self, part: Part, watch: Callable[[bytes | memoryview], None]) -> None:
+        self._part = part
+        self._watch = watch
+        self.nbytes = len(part) if isinstance(part, bytes) else part.nbytes
+
+    def stream(self, size: int) -> Iterator[bytes | memoryview]:
+        pieces = (self._part,) if isinstance(self._part, bytes) else self._part.stream(size)
+        for piece in pieces:
+            self._watch(piece)
+            yield piece
+
+
+def _unwritable(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(
+        f"{shown(str(path))} cannot be written: {error.strerror or type(error).__name__}.",
+        advice="Choose a folder that you may write to and that has room for it.",
+    )

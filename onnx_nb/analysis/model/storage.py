@@ -1,0 +1,443 @@
+"""Where the bytes of weights lie: in files, which are mapped or streamed, or in memory.
+
+`Storage.extent` says it for one tensor. Files are not trusted: every offset, length and location is checked before it
+is used, by onnxruntime's rule that external data lies in the model's folder or below it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import weakref
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+from onnx import TensorProto
+
+from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, closest, shown, text
+from onnx_nb.analysis.model.tensors import VALUE_FIELDS, raw_bytes, stored_bytes, type_and_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import onnx_ir
+    from numpy.typing import NDArray
+
+MEMORY: Final = "onnx_nb.memory"
+"""Locations that start so name bytes held by a Model, not a file of that name."""
+
+
+class Storage:
+    """Where the bytes of a model's weights lie.
+
+    Parameters
+    ----------
+    sources
+        What lies at some locations.
+    folder
+        Where the files of all other locations are.
+    path
+        The model's own file.
+
+    Examples
+    --------
+    >>> storage = Storage({"here": Memory(bytes(range(9)), 9, "nine bytes")})
+    >>> tensor = TensorProto(data_type=TensorProto.INT8, dims=[2])
+    >>> refer(tensor, "here", offset=3, length=2)
+    >>> storage.extent(tensor, "a weight").array()
+    array([3, 4], dtype=uint8)
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Source] | None = None, *, folder: Path | None = None, path: Path | None = None
+    ) -> None:
+        self.folder: Final = folder
+        self._path = path
+        self._sources: dict[str, Source] = dict(sources or {})
+        self._inside: dict[Path, bool] = {}
+
+    def joined(self, sources: Mapping[str, Source]) -> Storage:
+        """Give a storage where something lies at some more locations."""
+        return Storage({**self._sources, **sources}, folder=self.folder, path=self._path)
+
+    def extent(self, tensor: TensorProto, what: str) -> Extent:
+        """Check where external data lies: nothing of it is trusted."""
+        claim = Claim.of(tensor, what)
+        for _, problem in claim.problems:
+            raise problem
+        source = self.source(claim.location, what)
+        for problem in claim.beyond(source):
+            raise problem
+        return Extent(source, claim.offset or 0, claim.nbytes or 0, what)
+
+    def source(self, location: str, what: str) -> Source:
+        """Give what lies at a location; ``what`` lies there is for messages."""
+        source = self._sources.get(location)
+        if source is None:
+            source = File(self._located(location, what), ExternalDataError, what=what)
+            self._sources[location] = source
+        return source
+
+    def _located(self, location: str, what: str) -> Path:
+        """Give the file, by onnxruntime's rule: inside the folder, also after following symbolic links.
+
+        A hub cache keeps a folder of links to files named by their hash. There the model's file is itself a link, and
+        its data may lie where the model's file really is.
+        """
+        if self.folder is None:
+            raise MissingFileError(
+                f"{what} is external data in {shown(location)}, but a model from memory has no folder.",
+                advice="Give it: onnx_nb.load(model, data_dir=…).",
+            )
+        windows = PureWindowsPath(location)
+        if not location or "\0" in location:
+            raise UnsafeLocationError(
+                f"{what} is external data without a usable location: {shown(location)}.",
+                advice="Export the model again: nothing tells which file was meant.",
+            )
+        if Path(location).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
+            raise UnsafeLocationError(
+                f"{what} is external data in {shown(location)}, which leads out of the model's folder.",
+                advice="Only files in that folder, or below it, are read.",
+            )
+        path = self.folder / location
+        try:
+            real = path.resolve(strict=True)
+            roots = [self.folder.resolve()]
+            if self._path is not None and self._path.is_symlink():
+                roots.append(self._path.resolve().parent)
+        except (OSError, RuntimeError) as error:
+            raise _missing(self.folder, location, what, error) from None
+        if not any(real.is_relative_to(root) for root in roots):
+            raise UnsafeLocationError(
+                f"{what} is external data in {shown(location)}, a symbolic link that leads out of the model's folder.",
+                advice="Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…).",
+            )
+        return path
+
+    def moved_to(self, folder: Path) -> Storage:
+        """Give the same, but for files that are looked up in another folder."""
+        kept = {location: source for location, source in self._sources.items() if source.permanent}
+        return Storage(kept, folder=folder, path=self._path)
+
+    def reads(self, path: Path) -> bool:
+        """Say whether a file is one of those that weights were found in."""
+        return any(source.path is not None and _is_same(path, source.path) for source in self._sources.values())
+
+    def is_inside(self, location: str, source: Source) -> bool:
+        """Say whether onnxruntime finds what lies at a location by itself, given the folder."""
+        if self.folder is None or source.path is None or source.path != self.folder / location:
+            return False
+        # each session asks anew, and following links is most of what a small one costs
+        if source.path not in self._inside:
+            self._inside[source.path] = source.path.resolve().is_relative_to(self.folder.resolve())
+        return self._inside[source.path]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a tensor says of its external data, and what is wrong with that, before any file is looked at."""
+
+    location: str
+    offset: int | None
+    """``None`` if it is no number."""
+    length: int | None
+    """``None`` if it is no number, or not given."""
+    nbytes: int | None
+    """What type and shape take; ``None`` if that cannot be told."""
+    entries: Mapping[str, str]
+    problems: tuple[tuple[str, OnnxNbError], ...]
+    """With a kind, "number" or "size"."""
+    what: str
+
+    @classmethod
+    def of(cls, tensor: TensorProto, what: str) -> Claim:
+        """Read the entries of a tensor."""
+        entries = references(tensor)
+        problems: list[tuple[str, OnnxNbError]] = []
+        nbytes = None
+        if tensor.data_type == TensorProto.STRING:
+            message = f"{what} has strings as external data, which ONNX does not define."
+            advice = "Export the model again: strings stay in the model."
+            problems.append(("size", ExternalDataError(message, advice=advice)))
+        else:
+            try:
+                nbytes = stored_bytes(tensor, what)
+            except OnnxNbError as error:
+                problems.append(("size", error))
+        numbers = {}
+        for key, value in (("offset", entries.get("offset") or "0"), ("length", entries.get("length"))):
+            numbers[key] = int(value) if value and is_number(value) else None
+            if value and numbers[key] is None:
+                message = f"{what} has external data with {key} {shown(value)}, which is not a number of bytes."
+                advice = "Export the model again: nothing tells what was meant."
+                problems.append(("number", ExternalDataError(message, advice=advice)))
+        length = numbers["length"]
+        if None not in (length, nbytes) and length != nbytes:
+            message = f"{what} has {length} bytes of external data, but {type_and_shape(tensor)} takes {nbytes}."
+            advice = "Export the model again: model and data do not fit."
+            problems.append(("size", ExternalDataError(message, advice=advice)))
+        return cls(entries.get("location", ""), numbers["offset"], length, nbytes, entries, tuple(problems), what)
+
+    def beyond(self, source: Source) -> Iterator[ExternalDataError]:
+        """Say it if the bytes would go on after the end of the file."""
+        offset, nbytes = self.offset, self.nbytes if self.length is None else self.length
+        if offset is not None and nbytes is not None and offset + nbytes > source.nbytes:
+            yield ExternalDataError(
+                f"{self.what} lies at bytes {offset} to {offset + nbytes} of {shown(source.label)}, which has only "
+                f"{source.nbytes}.",
+                advice="Get the whole file again.",
+            )
+
+
+class MissingFileError(ExternalDataError):
+    """There is no file at a location."""
+
+
+class UnsafeLocationError(ExternalDataError):
+    """A location leads out of the model's folder."""
+
+
+def _missing(folder: Path, location: str, what: str, error: Exception) -> ExternalDataError:
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        reason = error.strerror or type(error).__name__
+        message = f"{what} is external data in {shown(location)}, which cannot be used: {reason}."
+        return ExternalDataError(message, advice="See that the file is there and that you may read it.")
+    near = closest(location, file_names(folder))
+    hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+    return MissingFileError(
+        f"{what} is external data in {shown(location)}, which is not in {shown(str(folder))}.{hint}",
+        advice="Put the file there, or give its folder: onnx_nb.load(path, data_dir=…).",
+    )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where the bytes of one weight lie; a `wire.Chunk`."""
+
+    source: Source
+    offset: int
+    nbytes: int
+    what: str
+
+    def array(self) -> NDArray[np.uint8]:
+        """Give the bytes without copying them; read-only."""
+        if not self.nbytes:
+            return np.empty(0, np.uint8)
+        return self.source.array(self.offset, self.offset + self.nbytes, self.what)
+
+    def stream(self, size: int) -> Iterator[bytes | memoryview]:
+        """Give the bytes in pieces of at most ``size``."""
+        return self.source.stream(self.offset, self.offset + self.nbytes, size, self.what)
+
+
+class Source(Protocol):
+    """What bytes of weights are read from."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many there are."""
+
+    @property
+    def label(self) -> str:
+        """What to call it in a message."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file, if it is one: it is never overwritten."""
+
+    @property
+    def permanent(self) -> bool:
+        """Whether it is meant whatever the folder is."""
+
+    def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
+        """Give some of them without copying; ``what`` they are is for messages."""
+
+    def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
+        """Give some of them in pieces, each to be used before the next is asked for."""
+
+
+class File:
+    """A file, mapped for arrays and read for copies. All arrays share one map: each map would take a file handle."""
+
+    _maps: Final[weakref.WeakValueDictionary[tuple[str, int, int], mmap.mmap]] = weakref.WeakValueDictionary()
+
+    def __init__(self, path: Path, error: type[OnnxNbError], *, what: str, permanent: bool = False) -> None:
+        self.path = path.absolute()  # the working directory may change
+        self.label = path.name
+        self.permanent = permanent
+        self._error = error
+        found = self._stat(what)
+        self.nbytes = found.st_size
+        self._modified = found.st_mtime_ns
+        self.identity: Final = (found.st_dev, found.st_ino)
+        self.links: Final = found.st_nlink
+
+    def _stat(self, what: str) -> os.stat_result:
+        try:
+            found = self.path.stat()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            message = f"{what}: {shown(str(self.path))} cannot be opened: {reason}."
+            raise self._error(message, advice="See that it is there and that you may read it.") from error
+        if not stat.S_ISREG(found.st_mode):
+            message = f"{what}: {shown(str(self.path))} is not an ordinary file."
+            raise self._error(message, advice="Put an ordinary file there.")
+        return found
+
+    def _check(self, what: str) -> None:
+        found = self._stat(what)
+        if (found.st_size, found.st_mtime_ns) != (self.nbytes, self._modified):
+            message = f"{what}: {shown(str(self.path))} was changed after the model was loaded."
+            raise self._error(message, advice="Load the model again.")
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it is a symbolic link or has several names, either of which onnx refuses to read."""
+        return self.links > 1 or self.path.is_symlink()
+
+    def map(self, what: str) -> mmap.mmap:
+        """Give the whole file; pages are read when they are touched."""
+        self._check(what)
+        key = str(self.path), self.nbytes, self._modified
+        mapped = self._maps.get(key)
+        if mapped is None:
+            try:
+                with self.path.open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise self._error(f"{what}: {shown(str(self.path))} cannot be mapped: {error}.") from error
+            self._maps[key] = mapped
+        return mapped
+
+    def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
+        """Give a part of `map`."""
+        return np.frombuffer(self.map(what), np.uint8, stop - start, start)
+
+    def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
+        """Read a part into one buffer, piece by piece: a map would keep all of it in memory."""
+        self._check(what)
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(start)
+                buffer = memoryview(bytearray(min(size, stop - start)))
+                while start < stop:
+                    count = file.readinto(buffer[: stop - start])
+                    if not count:
+                        raise self._error(f"{what}: {shown(str(self.path))} ended while it was read.")
+                    yield buffer[:count]
+                    start += count
+        except OSError as error:
+            raise self._error(f"{what}: {shown(str(self.path))} cannot be read: {error.strerror}.") from error
+
+
+class Memory:
+    """Bytes that something in this process holds: the object it was loaded from stays their only owner."""
+
+    path = None
+    permanent = True
+
+    def __init__(
+        self, held: bytes | NDArray[Any] | TensorProto | onnx_ir.TensorProtocol, nbytes: int, label: str
+    ) -> None:
+        self._held = held
+        self.nbytes = nbytes
+        self.label = label
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes get the bytes: a torch tensor or an onnx_ir one may not travel.
+        held = self._held if isinstance(self._held, bytes | TensorProto) else self._bytes("a weight").tobytes()
+        return {"_held": held, "nbytes": self.nbytes, "label": self.label}
+
+    def _bytes(self, what: str) -> NDArray[np.uint8]:
+        held = self._held
+        if isinstance(held, bytes):
+            data = np.frombuffer(held, np.uint8)
+        elif isinstance(held, np.ndarray):
+            data = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+        elif isinstance(held, TensorProto):
+            data = np.frombuffer(raw_bytes(held, what), np.uint8)
+        else:
+            data = _ir_bytes(held, what)
+        if len(data) != self.nbytes:
+            raise ModelFileError(
+                f"{what} has {len(data)} bytes, and had {self.nbytes} when the model was loaded.",
+                advice="Load the model again after changing it.",
+            )
+        return data
+
+    def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
+        """Give a view of a part."""
+        return self._bytes(what)[start:stop]
+
+    def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
+        """Give views of a part, piece by piece."""
+        data = np.ascontiguousarray(self._bytes(what)).data
+        for position in range(start, stop, size):
+            yield data[position : min(position + size, stop)]
+
+
+def _ir_bytes(tensor: onnx_ir.TensorProtocol, what: str) -> NDArray[np.uint8]:
+    try:
+        if tensor.dtype.bitwidth >= 8:
+            # A view of what the tensor holds; tobytes would copy.
+            return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
+        return np.frombuffer(tensor.tobytes(), np.uint8)
+    except Exception as error:
+        raise ExternalDataError(f"{what} cannot be read from the given model: {error}") from error
+
+
+KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
+"""What the ONNX specification lets a tensor say of its external data; onnxruntime refuses others."""
+
+
+def references(tensor: TensorProto) -> dict[str, str]:
+    """Give what a tensor says of its external data: "location", "offset", "length" and perhaps others."""
+    return {text(entry.key): text(entry.value) for entry in tensor.external_data}
+
+
+def is_number(value: str) -> bool:
+    """Say whether an entry is a number of bytes."""
+    return value.isascii() and value.isdigit() and len(value) < 20
+
+
+def refer(tensor: TensorProto, location: str, offset: int, length: int, *, checksum: str = "") -> None:
+    """Make a tensor say that its bytes are external data, and hold none itself."""
+    for field in VALUE_FIELDS:
+        tensor.ClearField(field)
+    tensor.data_location = TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length), ("checksum", checksum)):
+        if value != "":
+            tensor.external_data.add(key=key, value=str(value))
+
+
+def embed(tensor: TensorProto, extent: Extent) -> None:
+    """Put the bytes that lie elsewhere into the tensor."""
+    tensor.raw_data = extent.array().tobytes()
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+
+
+def file_names(folder: Path) -> list[str]:
+    """List some files of a folder, for a hint; none if it cannot be read."""
+    names: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if len(names) == 2000:
+                    break
+    except OSError:
+        return names
+    return names
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist
+        return False

@@ -1,0 +1,426 @@
+"""A TensorProto's values as a numpy array, its element type, and how many bytes it has.
+
+The fields of a tensor are not trusted: type, shape and bytes must fit each other before an array is made of them.
+Also the walk over every tensor that a model holds, wherever it may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+from onnx_nb.analysis.errors import ModelFileError, readable, shown, text
+from onnx_nb.analysis.model import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+_FAULTY: Final = "The file is damaged, or was written by a faulty tool."
+
+DENSE_LIMIT: Final = 1 << 30
+"""A sparse weight is given as a dense array up to so many bytes."""
+
+
+def values(tensor: TensorProto, what: str) -> NDArray[Any]:
+    """Give the values that a tensor holds itself, in whichever of its fields they are.
+
+    Examples
+    --------
+    >>> values(TensorProto(data_type=TensorProto.BFLOAT16, dims=[2], int32_data=[0x3F80, 0x4000]), "a weight")
+    array([1, 2], dtype=bfloat16)
+    """
+    if tensor.HasField("segment"):
+        raise ModelFileError(f"{what} is one segment of a tensor, which no version of ONNX defines how to join.")
+    if tensor.data_type == TensorProto.STRING:
+        count = _count(tensor, what)
+        if len(tensor.string_data) != count:
+            raise ModelFileError(f"{what} has {len(tensor.string_data)} strings for shape {_shape(tensor.dims)}.")
+        strings = np.empty(count, object)
+        strings[:] = [text(data) for data in tensor.string_data]
+        return _reshaped(strings, tensor, what)
+    if tensor.HasField("raw_data"):
+        return decoded(np.frombuffer(tensor.raw_data, np.uint8), tensor, what)
+    _dtype(tensor, what)
+    _count(tensor, what)
+    try:
+        return np.array(onnx.numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelFileError(f"{what} does not hold what its type and shape say: {error}.") from error
+
+
+def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[Any]:
+    """Give bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte.
+
+    Examples
+    --------
+    >>> tensor = TensorProto(data_type=TensorProto.UINT4, dims=[3])
+    >>> decoded(np.array([0x21, 0x03], np.uint8), tensor, "a weight")
+    array([1, 2, 3], dtype=uint4)
+    """
+    expected = stored_bytes(tensor, what)
+    if len(data) != expected:
+        raise ModelFileError(
+            f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {expected}.",
+            advice=_FAULTY,
+        )
+    bits = _PACKED.get(tensor.data_type)
+    dtype = _dtype(tensor, what)
+    values = data.view(dtype) if bits is None else _unpacked(data, bits, math.prod(tensor.dims)).view(dtype)
+    return _reshaped(values, tensor, what)
+
+
+def _unpacked(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
+    """Give each value its own byte; the first lies in the lowest bits."""
+    if bits == 6:
+        padded = np.zeros(-(-len(data) // 3) * 3, np.uint8)
+        padded[: len(data)] = data
+        low, middle, high = padded.reshape(-1, 3).T
+        values = np.stack((low, low >> 6 | middle << 2, middle >> 4 | high << 4, high >> 2), axis=1)
+    else:
+        values = data[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
+    return (values & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
+
+
+def _reshaped(values: NDArray[Any], tensor: TensorProto, what: str) -> NDArray[Any]:
+    try:
+        return values.reshape(tuple(tensor.dims))
+    except ValueError as error:
+        # No values, but dimensions whose product numpy cannot hold, or more than 64 dimensions.
+        raise ModelFileError(f"{what} has shape {_shape(tensor.dims)}, which numpy cannot represent.") from error
+
+
+def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any], what: str) -> NDArray[Any]:
+    """Give a sparse tensor as a dense array, if that takes no more than `DENSE_LIMIT` bytes.
+
+    Examples
+    --------
+    >>> dense(SparseTensorProto(dims=[4]), np.array([7]), np.array([2]), "a weight")
+    array([0, 0, 7, 0])
+    """
+    shape = tuple(sparse.dims)
+    if any(dim < 0 for dim in shape):
+        raise ModelFileError(f"{what} has a negative dimension: shape {_shape(sparse.dims)}.")
+    needed = math.prod(shape) * values.dtype.itemsize
+    if needed > DENSE_LIMIT:
+        raise ModelFileError(
+            f"{what} would take {readable(needed)} as a dense array of shape {_shape(sparse.dims)}.",
+            advice="Read its values and indices from model.proto.graph.sparse_initializer.",
+        )
+    fitting = {(values.size,), (values.size, len(shape))}
+    if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in fitting:
+        raise ModelFileError(
+            f"{what} has values of shape {list(values.shape)} and {indices.dtype} indices of shape "
+            f"{list(indices.shape)}, which do not fit each other."
+        )
+    size = math.prod(shape)
+    if indices.ndim == 2:
+        inside = ((indices >= 0) & (indices < np.array(shape, np.int64))).all()
+        flat = np.ravel_multi_index(tuple(indices.T), shape) if inside and shape else np.zeros(len(values), int)
+    else:
+        flat = indices
+        inside = ((flat >= 0) & (flat < size)).all()
+    if not inside:
+        raise ModelFileError(f"{what} has indices outside its shape {_shape(sparse.dims)}.")
+    dense = np.full(size, "", object) if values.dtype == object else np.zeros(size, values.dtype)
+    dense[flat] = values
+    return dense.reshape(shape)
+
+
+def stored_bytes(tensor: TensorProto, what: str) -> int:
+    """Give how many bytes the values take when they are stored as raw or external data.
+
+    Examples
+    --------
+    >>> stored_bytes(TensorProto(data_type=TensorProto.UINT4, dims=[3]), "a weight")
+    2
+    """
+    count = _count(tensor, what)
+    bits = _BITS.get(tensor.data_type)
+    if bits is None:
+        message = f"{what} has element type {tensor.data_type}, which has no bytes of a known layout."
+        raise ModelFileError(message, advice=_FAULTY)
+    return (count * bits + 7) // 8
+
+
+def declared_bytes(tensor: TensorProto) -> int:
+    """Give the same as `stored_bytes` as far as it can be told: 0 of unknown types, −1 of negative shapes."""
+    bits = _BITS.get(tensor.data_type, 0)
+    return (math.prod(tensor.dims) * bits + 7) // 8 if all(dim >= 0 for dim in tensor.dims) else -1
+
+
+def held_bytes(tensor: TensorProto) -> int:
+    """Give how many bytes of values a tensor holds itself, in whichever of its fields they are."""
+    if tensor.HasField("raw_data"):
+        return len(tensor.raw_data)
+    if tensor.data_type == TensorProto.STRING:
+        return sum(map(len, tensor.string_data))
+    if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        return 4 * len(tensor.float_data) + 8 * len(tensor.double_data)
+    # Of the other fields one is filled; each entry is one value, or as many small ones as a byte holds.
+    entries = sum(
+        len(values)
+        for values in (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
+    )
+    return entries * max(_BITS.get(tensor.data_type, 0), 8) // 8
+
+
+def raw_bytes(tensor: TensorProto, what: str) -> bytes:
+    r"""Give the values that a tensor holds itself as raw data, in whichever of its fields they are.
+
+    Examples
+    --------
+    >>> raw_bytes(TensorProto(data_type=TensorProto.UINT4, dims=[3], int32_data=[0x21, 0x03]), "a weight")
+    b'!\x03'
+    """
+    if tensor.HasField("raw_data"):
+        data: bytes = tensor.raw_data
+        return data
+    packed: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
+    return packed
+
+
+VALUE_FIELDS: Final = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "string_data",
+)
+"""The fields of a TensorProto that may hold its values."""
+
+
+def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
+    """Give the length of large raw data, and copy all but them to ``rest``; ``None`` if the tensor is to stay whole."""
+    plain = tensor.data_location == TensorProto.DEFAULT and tensor.data_type != TensorProto.STRING
+    if not plain or tensor.HasField("segment") or not tensor.HasField("raw_data"):
+        return None
+    length = declared_bytes(tensor)
+    if not 1 << 20 <= length <= wire.PROTO_LIMIT:
+        # Protobuf tells the length of bytes only by copying them. That is spared for large ones, where the shape is
+        # believed until the values are read.
+        length = len(tensor.raw_data)
+    if length < wire.THRESHOLD:
+        return None
+    for name in _BESIDE_RAW:  # not ListFields, which copies the raw data
+        value = getattr(tensor, name)
+        if not isinstance(value, str | bytes | int):
+            getattr(rest, name).MergeFrom(value)
+        elif tensor.HasField(name):
+            wire.set_field(rest, name, value)
+    return length
+
+
+_BESIDE_RAW: Final = [
+    field.name for field in TensorProto.DESCRIPTOR.fields if field.name not in {"raw_data", "segment"}
+]
+
+
+def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
+    """Give the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such type.
+
+    Examples
+    --------
+    >>> numpy_dtype(onnx.TensorProto.BFLOAT16), numpy_dtype(99)
+    (dtype(bfloat16), None)
+    """
+    return _DTYPES.get(data_type)
+
+
+def dtype_name(data_type: int) -> str:
+    """Give the name of an ONNX element type as people write it.
+
+    Examples
+    --------
+    >>> dtype_name(onnx.TensorProto.FLOAT), dtype_name(onnx.TensorProto.FLOAT8E4M3FN), dtype_name(99)
+    ('float32', 'float8e4m3fn', 'dtype 99')
+    """
+    return _NAMES.get(data_type, f"dtype {data_type}")
+
+
+def _dtypes() -> dict[int, np.dtype[Any]]:
+    names = {
+        "FLOAT": "float32",
+        "DOUBLE": "float64",
+        "FLOAT4E2M1": "float4_e2m1fn",
+        "FLOAT6E2M3": "float6_e2m3fn",
+        "FLOAT6E3M2": "float6_e3m2fn",
+        "FLOAT8E4M3FN": "float8_e4m3fn",
+        "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
+        "FLOAT8E5M2": "float8_e5m2",
+        "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
+        "FLOAT8E8M0": "float8_e8m0fnu",
+        "BOOL": "bool",
+        "STRING": "object",
+    }
+    table: dict[int, np.dtype[Any]] = {}
+    for name, number in TensorProto.DataType.items():
+        own = names.get(name, name.lower())
+        scalar = getattr(ml_dtypes, own, None)
+        if scalar is not None or own in np.sctypeDict:
+            table[number] = np.dtype(scalar or own)
+    return table
+
+
+_DTYPES: Final = _dtypes()
+_PACKED: Final = {
+    number: bits
+    for bits, names in ((2, ("INT2", "UINT2")), (4, ("INT4", "UINT4", "FLOAT4E2M1")), (6, ("FLOAT6E2M3", "FLOAT6E3M2")))
+    for name, number in TensorProto.DataType.items()
+    if name in names
+}
+_BITS: Final = ChainMap(_PACKED, {number: 8 * dtype.itemsize for number, dtype in _DTYPES.items() if dtype.kind != "O"})
+_NAMES: Final[dict[int, str]] = {number: name.lower() for name, number in TensorProto.DataType.items()} | {
+    TensorProto.UNDEFINED: "",
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+}
+
+
+def _dtype(tensor: TensorProto, what: str) -> np.dtype[Any]:
+    dtype = _DTYPES.get(tensor.data_type)
+    if dtype is None:
+        raise ModelFileError(
+            f"{what} has element type {tensor.data_type}, which the installed onnx {onnx.__version__} does not know.",
+            advice="A newer onnx may.",
+        )
+    return dtype
+
+
+def _count(tensor: TensorProto, what: str) -> int:
+    if min(tensor.dims, default=0) < 0:
+        raise ModelFileError(f"{what} has a negative dimension: shape {_shape(tensor.dims)}.", advice=_FAULTY)
+    return math.prod(tensor.dims)
+
+
+def type_and_shape(tensor: TensorProto) -> str:
+    """Name both in a message.
+
+    Examples
+    --------
+    >>> type_and_shape(TensorProto(data_type=TensorProto.INT8, dims=[2, 3]))
+    'INT8 with shape [2, 3]'
+    """
+    return f"{TensorProto.DataType.Name(tensor.data_type)} with shape {_shape(tensor.dims)}"
+
+
+def _shape(dims: Sequence[int]) -> str:
+    return str(list(dims)) if len(dims) <= 12 else f"[{', '.join(map(str, dims[:12]))}, …]"
+
+
+def external(proto: ModelProto) -> Iterator[TensorProto]:
+    """Give every tensor with external data, wherever a model can hold one."""
+    return (tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL)
+
+
+def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
+    """Give every tensor of a model, the initializers of its main graph first."""
+    return (tensor for tensor, _ in placed(proto))
+
+
+class Place(NamedTuple):
+    """Where in a model a tensor is."""
+
+    kind: str
+    """"weight", "sparse values", "sparse indices" or "attribute"."""
+    name: str
+    """The weight's; of an attribute its own, or which attribute it is where it has none."""
+    within: str
+    """The body, function or node around it, as " in then_branch of If 'choose'"; empty in the main graph."""
+    in_attribute: bool = False
+    """Whether it is the value of an attribute, not an initializer."""
+    in_body: bool = False
+    """Whether it lies in a body of If, Loop or Scan."""
+
+    @property
+    def label(self) -> str:
+        """Name it in a message.
+
+        Examples
+        --------
+        >>> Place("sparse indices", "w", " in function 'F'").label
+        "the indices of sparse weight 'w' in function 'F'"
+        """
+        return f"{_KINDS[self.kind]} {shown(self.name)}{self.within}"
+
+
+_KINDS: Final = {
+    "weight": "weight",
+    "sparse values": "sparse weight",
+    "sparse indices": "the indices of sparse weight",
+    "attribute": "attribute",
+}
+
+
+def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
+    """Give every tensor of a model and where it is, the initializers of its main graph first."""
+    yield from _graph_tensors(proto.graph, "")
+    for function in proto.functions:
+        within = f" in function {shown(text(function.name))}"
+        yield from _attribute_tensors(function.node, within)
+        for attribute in function.attribute_proto:
+            yield from _tensors_of(attribute, within)
+    for training in proto.training_info:
+        yield from _graph_tensors(training.initialization, " in the training initialization")
+        yield from _graph_tensors(training.algorithm, " in the training algorithm")
+
+
+def _graph_tensors(graph: GraphProto, within: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
+    for tensor in graph.initializer:
+        yield tensor, Place("weight", text(tensor.name), within, in_body=in_body)
+    for sparse in graph.sparse_initializer:
+        yield from _sparse_tensors(sparse, text(sparse.values.name), Place("", "", within, in_body=in_body))
+    yield from _attribute_tensors(graph.node, within, in_body=in_body)
+
+
+def _sparse_tensors(sparse: SparseTensorProto, name: str, where: Place) -> Iterator[tuple[TensorProto, Place]]:
+    yield sparse.values, where._replace(kind="sparse values", name=name)
+    yield sparse.indices, where._replace(kind="sparse indices", name=name)
+
+
+def _attribute_tensors(
+    nodes: Iterable[NodeProto], within: str, *, in_body: bool = False
+) -> Iterator[tuple[TensorProto, Place]]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type in _WITH_TENSORS:
+                called = text(node.name) or next(filter(None, map(text, node.output)), "")
+                owner = f" of {text(node.op_type)} {shown(called)}{within}"
+                yield from _tensors_of(attribute, owner, in_body=in_body)
+
+
+_WITH_TENSORS: Final = frozenset(
+    (
+        AttributeProto.UNDEFINED,  # IR versions before 2 leave it out
+        AttributeProto.TENSOR,
+        AttributeProto.TENSORS,
+        AttributeProto.SPARSE_TENSOR,
+        AttributeProto.SPARSE_TENSORS,
+        AttributeProto.GRAPH,
+        AttributeProto.GRAPHS,
+    )
+)
+
+
+def _tensors_of(attribute: AttributeProto, owner: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
+    name = text(attribute.name)
+    place = Place("attribute", name, owner, in_attribute=True, in_body=in_body)
+    if attribute.HasField("t"):
+        yield attribute.t, place
+    for tensor in attribute.tensors:
+        yield tensor, place
+    if attribute.HasField("sparse_tensor"):
+        yield from _sparse_tensors(attribute.sparse_tensor, name, place)
+    for sparse in attribute.sparse_tensors:
+        yield from _sparse_tensors(sparse, name, place)
+    for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+        yield from _graph_tensors(graph, f" in {name}{owner}", in_body=True)

@@ -1,0 +1,1 @@
+"""What a model computes: feeds, sessions, windows, capture, statistics, executors."""

@@ -1,0 +1,799 @@
+"""What a model is run on: arrays checked against its declared inputs, read from anywhere, or made at random.
+
+Files are not trusted: none is unpickled, and none is believed to hold more than it has bytes.
+"""
+
+from __future__ import annotations
+
+import ast
+import lzma
+import os
+import re
+import stat
+import sys
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import ml_dtypes
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
+
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, cut, readable, shown, text
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.subgraphs import INLINED
+from onnx_nb.analysis.graph.types import INFERENCE_LIMIT
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.tensors import dtype_name, numpy_dtype, values
+from onnx_nb.analysis.model.wire import PROTO_LIMIT
+from onnx_nb.analysis.run import input_constraints
+
+Dims = tuple[int | str | None, ...]
+"""Sizes of a declared shape: a number, a symbol, or ``None`` if nothing is said."""
+
+FILE_LIMIT: Final = 1 << 33
+"""A file of feeds holds at most so many bytes, also when unpacked."""
+
+
+def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
+    """Give the feeds that are in whatever holds them, checked, one at a time.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    feeds
+        ``None``
+            one of `random_feeds`.
+        a dict
+            one feed: an array or torch tensor for each input.
+        an array, or a list or tuple of arrays
+            one feed, in the order of the inputs.
+        a path
+            of a ``.npz`` file with an array for each input; of a ``.npy`` or ``.pb`` file (a serialized TensorProto,
+            SequenceProto or OptionalProto) with the value of one input; of a folder of such files for one feed, named
+            after the inputs or ``input_0``, ``input_1``, …; of a folder of ``.npz`` files or of folders
+            ``test_data_set_0``, ``test_data_set_1``, …, a feed each.
+        any other iterable
+            of feeds in these forms: a generator, a ``Dataset``, a ``DataLoader``. It is read as it is needed.
+
+    Yields
+    ------
+    dict of str to numpy.ndarray
+        As `check_feeds` gives it.
+
+    Raises
+    ------
+    FeedError
+        If a feed does not fit the model, or a file cannot be read; it is named.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Exp(x) }'
+    >>> model = onnx.parser.parse_model(text)
+    >>> list(read_feeds(model, [np.zeros(1, np.float32)]))
+    [{'x': array([0.], dtype=float32)}]
+    >>> [feed["x"].size for feed in read_feeds(model, ({"x": np.zeros(n, np.float32)} for n in (1, 2)))]
+    [1, 2]
+    """
+    loaded = load(model)
+    if feeds is None:
+        yield random_feeds(loaded)
+    elif isinstance(feeds, Mapping):
+        yield check_feeds(loaded, feeds)
+    elif isinstance(feeds, str | os.PathLike):
+        for path in _feed_paths(Path(feeds)):
+            try:
+                yield check_feeds(loaded, _from_path(loaded, path))
+            except FeedError as error:
+                place = _quoted(path)
+                prefix = "" if place in error.message else f"{place}: "
+                raise FeedError(prefix + error.message, advice=error.advice) from error
+    elif _is_array(feeds):
+        yield check_feeds(loaded, _by_position(loaded, [feeds]))
+    elif isinstance(feeds, list | tuple) and not _is_dataset(loaded, feeds):
+        yield check_feeds(loaded, _by_position(loaded, feeds))
+    elif isinstance(feeds, Iterable):
+        for feed in feeds:
+            yield from read_feeds(loaded, feed)
+    elif hasattr(feeds, "__getitem__") and hasattr(feeds, "__len__"):  # a torch Dataset
+        for index in range(len(feeds)):
+            yield from read_feeds(loaded, feeds[index])
+    else:
+        message = f"feeds are arrays, files or feeds one after another, and {_described(feeds)} is given."
+        raise FeedError(message, advice="Give a dict of an array for each input.")
+
+
+def check_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Check arrays against the inputs that a model declares.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    feeds
+        A value for each input: an array or torch tensor, a list of them for a sequence, ``None`` for an optional that
+        is not there. Inputs that have an initializer may be left out.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        In the order of the model's inputs; torch tensors as arrays, strings as object arrays of ``str``.
+
+    Raises
+    ------
+    FeedError
+        If an input is missing or unknown, or its type, rank or a dimension is not what the model declares, or
+        dimensions with one symbol differ. It says what is expected and what is given.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 2] x) => (float[n, 2] y) { y = Exp(x) }'
+    >>> check_feeds(onnx.parser.parse_model(text), {"x": np.zeros((3, 2))})
+    Traceback (most recent call last):
+        ...
+    onnx_nb.analysis.errors.FeedError: input 'x' takes float32 [n, 2], and is given float64 [3, 2].
+        Use array.astype('float32').
+    """
+    loaded = load(model)
+    entries = inputs(loaded)
+    for name in feeds:
+        if name not in entries:
+            near = _listed(closest(str(name), entries) or entries) or "none"
+            raise FeedError(f"{loaded.name} has no input {shown(str(name))}.", advice=f"Its inputs: {near}.")
+    needed = [
+        name
+        for name, kind in entries.items()
+        if name not in feeds and name not in loaded.initializers and not kind.HasField("optional_type")
+    ]
+    if needed:
+        named = _listed(needed, lambda name: f"{shown(name)} ({type_text(entries[name])})")
+        raise FeedError(f"{loaded.name} also needs {named}.", advice="Give an array for each input.")
+    sizes: dict[str, tuple[int, str]] = {}
+    checked = {}
+    for name, kind in entries.items():
+        if name in feeds or kind.HasField("optional_type"):
+            checked[name] = _checked(f"input {shown(name)}", kind, feeds.get(name), sizes)
+    return checked
+
+
+def inputs(model: Model) -> dict[str, TypeProto]:
+    """Give the declared type of each input, those that have an initializer included."""
+    return {text(value.name): value.type for value in model.proto.graph.input}
+
+
+def type_text(kind: TypeProto) -> str:
+    """Write a type as ``float32 [batch, 3, ?]``.
+
+    Examples
+    --------
+    >>> import onnx.helper
+    >>> tensor = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["batch", 3, None])
+    >>> type_text(tensor), type_text(onnx.helper.make_sequence_type_proto(tensor))
+    ('float32 [batch, 3, ?]', 'seq(float32 [batch, 3, ?])')
+    """
+    which = kind.WhichOneof("value")
+    if which == "sequence_type":
+        return f"seq({type_text(kind.sequence_type.elem_type)})"
+    if which == "optional_type":
+        return f"optional({type_text(kind.optional_type.elem_type)})"
+    if which == "map_type":
+        return f"map({dtype_name(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
+    if which not in ("tensor_type", "sparse_tensor_type"):
+        return "a value of unknown type"
+    declared = dims(kind)
+    shape = "" if declared is None else " " + _shape_text(declared)
+    return f"{'sparse ' if which == 'sparse_tensor_type' else ''}{dtype_name(_tensor(kind).elem_type)}{shape}"
+
+
+def dims(kind: TypeProto) -> Dims | None:
+    """Give the declared shape of a tensor type; ``None`` if even the rank is unknown."""
+    tensor = _tensor(kind)
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(
+        # a negative size says nothing, as onnxruntime has it
+        (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else text(dim.dim_param) or None
+        for dim in tensor.shape.dim
+    )
+
+
+def _tensor(kind: TypeProto) -> TypeProto.Tensor | TypeProto.SparseTensor:
+    return kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else kind.tensor_type
+
+
+def _shape_text(shape: Sequence[int | str | None]) -> str:
+    return f"[{_listed(shape, lambda dim: '?' if dim is None else cut(str(dim), 60), 12)}]"
+
+
+def _listed(items: Iterable[Any], write: Callable[[Any], str] = shown, limit: int = 8) -> str:
+    """Write the first of what may be many."""
+    written = list(items)
+    more = [f"… ({len(written) - limit} more)"] if len(written) > limit else []
+    return ", ".join([*map(write, written[:limit]), *more])
+
+
+def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
+    """Give a value as onnxruntime takes it if it is of this type; ``sizes`` are those of symbols met so far."""
+    which = kind.WhichOneof("value")
+    if which == "optional_type":
+        return None if value is None else _checked(what, kind.optional_type.elem_type, value, sizes)
+    if which == "sequence_type":
+        if not isinstance(value, list | tuple):
+            message = f"{what} takes {type_text(kind)}, and is given {_described(value)}."
+            raise FeedError(message, advice="Give a list of arrays.")
+        element = kind.sequence_type.elem_type
+        # each element of a sequence has a shape of its own
+        return [_checked(f"element {i} of {what}", element, item, {}) for i, item in enumerate(value)]
+    if which != "tensor_type":
+        return value  # a map or a sparse tensor: onnxruntime checks it
+    return _checked_array(what, kind, value, sizes)
+
+
+def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> NDArray[Any]:
+    dtype = numpy_dtype(kind.tensor_type.elem_type)
+    expected = type_text(kind)
+    if not _is_array(value):
+        message = f"{what} takes {expected}, and is given {_described(value)}, not an array."
+        raise FeedError(message, advice=f"Use numpy.asarray(…, dtype={dtype.name!r})." if dtype else "")
+    array = _array(what, value)
+    given = f"{what} takes {expected}, and is given {array.dtype.name} {_shape_text(array.shape)}."
+    if dtype is not None and dtype.kind == "O":
+        array = _strings(given, array)
+    elif dtype is not None and array.dtype.newbyteorder("=") == dtype:
+        array = array.astype(dtype, copy=False)
+    elif dtype is not None:
+        name = f"ml_dtypes.{dtype.name}" if dtype.isbuiltin == 2 else repr(dtype.name)
+        raise FeedError(given, advice=f"Use array.astype({name}).")
+    declared = dims(kind)
+    if declared is None:
+        return array
+    if not _fits(declared, array.shape):
+        raise FeedError(given, advice=_reshaping(declared, array.shape))
+    for axis, (dim, size) in enumerate(zip(declared, array.shape, strict=True)):
+        if not isinstance(dim, str):
+            continue
+        first, where = sizes.setdefault(dim, (size, f"axis {axis} of {what}"))
+        if first != size:
+            message = f"axis {axis} of {what} has size {size}, but dimension {shown(dim)} has size {first} at {where}."
+            raise FeedError(message, advice="Give arrays that agree.")
+    return array
+
+
+def _fits(declared: Dims, shape: Sequence[int]) -> bool:
+    return len(declared) == len(shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
+    )
+
+
+def _reshaping(declared: Dims, shape: tuple[int, ...]) -> str:
+    """Advise what would make the shape fit, where it is one of the usual mistakes."""
+    if _fits(declared, (1, *shape)):
+        return "The first axis is missing: use array[None]."
+    if shape[:1] == (1,) and _fits(declared, shape[1:]):
+        return "The first axis is too much: use array[0]."
+    if len(shape) == 4 and _fits(declared, tuple(shape[axis] for axis in (0, 3, 1, 2))):
+        return "The channels come first: use array.transpose(0, 3, 1, 2)."
+    return ""
+
+
+def _strings(given: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind not in "OUST":
+        raise FeedError(given, advice="Use an array of str with dtype=object.")
+    strings = np.empty(array.shape, object)
+    for place, value in np.ndenumerate(array):
+        if not isinstance(value, str | bytes):
+            raise FeedError(f"{given} {value!r:.60} is in it, which is no str.")
+        strings[place] = text(value)
+    return strings
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__") or _is_torch(value)
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _described(value: object) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[:1] in 'aeiou' or kind == 'ndarray' else 'a'} {kind}"
+
+
+def _array(what: str, value: Any) -> NDArray[Any]:
+    """Give an array or whatever can be made one; a torch tensor from any device, and of types that numpy lacks."""
+    if not _is_torch(value):
+        return np.asarray(value)
+    import torch
+
+    try:
+        tensor = value.detach().cpu()
+        if tensor.layout != torch.strided:
+            tensor = tensor.to_dense()
+        name = str(tensor.dtype).removeprefix("torch.")
+        own = getattr(ml_dtypes, name, None)
+        if own is None:
+            return np.asarray(tensor.resolve_conj().resolve_neg().numpy())
+        bits = torch.uint8 if tensor.element_size() == 1 else torch.int16
+        return np.asarray(tensor.contiguous().view(bits).numpy().view(own))
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise FeedError(f"{what} is given a torch tensor that has no values for numpy: {error}.") from error
+
+
+def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
+    names = [name for name in inputs(model) if name not in model.initializers]
+    if len(arrays) > len(names):
+        message = f"{model.name} has {len(names)} inputs, and {len(arrays)} arrays are given."
+        raise FeedError(message, advice=f"Its inputs: {_listed(names) or 'none'}.")
+    return dict(zip(names, arrays, strict=False))
+
+
+def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
+    """Say whether a list holds feeds, not the arrays of one."""
+    first = next(iter(feeds), None)
+    if isinstance(first, list | tuple):
+        kind = next((kind for name, kind in inputs(model).items() if name not in model.initializers), TypeProto())
+        return not kind.HasField("sequence_type") and not kind.HasField("optional_type")
+    return isinstance(first, Mapping | str | os.PathLike)
+
+
+def _feed_paths(path: Path) -> list[Path]:
+    """Give the files and folders that hold one feed each."""
+    if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
+        return [path]
+    inside = _inside(path)
+    sets = [entry for entry in inside if entry.name.startswith("test_data_set_") and entry.is_dir()]
+    packed = [entry for entry in inside if entry.suffix == ".npz"]
+    return sets or packed or [path]
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir(), key=_natural)
+    except OSError as error:
+        raise _unreadable(folder, "a folder", error) from error
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Order "input_10" behind "input_9"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _from_path(model: Model, path: Path) -> dict[str, Any]:
+    kinds = {name: kind for name, kind in inputs(model).items() if name not in model.initializers}
+    if not os.path.isdir(path):  # noqa: PTH112  # as above
+        _check_file(path)
+    if path.suffix == ".npz":
+        arrays = _npz(path)
+        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(inputs(model)):
+            return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
+        return {name: _viewed(array, inputs(model).get(name)) for name, array in arrays.items()}
+    if path.suffix in (".npy", ".pb"):
+        return _from_files(model, [path], kinds)
+    files = [entry for entry in _inside(path) if entry.suffix in (".npy", ".pb")]
+    files = [entry for entry in files if not re.fullmatch(r"output_\d+", entry.stem)]
+    if not files and kinds:
+        message = f"{_quoted(path)} holds no feed."
+        raise FeedError(
+            message, advice="Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
+        )
+    return _from_files(model, files, kinds)
+
+
+def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypeProto]) -> dict[str, Any]:
+    """Read one input from each file; the file's name, the tensor's own, or the order tells which."""
+    known = inputs(model)
+    order = list(kinds)
+    found: dict[str, Any] = {}
+    for path in files:
+        numbered = re.fullmatch(r"input_(\d+)", path.stem)
+        place = int(numbered[1]) if numbered else 0 if len(files) == 1 else len(order)
+        name = path.stem if path.stem in known else order[place] if place < len(order) else ""
+        own, value = _npy_file(path) if path.suffix == ".npy" else _pb_file(path, known.get(name))
+        if own in known and path.stem not in known:
+            name = own
+        if not name or name in found:
+            message = f"it is not told to which input {_quoted(path)} belongs."
+            raise FeedError(message, advice=f"Name it after one of {_listed(known) or 'none'}.")
+        found[name] = _viewed(value, known.get(name))
+    return found
+
+
+def _check_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, "a file", error) from error
+    if not stat.S_ISREG(mode):
+        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy what it gives into one.")
+    if path.suffix not in (".npz", ".npy", ".pb"):
+        message = f"{_quoted(path)} is no file of feeds that is known."
+        raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
+
+
+def _quoted(path: Path) -> str:
+    return shown(str(path))
+
+
+def _npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            unpacked = sum(member.file_size for member in members)
+            if unpacked > FILE_LIMIT:
+                raise _too_large(path, unpacked)
+            found = {}
+            for member in members:
+                name = member.filename.removesuffix(".npy")
+                with archive.open(member) as file:
+                    found[name] = _npy(cast("BinaryIO", file), member.file_size, path)
+    except _UNREADABLE as error:
+        raise _unreadable(path, "a .npz file", error) from error
+    return found
+
+
+def _npy_file(path: Path) -> tuple[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > FILE_LIMIT:
+                raise _too_large(path, size)
+            return "", _npy(file, size, path)
+    except _UNREADABLE as error:
+        raise _unreadable(path, "a .npy file", error) from error
+
+
+def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
+    """Read an array after checking that its bytes are there: numpy makes room for what the header says."""
+    version = np.lib.format.read_magic(file)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"version {version} of the format")
+    shape, _, dtype = _NPY_HEADERS[version](file)
+    if dtype.hasobject:
+        raise FeedError(
+            f"{_quoted(path)} holds pickled objects, which could run any code.",
+            advice="Save strings as array.astype(str), and sequences as .pb files.",
+        )
+    needed = dtype.itemsize
+    for dim in shape:
+        needed *= dim
+    if needed > size:
+        raise ValueError(f"{readable(needed)} are announced, and {readable(size)} are there")
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+_NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# what numpy, zipfile and its decompressors raise on damaged files
+_UNREADABLE: Final = (
+    *(OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, KeyError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+)
+
+
+def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
+    """Give the name in a file of onnx test data, and its value."""
+    try:
+        size = path.stat().st_size
+        if size > PROTO_LIMIT:
+            raise _too_large(path, size)
+        data = path.read_bytes()
+        message: TensorProto | SequenceProto | OptionalProto = TensorProto()
+        if kind is not None and kind.HasField("sequence_type"):
+            message = SequenceProto()
+        elif kind is not None and kind.HasField("optional_type"):
+            message = OptionalProto()
+        message.ParseFromString(data)
+        return text(message.name), _pb_value(message, _quoted(path))
+    except OnnxNbError as error:
+        raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
+    except (OSError, DecodeError) as error:
+        raise _unreadable(path, f"a serialized {'value' if kind is None else type_text(kind)}", error) from error
+
+
+def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -> Any:
+    if isinstance(message, TensorProto):
+        if message.data_location == TensorProto.EXTERNAL:
+            raise FeedError(f"{what} refers to another file for its values.", advice="Store them in it.")
+        return values(message, what)
+    if isinstance(message, SequenceProto):
+        elements = [*message.tensor_values, *message.sequence_values, *message.optional_values]
+        if len(message.tensor_values) != len(elements) or message.sparse_tensor_values or message.map_values:
+            raise FeedError(f"{what} is a sequence of something else than tensors.", advice="Give a dict of feeds.")
+        return [_pb_value(tensor, f"element {i} of {what}") for i, tensor in enumerate(elements)]
+    if message.HasField("tensor_value"):
+        return _pb_value(message.tensor_value, what)
+    return _pb_value(message.sequence_value, what) if message.HasField("sequence_value") else None
+
+
+def _viewed(value: Any, kind: TypeProto | None) -> Any:
+    """Give numpy's files of bfloat16 and the like their type back: they come as bytes without a meaning."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "V" and kind is not None:
+        dtype = numpy_dtype(kind.tensor_type.elem_type)
+        if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:
+            return value.view(dtype)
+    return value
+
+
+def _too_large(path: Path, size: int) -> FeedError:
+    return FeedError(f"{_quoted(path)} holds {readable(size)}, more than a file of feeds may.", advice="Give arrays.")
+
+
+def _unreadable(path: Path, what: str, error: Exception) -> FeedError:
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        near = closest(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [])
+        hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+        return FeedError(f"there is no file {_quoted(path)}.{hint}")
+    return FeedError(f"{_quoted(path)} cannot be read as {what}: {reason.rstrip('.')}.")
+
+
+def random_feeds(
+    model: ModelLike, seed: int = 0, shapes: Mapping[str, int | Sequence[int]] | None = None
+) -> dict[str, Any]:
+    """Make random values on which a model runs, for every input that has to be given.
+
+    Floats are standard normal, masks are ones, indices are within what they index, axes and sizes fit what they are
+    applied to. Other integers are from 1 to 7: dividing by 0 would end the process.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    seed
+        The same seed gives the same values.
+    shapes
+        Sizes of dimensions by their symbol, and shapes by the name of their input. Dimensions of which nothing is said
+        are small.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        A list of two arrays for a sequence.
+
+    Raises
+    ------
+    FeedError
+        If ``shapes`` does not fit the model, or an input is a map, of which no random ones are made.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (int64[batch, seq] ids, float[9, 4] table) => (float[batch, seq, 4] y) { y = Gather(table, ids) }''')
+    >>> feeds = random_feeds(model, shapes={"seq": 3})
+    >>> feeds["ids"].shape, bool((feeds["ids"] < 9).all()), feeds["table"].shape
+    ((1, 3), True, (9, 4))
+    """
+    loaded = load(model)
+    kinds = {name: kind for name, kind in inputs(loaded).items() if name not in loaded.initializers}
+    sizes = _Sizes(loaded, kinds, shapes or {})
+    # types of a larger graph are not inferred, and nothing is gained by telling the sizes
+    large = len(loaded.proto.graph.node) > INFERENCE_LIMIT and not loaded.proto.functions
+    graph = Graph.of(loaded if large else _with_sizes(loaded, kinds, sizes))
+    found: dict[str, Any] = {}
+    for index, (name, kind) in enumerate(kinds.items()):
+        random = np.random.default_rng([seed, index])
+        found[name] = _random(random, graph, name, kind, sizes.of(name, kind))
+    return check_feeds(loaded, found)
+
+
+def asked_size(
+    called: str, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
+) -> int | tuple[int, ...]:
+    """Check an entry of ``shapes=`` against the inputs of a model.
+
+    Returns
+    -------
+    int or tuple of int
+        The size of a symbol, or the shape of an input.
+    """
+    number = isinstance(size, int | np.integer)
+    sizes = tuple(size) if isinstance(size, Iterable) else (size,)
+    if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+        raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
+    if number and key in symbols:
+        return int(size)
+    if key not in declared:
+        known = dict.fromkeys([*declared, *symbols])
+        message = f"{called} has neither an input nor a dimension {shown(key)}."
+        raise FeedError(message, advice=f"It has {_listed(closest(key, known) or known) or 'none'}.")
+    shape = declared[key]
+    if number or (shape is not None and not _fits(shape, sizes)):
+        message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {_shape_text(shape or ())}."
+        raise FeedError(message, advice="Give a size for each of its axes.")
+    return tuple(map(int, sizes))
+
+
+class _Sizes:
+    """The size of every dimension of every input: as asked for, or small."""
+
+    def __init__(self, model: Model, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.symbols: dict[str, int] = {}
+        declared = {name: dims(_innermost(kind)) for name, kind in kinds.items()}
+        symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
+        for key, size in asked.items():
+            self._take(model, key, size, declared, symbols)
+        self.fitting = {
+            name: input_constraints.fitting(Graph.of(model), name, len(shape))
+            for name, shape in declared.items()
+            if shape is not None and not all(isinstance(dim, int) for dim in shape)
+        }
+        for name, fitting in self.fitting.items():
+            for axis, size in fitting.items():
+                dim = (declared[name] or ())[axis]
+                if isinstance(dim, str):
+                    self.symbols.setdefault(dim, size)
+        for name, shape in declared.items():
+            is_float = _is_float(_innermost(kinds[name]).tensor_type.elem_type)
+            for axis, dim in enumerate(shape or ()):
+                if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, symbols):
+                    self.symbols.setdefault(dim, _small(dim, axis, len(shape or ()), is_float=is_float))
+
+    def _take(
+        self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
+    ) -> None:
+        asked = asked_size(model.called, key, size, declared, symbols)
+        if isinstance(asked, int):
+            self.symbols[key] = asked
+            return
+        self.shapes[key] = asked
+        for dim, one in zip(declared[key] or (), asked, strict=False):
+            if isinstance(dim, str):
+                self.symbols.setdefault(dim, one)
+
+    def of(self, name: str, kind: TypeProto) -> tuple[int, ...]:
+        """Give the shape of an input, or of an element of it."""
+        if name in self.shapes:
+            return self.shapes[name]
+        tensor = _innermost(kind)
+        is_float, shape = _is_float(tensor.tensor_type.elem_type), dims(tensor)
+        if shape is None:
+            return (1,)
+        found = []
+        for axis, dim in enumerate(shape):
+            size = self._of_symbol(dim) if isinstance(dim, str) else dim
+            if size is None:
+                size = self.fitting[name].get(axis) or _small("", axis, len(shape), is_float=is_float)
+            found.append(size)
+        return tuple(found)
+
+    def _of_symbol(self, symbol: str) -> int:
+        if symbol in self.symbols:
+            return self.symbols[symbol]
+        if _is_total(symbol, self.symbols):
+            return sum(self.symbols.get(part + symbol.removeprefix("total_"), 0) for part in ("past_", ""))
+        # exporters name dimensions by formulas, such as "past_sequence_length + 1"
+        return max(_evaluated(symbol, self.symbols), 0)
+
+
+def _is_total(symbol: str, symbols: Iterable[str]) -> bool:
+    return symbol.startswith("total_") and "past_" + symbol.removeprefix("total_") in symbols
+
+
+def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
+    """Give the size of a dimension of which nothing is said: one example, eight tokens, or a small picture."""
+    if "batch" in symbol or (axis == 0 and rank > 1):
+        return 1
+    return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
+
+
+def _evaluated(formula: str, symbols: Mapping[str, int]) -> int:
+    try:
+        return _value_of(ast.parse(formula[:1000], mode="eval").body, symbols)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return 8  # a name that is no formula
+
+
+def _value_of(tree: ast.expr, symbols: Mapping[str, int]) -> int:
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+        return tree.value
+    if isinstance(tree, ast.Name):
+        return symbols.get(tree.id, 8)
+    if isinstance(tree, ast.BinOp):
+        left, right = _value_of(tree.left, symbols), _value_of(tree.right, symbols)
+        if isinstance(tree.op, ast.Add):
+            return left + right
+        if isinstance(tree.op, ast.Sub):
+            return left - right
+        if isinstance(tree.op, ast.Mult):
+            return left * right
+        if isinstance(tree.op, ast.FloorDiv | ast.Div):
+            return left // right
+    raise ValueError(f"{type(tree).__name__} is in the formula")
+
+
+def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> Model:
+    """Give the model with known input shapes and without functions: onnx then infers the shapes of what is indexed."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    for value in proto.graph.input:
+        kind = kinds.get(text(value.name))
+        if kind is not None and kind.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+            value.type.tensor_type.shape.dim.extend(
+                onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes.of(text(value.name), kind)
+            )
+    if proto.functions and Graph.of(model).inlined_count <= INLINED:
+        try:
+            proto = inliner.inline_local_functions(proto)
+        except (onnx.checker.ValidationError, RuntimeError):
+            # of recursive functions, say: less is known then, and onnxruntime says what is wrong
+            return model.with_proto(proto)
+    return model.with_proto(proto)
+
+
+def _innermost(kind: TypeProto) -> TypeProto:
+    """Give the type of the tensors in a sequence or an optional."""
+    while kind.HasField("sequence_type") or kind.HasField("optional_type"):
+        kind = (kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type).elem_type
+    return kind
+
+
+def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProto, shape: tuple[int, ...]) -> Any:
+    which = kind.WhichOneof("value")
+    if which == "optional_type":
+        return _random(random, graph, name, kind.optional_type.elem_type, shape)
+    if which == "sequence_type":
+        return [_random(random, graph, name, kind.sequence_type.elem_type, shape) for _ in range(2)]
+    dtype = numpy_dtype(kind.tensor_type.elem_type) if which == "tensor_type" else None
+    if dtype is None:
+        message = f"no random values are made for input {shown(name)}, which is {type_text(kind)}."
+        raise FeedError(message, advice="Give it in feeds.")
+    wish = input_constraints.wishes(graph, name, shape)
+    if isinstance(wish, np.ndarray):
+        return wish.astype(dtype)
+    if dtype.kind == "O":
+        return _words(random, shape)
+    if dtype.kind == "b":
+        return np.ones(shape, dtype) if _is_mask(name) else random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
+        if wish is None and _is_mask(name):
+            return np.ones(shape, dtype)
+        largest = int(_iinfo(dtype).max)
+        # never 0 of itself: integers divided by it end the process
+        low, high = (1, 8) if wish is None else (int(max(wish.low, 0)), int(wish.high))
+        return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
+    if wish is not None:
+        return np.asarray(random.uniform(wish.low, wish.high, shape)).astype(dtype)
+    if name.endswith("attention_mask"):
+        return np.ones(shape, dtype)
+    numbers = np.asarray(random.standard_normal(shape))
+    if dtype.kind == "c":
+        return (numbers + 1j * random.standard_normal(shape)).astype(dtype)
+    # a type of powers of two has no sign
+    return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
+
+
+_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # knows the types of numpy too
+
+
+def _is_mask(name: str) -> bool:
+    return "mask" in name.lower()
+
+
+def _is_float(data_type: int) -> bool:
+    dtype = numpy_dtype(data_type)
+    return dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
+
+
+def _words(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
+    words = np.empty(shape, object)
+    for place in np.ndindex(shape):
+        words[place] = "".join(map(chr, random.integers(ord("a"), ord("z") + 1, random.integers(1, 8)).tolist()))
+    return words

@@ -1,0 +1,163 @@
+"""The graph that onnxruntime really runs where operators have no kernel for float16.
+
+It puts casts to float32 around such nodes and leaves out those between neighbours, so that a node may read what its
+producer computed before it was rounded. Cut into windows, each would round, and give other values; so the casts are
+put in first, in the whole graph, by onnxruntime itself, which writes the result.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
+
+from onnx_nb.analysis.errors import OnnxNbError, text
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.run import session
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+
+_ADDED: Final = "InsertedPrecisionFreeCast_"
+"""What onnxruntime puts before the name of a value for its float32 twin."""
+
+
+def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
+    """Give a model with onnxruntime's casts written out; the model itself if it needs none.
+
+    Every value of the main graph keeps its name and its bits; weights stay where they are.
+
+    Parameters
+    ----------
+    model
+        Weights are not read.
+    providers
+        That will run it: others than the CPU have more kernels.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb.analysis.model.model import load
+    >>> model = load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float16[2] x) => (float16[2] y) { a = Sqrt(x)  y = Sqrt(a) }'''))
+    >>> [node.op_type for node in lowered(model).proto.graph.node]
+    ['Cast', 'Sqrt', 'Sqrt', 'Cast', 'Cast']
+    """
+    if not _has_float16(Graph.of(model)):
+        return model
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-lowering-") as folder:
+        path = Path(folder) / "lowered.onnx"
+        try:
+            session.create(
+                _without_weights(model), optimize=False, providers=providers, transient=True, written_to=path
+            )
+        except OnnxNbError:
+            return model  # running it in windows tells which node it is
+        proto = onnx.load(path)
+    source, target = model.proto.graph, proto.graph
+    target.output.clear()
+    target.output.extend(source.output)
+    target.input.clear()
+    target.input.extend(source.input)
+    there = {tensor.name for tensor in target.initializer}
+    target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
+    return model.with_proto(proto)
+
+
+def originals(graph: Graph, low: Graph) -> dict[int, int]:
+    """Give for each value of the lowered graph the one that it is in the original."""
+    by_name: dict[tuple[int, str], int] = {}
+    for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_frame.tolist(), strict=True)):
+        by_name[frame, name] = value
+    # where functions were put in their place, their bodies come in between
+    alike = [place.attribute for place in graph.frames] == [place.attribute for place in low.frames]
+    found = {}
+    for value, (name, frame) in enumerate(zip(low.value_names, low.value_frame.tolist(), strict=True)):
+        original = by_name.get((frame, name)) if alike or not frame else None
+        if original is not None:
+            found[value] = original
+    return found
+
+
+def original_nodes(graph: Graph, low: Graph) -> dict[int, int]:
+    """Give for each node of the lowered main graph the one that it was, or for which its cast was put in."""
+    maker = {
+        graph.value_names[value]: node
+        for node in range(graph.main_count)
+        for value in graph.node_outputs(node).tolist()
+        if value >= 0
+    }
+    found = {}
+    for node in range(low.main_count):
+        for value in low.node_outputs(node).tolist():
+            name = low.value_names[value].removeprefix(_ADDED) if value >= 0 else ""
+            if name in maker:
+                found[node] = maker[name]
+    return found
+
+
+def _without_weights(model: Model) -> Model:
+    """Make weights inputs, as only types matter, and every value an output, as for a capture of all."""
+    source = model.proto
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    graph = proto.graph
+    graph.initializer.clear()
+    given = {info.name for info in source.graph.input}
+    for tensor in source.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            graph.input.add(name=tensor.name, type=kind)
+    graph.output.clear()
+    for name in dict.fromkeys(name for node in source.graph.node for name in node.output if name):
+        graph.output.add(name=name)
+    return model.with_proto(proto)
+
+
+_MAKERS: Final = frozenset(
+    (
+        *("Cast", "Constant", "ConstantOfShape", "EyeLike", "QuantizeLinear", "DequantizeLinear", "Bernoulli"),
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"),
+    )
+)
+"""Operators that may give float16 though they are given none."""
+
+
+def _has_float16(graph: Graph) -> bool:
+    proto = graph.model.proto
+    if any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in proto.graph.input):
+        return True
+    if any(tensor.data_type == TensorProto.FLOAT16 for place in graph.frames for tensor in place.graph.initializer):
+        return True
+    able = np.asarray([op in _MAKERS for op, _ in graph.operators], bool)
+    makers = np.flatnonzero(able[graph.op_index]).tolist() if len(able) else []
+    inside = (node for function in proto.functions for node in _all(function.node))
+    return any(map(_makes_float16, itertools.chain((graph.nodes[node] for node in makers), inside)))
+
+
+def _makes_float16(node: NodeProto) -> bool:
+    return any(
+        (attribute.i == TensorProto.FLOAT16 and text(attribute.name) in _TYPES)
+        or (attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT16)
+        for attribute in node.attribute
+    )
+
+
+_TYPES: Final = ("to", "dtype", "output_dtype", "output_datatype")
+
+
+def _all(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _all(attribute.g.node)

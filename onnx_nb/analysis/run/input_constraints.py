@@ -1,0 +1,442 @@
+"""Which values the operators that read a model's input can take: indices within bounds, axes, sizes, positive scales.
+
+`wishes` follows an input through nodes that hand its values on, into bodies too, to those that restrict them;
+`fitting` does the same for its shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+
+Values = NDArray[Any]
+Shape = tuple[int, ...]
+Rule = Callable[["Use", Shape], "Range | Values | None"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` up to, but without, ``high``."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Use:
+    """A node that reads the values of an input, or these and a constant added to them."""
+
+    graph: Graph
+    node: int
+    index: int
+    """Which of the node's inputs it is."""
+    added: int
+
+    @property
+    def op(self) -> str:
+        """The operator's name, behind the domain if that is not the default one."""
+        return _op(self.graph, self.node)
+
+    def shape(self, index: int) -> Shape | None:
+        """Give the shape of one of the node's inputs, if it is known."""
+        return _shape(self.graph, self.node, index)
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """Give an attribute's value."""
+        for attribute in self.graph.nodes[self.node].attribute:
+            if attribute.name == name:
+                return helper.get_attribute_value(attribute)
+        return default
+
+    def axis(self, index: int, default: int = 0) -> int:
+        """Give the size of one of the node's inputs along its attribute ``axis``; 0 if it is not known."""
+        shape, axis = self.shape(index), int(self.attribute("axis", default))
+        return shape[axis] if shape and -len(shape) <= axis < len(shape) else 0
+
+
+def wishes(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
+    """Say what values an input should have.
+
+    Parameters
+    ----------
+    graph
+        Of a model whose inputs have known sizes and which has no functions.
+    name
+        The input.
+    shape
+        Its shape.
+
+    Returns
+    -------
+    Range, numpy.ndarray or None
+        A range for each of the values, or the values themselves, or ``None`` if any will do.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (int32[2] ids, float[9, 4] table) => (float[2, 4] y) { i = Cast<to=7>(ids)  y = Gather(table, i) }'''))
+    >>> wishes(graph, "ids", (2,))
+    Range(low=0, high=9)
+    """
+    low, high = -math.inf, math.inf
+    for use in _uses(graph, graph.value(name)):
+        rule = _RULES.get(use.op, {}).get(use.index)
+        wish = None if rule is None else rule(use, shape)
+        if isinstance(wish, np.ndarray):
+            return wish
+        if wish is not None:
+            low, high = max(low, wish.low - use.added), min(high, wish.high - use.added)
+    return Range(low, high) if low < high and math.isfinite(high - low) else None
+
+
+def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
+    """Say which sizes an input has to have along some of its axes, for the weights that it meets.
+
+    Parameters
+    ----------
+    graph
+        Of the model.
+    name
+        The input.
+    rank
+        Of the input.
+
+    Returns
+    -------
+    dict of int to int
+        Sizes by axis.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n, c] x) => (float[n, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }'''))
+    >>> fitting(graph, "x", 2)
+    {1: 3}
+    """
+    found: dict[int, int] = {}
+    seen, todo = set[int](), [graph.value(name)]
+    while todo and len(seen) < _FOLLOWED:
+        value = todo.pop()
+        seen.add(value)
+        for node in graph.consumers(value).tolist():
+            if int(graph.node_inputs(node)[0]) != value:
+                continue
+            use = Use(graph, node, 0, 0)
+            if use.op in _SAME_SHAPE:
+                todo.extend(
+                    output for output in graph.node_outputs(node).tolist() if output >= 0 and output not in seen
+                )
+            elif use.op in _MEETS:
+                axis, size = _MEETS[use.op](use, use.shape(1) or ())
+                if size and -rank <= axis < rank:
+                    found.setdefault(axis % rank, size)
+    return found
+
+
+def _uses(graph: Graph, value: int) -> Iterator[Use]:
+    """Give the nodes that values reach unchanged, or with a constant added."""
+    seen, todo = set[tuple[int, int]](), [(value, 0)]
+    while todo and len(seen) < _FOLLOWED:
+        value, added = todo.pop()
+        if (value, added) in seen:
+            continue
+        seen.add((value, added))
+        for node in graph.consumers(value).tolist():
+            for index in np.flatnonzero(graph.node_inputs(node) == value).tolist():
+                use = Use(graph, node, index, added)
+                yield use
+                more = _added(use)
+                if more is not None:
+                    todo.extend((output, added + more) for output in graph.node_outputs(node).tolist() if output >= 0)
+                elif use.op in ("Loop", "Scan"):
+                    # a Loop's first two are the trip count and the condition
+                    for frame in graph.bodies(node):
+                        inner = graph.frames[frame].inputs.tolist()
+                        if index < len(inner) and (use.op == "Scan" or index > 1):
+                            todo.append((inner[index], added))
+
+
+_FOLLOWED: Final = 2000
+"""At most so many tensors are looked at."""
+
+_FIRST_HANDED_ON: Final = frozenset(
+    (
+        *(
+            "Cast",
+            "CastLike",
+            "Clip",
+            "Compress",
+            "Dropout",
+            "Expand",
+            "Flatten",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+        ),
+        *("Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        "onnx_nb.Mark",
+    )
+)
+_ALL_HANDED_ON: Final = frozenset(("Concat", "Max", "Min"))
+
+
+def _added(use: Use) -> int | None:
+    """Give what a node adds to the values it hands on; ``None`` if it computes something else."""
+    op, index = use.op, use.index
+    if (index == 0 and op in _FIRST_HANDED_ON) or op in _ALL_HANDED_ON or (op == "Where" and index > 0):
+        return 0
+    if op == "Add" or (op == "Sub" and index == 0):
+        other = _constant(use.graph, use.node, 1 - index)
+        if other is not None and other.size == 1 and other.dtype.kind in "iu":
+            return int(other.item()) * (1 if op == "Add" else -1)
+    return None
+
+
+def _constant(graph: Graph, node: int, index: int) -> Values | None:
+    value = int(graph.node_inputs(node)[index])
+    if value < 0:
+        return None
+    producer = int(graph.producer[value])
+    if producer >= 0:
+        for attribute in graph.nodes[producer].attribute:
+            if _op(graph, producer) == "Constant" and attribute.name == "value":
+                return numpy_helper.to_array(attribute.t)
+        return None
+    if graph.value_kind[value] != INITIALIZER or graph.value_frame[value] != 0:
+        return None
+    try:
+        return graph.model.tensor(graph.value_names[value])
+    except OnnxNbError:  # a weight that cannot be read is told about when the model runs
+        return None
+
+
+def _shape(graph: Graph, node: int, index: int) -> Shape | None:
+    values = graph.node_inputs(node)
+    if index >= len(values) or values[index] < 0:
+        return None
+    if graph.value_kind[values[index]] == INITIALIZER and graph.value_frame[values[index]] == 0:
+        # not type_of, which has the types of all others inferred
+        weight = graph.model.initializers.get(graph.value_names[values[index]])
+        return None if weight is None else weight.shape
+    found = graph.type_of(int(values[index])).shape
+    if found is not None and all(isinstance(dim, int) for dim in found):
+        return tuple(dim for dim in found if isinstance(dim, int))
+    constant = _constant(graph, node, index)
+    if constant is not None:
+        return constant.shape
+    # Reshape(…, Shape(x)), of which onnx infers nothing
+    reshape = int(graph.producer[values[index]])
+    if _op(graph, reshape) == "Reshape":
+        shape = int(graph.producer[graph.node_inputs(reshape)[1]])
+        if _op(graph, shape) == "Shape" and not graph.nodes[shape].attribute:
+            return _shape(graph, shape, 0)
+    return None
+
+
+def _op(graph: Graph, node: int) -> str:
+    if node < 0:
+        return ""
+    op, domain = graph.operators[int(graph.op_index[node])]
+    return op if domain in ("", "ai.onnx") else f"{domain}.{op}"
+
+
+def _convolved(use: Use, weight: Shape) -> tuple[int, int]:
+    return 1, weight[1] * int(use.attribute("group", 1)) if len(weight) > 1 else 0
+
+
+def _multiplied(_: Use, weight: Shape) -> tuple[int, int]:
+    return -1, weight[max(len(weight) - 2, 0)] if weight else 0
+
+
+def _gemm(use: Use, weight: Shape) -> tuple[int, int]:
+    size = weight[1 if use.attribute("transB", 0) else 0] if len(weight) == 2 else 0
+    return 0 if use.attribute("transA", 0) else 1, size
+
+
+def _along(axis: int, of_weight: int) -> Callable[[Use, Shape], tuple[int, int]]:
+    return lambda _, weight: (axis, weight[of_weight] if -len(weight) <= of_weight < len(weight) else 0)
+
+
+_SAME_SHAPE: Final = frozenset(("Cast", "Clip", "Identity", "Relu", "onnx_nb.Mark"))
+# operator → by the shape of its weight, along which axis its first input must have which size; 0 if that is unknown
+_MEETS: Final[Mapping[str, Callable[[Use, Shape], tuple[int, int]]]] = {
+    "BatchNormalization": _along(1, 0),
+    "Conv": _convolved,
+    "ConvInteger": _convolved,
+    "ConvTranspose": _along(1, 0),
+    "GRU": _along(2, 2),
+    "Gemm": _gemm,
+    "InstanceNormalization": _along(1, 0),
+    "LSTM": _along(2, 2),
+    "LayerNormalization": _along(-1, -1),
+    "MatMul": _multiplied,
+    "MatMulInteger": _multiplied,
+    "RNN": _along(2, 2),
+}
+
+
+def _below(limit: int) -> Range | None:
+    return Range(0, limit) if limit > 0 else None
+
+
+def _into_axis(use: Use, _: Shape) -> Range | None:
+    return _below(use.axis(0))
+
+
+def _into_leading(use: Use, shape: Shape) -> Range | None:
+    data, batch = use.shape(0) or (), int(use.attribute("batch_dims", 0))
+    return _below(min(data[batch : batch + (shape[-1] if shape else 1)], default=0))
+
+
+def _into(index: int, axis: int) -> Callable[[Use, Shape], Range | None]:
+    """Bound values by the size of another input along an axis."""
+
+    def rule(use: Use, _: Shape) -> Range | None:
+        other = use.shape(index)
+        return _below(other[axis]) if other and -len(other) <= axis < len(other) else None
+
+    return rule
+
+
+def _upto(index: int, axis: int) -> Callable[[Use, Shape], Range | None]:
+    def rule(use: Use, shape: Shape) -> Range | None:
+        found = _into(index, axis)(use, shape)
+        return found and Range(1, found.high + 1)
+
+    return rule
+
+
+def _each(value: float) -> Callable[[Use, Shape], Values]:
+    return lambda _, shape: np.full(shape, value)
+
+
+def _between(low: float, high: float) -> Callable[[Use, Shape], Range]:
+    return lambda _, __: Range(low, high)
+
+
+def _axes(_: Use, shape: Shape) -> Values:
+    return np.arange(math.prod(shape)).reshape(shape)
+
+
+def _axes_of_size_one(use: Use, shape: Shape) -> Values | None:
+    units = [axis for axis, size in enumerate(use.shape(0) or ()) if size == 1][: math.prod(shape)]
+    return np.array(units).reshape(shape) if len(units) == math.prod(shape) else None
+
+
+def _same_size(_: Use, shape: Shape) -> Values:
+    """Give the target of a Reshape that fits whatever is reshaped."""
+    sizes = np.ones(math.prod(shape), np.int64)
+    sizes[:1] = -1
+    return sizes.reshape(shape)
+
+
+def _parts(use: Use, shape: Shape) -> Values | None:
+    if not shape or use.shape(0) is None:
+        return np.ones(shape)
+    return np.array([len(part) for part in np.array_split(np.zeros(use.axis(0)), math.prod(shape) or 1)])
+
+
+def _padding(use: Use, _: Shape) -> Range:
+    # more than what is there cannot be mirrored
+    return Range(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
+
+
+def _sizes(use: Use, shape: Shape) -> Values | None:
+    data = use.shape(0)
+    if data is None or len(shape) != 1:
+        return None
+    axes: Sequence[int] = use.attribute("axes", range(len(data)))
+    return np.array([data[axis] for axis in axes]) if len(axes) == shape[0] else None
+
+
+def _grid(use: Use, shape: Shape) -> Values | None:
+    theta = use.shape(0)
+    return np.array([theta[0], 1, *range(2, 1 + shape[0] - 1)]) if theta and len(shape) == 1 else None
+
+
+def _any_cell(use: Use, _: Shape) -> Range | None:
+    return _below(math.prod(use.shape(0) or (0,)))
+
+
+_POSITIVE: Final = _between(0.1, 2)
+_PROBABILITY: Final = _between(0, 1)
+_RECURRENT: Final = {4: _upto(0, 0)}
+_WINDOW: Final = {0: _each(8)}
+
+# operator → which input → what values it takes
+_RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
+    "AffineGrid": {1: _grid},
+    "Attention": {6: _upto(1, -2)},
+    "BatchNormalization": {4: _POSITIVE},
+    "Bernoulli": {0: _PROBABILITY},
+    "BitShift": {1: _between(0, 8)},
+    "BlackmanWindow": _WINDOW,
+    "CenterCropPad": {1: _between(1, 5)},
+    "ConstantOfShape": {0: _between(1, 4)},
+    "CumProd": {1: _each(0)},
+    "CumSum": {1: _each(0)},
+    "DFT": {1: _each(8), 2: _each(1)},
+    "DequantizeLinear": {1: _POSITIVE},
+    "Dropout": {1: _PROBABILITY},
+    "Expand": {1: _each(1)},
+    "GRU": _RECURRENT,
+    "Gather": {1: _into_axis},
+    "GatherElements": {1: _into_axis},
+    "GatherND": {1: _into_leading},
+    "HammingWindow": _WINDOW,
+    "HannWindow": _WINDOW,
+    "LSTM": _RECURRENT,
+    "Loop": {0: _between(1, 4), 1: _each(1)},
+    "MaxUnpool": {1: _any_cell},
+    "MelWeightMatrix": {0: _each(8), 1: _each(16), 2: _each(8192), 3: _each(0), 4: _each(4000)},
+    "NegativeLogLikelihoodLoss": {1: _into(0, 1)},
+    "NonMaxSuppression": {2: _between(1, 4), 3: _PROBABILITY},
+    "OneHot": {1: _between(3, 9)},
+    "Pad": {1: _padding, 3: _axes},
+    "QuantizeLinear": {1: _POSITIVE},
+    "RNN": _RECURRENT,
+    "Range": {0: _each(0), 1: _each(5), 2: _each(1)},
+    "Reshape": {1: _same_size},
+    "Resize": {2: _each(1), 3: _sizes},
+    "ReverseSequence": {1: _upto(0, 0)},
+    "RoiAlign": {2: _into(0, 0)},
+    "RotaryEmbedding": {3: _into(1, 0)},
+    "STFT": {1: _each(4), 3: _each(8)},
+    "Scatter": {1: _into_axis},
+    "ScatterElements": {1: _into_axis},
+    "ScatterND": {1: _into_leading},
+    "SequenceAt": {1: _each(0)},
+    "SequenceErase": {1: _each(0)},
+    "SequenceInsert": {2: _each(0)},
+    "Slice": {1: _each(0), 2: _each(1), 3: _axes, 4: _each(1)},
+    "SoftmaxCrossEntropyLoss": {1: _into(0, 1)},
+    "Split": {1: _parts},
+    "SplitToSequence": {1: _parts},
+    "Squeeze": {1: _axes_of_size_one},
+    "TensorScatter": {2: _each(0)},
+    "Tile": {1: _each(1)},
+    "TopK": {1: _each(1)},
+    "Unsqueeze": {1: _axes},
+    "Upsample": {1: _each(1)},
+    "ai.onnx.ml.ArrayFeatureExtractor": {1: _into(0, -1)},
+    "com.microsoft.DequantizeLinear": {1: _POSITIVE},
+    "com.microsoft.EmbedLayerNormalization": {0: _into(2, 0), 1: _into(4, 0)},
+    "com.microsoft.GatherBlockQuantized": {1: _into_axis},
+    "com.microsoft.QuantizeLinear": {1: _POSITIVE},
+    "com.microsoft.RotaryEmbedding": {1: _into(2, 0)},
+    **{
+        f"Reduce{name}": {1: _axes}
+        for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
+}

@@ -1,0 +1,541 @@
+"""Every onnxruntime session is made here.
+
+A session gets the proto without weights and the folder in which onnxruntime finds them and maps them itself. Where it
+would refuse to look (a hub cache of symbolic links, a model from memory) it is handed our own maps instead. onnxruntime
+is imported when the first session is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+from google.protobuf.message import EncodeError
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, shown
+from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.model.model import load
+from onnx_nb.analysis.model.tensors import decoded, numpy_dtype
+from onnx_nb.analysis.run import feeds as feeding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import onnxruntime
+
+    from onnx_nb.analysis.model.model import Model, ModelLike
+
+_MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
+"""What lies in a serialised model that holds marks: the domain of a node."""
+
+
+def run(
+    model: ModelLike,
+    feeds: Any = None,
+    *,
+    outputs: Iterable[str] | None = None,
+    providers: Sequence[str] | None = None,
+    optimize: bool = True,
+) -> dict[str, Any]:
+    """Run a model once.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    feeds
+        One feed in any form that `read_feeds` takes: a dict of arrays, arrays in the order of the inputs, torch
+        tensors, a file or folder of test data, or ``None`` for random values.
+    outputs
+        Names of tensors of the main graph, intermediate ones too; the model's outputs if ``None``.
+    providers
+        Execution providers, best first; the CPU if ``None``.
+    optimize
+        ``False`` switches off graph optimisation, which fuses nodes: intermediate values then differ in the last bits.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        Sequences are lists of arrays, and an optional value that is not there is ``None``.
+
+    Raises
+    ------
+    FeedError
+        If an input is missing, unknown, or has another type or shape than declared, or if these are several feeds.
+    OnnxNbError
+        If onnxruntime cannot run the model.
+
+    Examples
+    --------
+    >>> import numpy, onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { a = Neg(x)  y = Exp(a) }'
+    >>> run(onnx.parser.parse_model(text), {"x": numpy.zeros(2, numpy.float32)}, outputs=["a", "y"])
+    {'a': array([-0., -0.], dtype=float32), 'y': array([1., 1.], dtype=float32)}
+    """
+    loaded = load(model)
+    several = feeding.read_feeds(loaded, feeds)
+    first = next(several, None)
+    if first is None or next(several, None) is not None:
+        message = f"{'no feed' if first is None else 'more than one feed'} is given, and a model runs on one."
+        raise FeedError(message, advice="Loop over onnx_nb.read_feeds(model, feeds).")
+    session = create(loaded, optimize=optimize, outputs=outputs, providers=providers)
+    return run_session(session, first, name=loaded.name)
+
+
+def create(
+    model: ModelLike,
+    *,
+    optimize: bool = True,
+    providers: Sequence[str] | None = None,
+    outputs: Iterable[str] | None = None,
+    threads: int | None = None,
+    transient: bool = False,
+    shared_arena: bool = False,
+    written_to: Path | None = None,
+) -> onnxruntime.InferenceSession:
+    """Make an onnxruntime session; models over 2 GB too, and without reading weights twice.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    optimize
+        ``False`` switches off all graph optimisations: they change intermediate values.
+    providers
+        Execution providers, best first; the CPU if ``None``.
+    outputs
+        Names of tensors of the main graph that the session is to give instead of the model's outputs.
+    threads
+        How many threads an operator may use; onnxruntime's choice if ``None``.
+    transient
+        For a session of a few nodes that runs once or twice: its threads do not spin between runs, and the memory of a
+        value goes back to the system when the value is dropped. What it computes is the same.
+    shared_arena
+        With ``transient``: values of all such sessions take their memory from one another, until `release_arena` gives
+        the system back what none of them needs. Fresh memory costs as much as what is often computed in it.
+    written_to
+        Where to write the model as onnxruntime runs it.
+
+    Raises
+    ------
+    OnnxNbError
+        If onnxruntime refuses the model.
+    ExternalDataError
+        If the bytes of a weight are not there.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    >>> [output.name for output in create(onnx.parser.parse_model(text)).get_outputs()]
+    ['y']
+    """
+    import onnxruntime as ort
+
+    loaded = load(model)
+    proto, folder, buffers = loaded.for_onnxruntime()
+    if written_to is None:
+        proto = _without_notes(proto)
+    if outputs is not None:
+        proto = _with_outputs(loaded, proto, list(outputs))
+    options = ort.SessionOptions()
+    # Errors reach the caller as exceptions; onnxruntime would print them, and warnings, as well.
+    options.log_severity_level = 4
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    if transient:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if shared_arena:
+        _make_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    if written_to is not None:
+        options.optimized_model_filepath = str(written_to)
+    if buffers:
+        sizes = [buffer.nbytes for buffer in buffers.values()]
+        options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
+    elif folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    if isinstance(providers, str):
+        providers = [providers]
+    unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
+    if unknown:
+        message = f"onnxruntime has no {', '.join(map(shown, unknown))} here."
+        raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
+    data = _serialised(loaded, proto)
+    if _MARKED in data:
+        data = _serialised(loaded, _with_marks(proto))
+    wanted = list(providers or ["CPUExecutionProvider"])
+    try:
+        # what fails is told: onnxruntime would print it, and go on without the provider
+        session = ort.InferenceSession(data, options, providers=wanted, enable_fallback=False)
+    except Exception as error:
+        raise _refused(loaded, error) from error
+    missing = [provider for provider in wanted if provider not in session.get_providers()]
+    if missing:
+        message = f"{', '.join(map(shown, missing))} could not be started, and {loaded.name} would run without."
+        raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
+    return session
+
+
+def release_arena() -> None:
+    """Give back to the system what no value takes of the memory that sessions share.
+
+    Examples
+    --------
+    >>> release_arena()
+    """
+    import onnxruntime as ort
+
+    # only a run can ask for this
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    _nothing().run(["y"], {}, options)
+
+
+@functools.cache
+def _make_arena() -> None:
+    """Let this process have one; it grows by what is asked for, not to the next power of two."""
+    import onnxruntime as ort
+
+    kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    same_as_requested = 1
+    ort.create_and_register_allocator(kind, ort.OrtArenaCfg(0, same_as_requested, -1, -1))
+
+
+@functools.cache
+def _nothing() -> onnxruntime.InferenceSession:
+    """Give a session that has next to nothing to do."""
+    node = helper.make_node("Constant", [], ["y"], value_int=0)
+    graph = helper.make_graph([node], "nothing", [], [ValueInfoProto(name="y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return create(proto, optimize=False, threads=1, transient=True, shared_arena=True)
+
+
+def run_session(
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, Any], *, name: str = "the model"
+) -> dict[str, Any]:
+    """Run a session that `create` made.
+
+    Parameters
+    ----------
+    session
+        From `create`.
+    feeds
+        An array for each input, as `check_feeds` gives them.
+    name
+        What to call the model in an error message.
+
+    Raises
+    ------
+    OnnxNbError
+        If onnxruntime cannot run it.
+
+    Examples
+    --------
+    >>> import numpy, onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    >>> run_session(create(onnx.parser.parse_model(text)), {"x": numpy.zeros(2, numpy.float32)})
+    {'y': array([1., 1.], dtype=float32)}
+    """
+    entries = session.get_outputs()
+    elements = [_data_type_of(_inside(entry.type, "optional")) for entry in entries]
+    if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
+        types = {entry.name: entry.type for entry in session.get_inputs()}
+        values = {key: _to_value(value, types.get(key, "")) for key, value in feeds.items()}
+        return {key: _owned(to_array(value)) for key, value in run_values(session, values, name=name).items()}
+    names = [entry.name for entry in entries]
+    foreign = {key: to_value(v) for key, v in feeds.items() if isinstance(v, np.ndarray) and _is_foreign(v.dtype)}
+    try:
+        return dict(zip(names, session.run(names, {**feeds, **foreign}), strict=True))
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def run_values(
+    session: onnxruntime.InferenceSession, values: Mapping[str, onnxruntime.OrtValue], *, name: str = "the model"
+) -> dict[str, onnxruntime.OrtValue]:
+    """Run a session on values that stay onnxruntime's own, so that they go from one session to the next uncopied.
+
+    Parameters
+    ----------
+    session
+        From `create`.
+    values
+        One for each input; see `to_value`.
+    name
+        What to call the model in an error message.
+
+    Raises
+    ------
+    OnnxNbError
+        If onnxruntime cannot run it.
+
+    Examples
+    --------
+    >>> import numpy, onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    >>> found = run_values(create(onnx.parser.parse_model(text)), {"x": to_value(numpy.zeros(2, numpy.float32))})
+    >>> to_array(found["y"])
+    array([1., 1.], dtype=float32)
+    """
+    names = [entry.name for entry in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run_with_ort_values(names, dict(values)), strict=True))
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.OrtValue:
+    """Give an array, or a list of arrays, as onnxruntime's own value.
+
+    Parameters
+    ----------
+    array
+        Any type, strings and those of ``ml_dtypes`` too; a list is a sequence. What numpy and onnxruntime lay out alike
+        is not copied: do not change the array while the value is in use.
+    data_type
+        The element type (``onnx.TensorProto.DataType``) of a sequence that is empty.
+
+    Examples
+    --------
+    >>> to_value(np.zeros(2, np.float32)).data_type(), to_value([np.zeros(2)]).data_type()
+    ('tensor(float)', 'seq(tensor(double))')
+    """
+    import onnxruntime as ort
+
+    if isinstance(array, list | tuple):
+        return _sequence(array, data_type)
+    array = np.asarray(array)
+    if array.dtype.kind in "OUST":
+        # onnxruntime takes strings from numpy only as feeds of a session; a constant is a way around.
+        constant = onnx.numpy_helper.from_array(array.astype(object))
+        return run_values(_tiny([helper.make_node("Constant", [], ["y"], value=constant)], {}), {})["y"]
+    if not _is_foreign(array.dtype):
+        native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+        return ort.OrtValue.ortvalue_from_numpy(native)
+    tensor = onnx.numpy_helper.from_array(array)
+    data = np.frombuffer(tensor.raw_data, np.uint8)
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), tensor.data_type)
+    ctypes.memmove(value.data_ptr(), data.ctypes.data, data.nbytes)
+    return value
+
+
+def to_array(value: onnxruntime.OrtValue) -> Any:
+    """Give onnxruntime's value as an array, a sequence as a list of arrays, an optional that is not there as ``None``.
+
+    Returns
+    -------
+    numpy.ndarray, list of numpy.ndarray, or None
+        A read-only view of the value's own memory, which lives as long as the array. Copied are strings, types
+        smaller than a byte, sequences, and values on another device.
+
+    Raises
+    ------
+    OnnxNbError
+        If it is a map, of which onnxruntime gives no array.
+
+    Examples
+    --------
+    >>> to_array(to_value(np.array(["a", "b"], object))), to_array(to_value([np.array([True])]))
+    (array(['a', 'b'], dtype=object), [array([ True])])
+    """
+    if not value.has_value():
+        return None
+    kind = value.data_type()
+    data_type = _data_type_of(kind)
+    if data_type is None:
+        return _elements(value, kind)
+    dtype = numpy_dtype(data_type)
+    if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
+        return value.numpy()
+    shape = value.shape()
+    if dtype.isbuiltin == 1 and 0 not in shape:
+        return np.asarray(_Memory(value, tuple(shape), dtype.str))
+    data = np.asarray(_Memory(value, (value.tensor_size_in_bytes(),), "|u1"))
+    tensor = TensorProto(data_type=data_type, dims=shape)
+    array = decoded(data, tensor, "a value of onnxruntime")
+    array.flags.writeable = False
+    return array
+
+
+class _Memory:
+    """The memory of a value, as numpy asks for it; holds the value as long as numpy holds this."""
+
+    def __init__(self, value: onnxruntime.OrtValue, shape: tuple[int, ...], typestr: str) -> None:
+        self._value = value
+        place = value.data_ptr(), True  # read-only
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": typestr, "data": place}
+
+
+def _owned(array: Any) -> Any:
+    """Give an array that the caller may write to."""
+    return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
+
+
+def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
+    """Say whether onnxruntime cannot exchange such arrays with numpy: bfloat16, float8, int4 and so on."""
+    return dtype is not None and dtype.isbuiltin == 2
+
+
+def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
+    """Give a feed as a value; its declared type tells what an empty sequence would hold."""
+    element = _data_type_of(_inside(_inside(ort_type, "optional"), "seq"))
+    return to_value(value, data_type=element or TensorProto.FLOAT)
+
+
+def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
+    values = {f"x{index}": to_value(array) for index, array in enumerate(arrays)}
+    if values:
+        node = helper.make_node("SequenceConstruct", list(values), ["y"])
+    else:
+        node = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
+    types = {key: helper.make_tensor_type_proto(value.element_type(), None) for key, value in values.items()}
+    return run_values(_tiny([node], types), values)["y"]
+
+
+def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
+    element = _data_type_of(_inside(kind, "seq"))
+    if element is None:
+        message = f"onnxruntime gives no array of a value of type {kind}."
+        raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
+    found: list[Any] = _opener(element).run(["y"], {"x": value})[0]
+    return found
+
+
+@functools.cache
+def _opener(data_type: int) -> onnxruntime.InferenceSession:
+    """Give a session that hands a sequence on: what a session gives, onnxruntime turns into a list."""
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(data_type, None))
+    return _tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
+
+
+def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto]) -> onnxruntime.InferenceSession:
+    """Make a session of a few nodes that give "y"."""
+    given = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
+    graph = helper.make_graph(nodes, "value", given, [ValueInfoProto(name="y")])
+    return create(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), optimize=False, threads=1
+    )
+
+
+def _serialised(model: Model, proto: ModelProto) -> bytes:
+    try:
+        data: bytes = proto.SerializeToString()
+    except EncodeError as error:
+        message = f"{model.name} holds more than 2 GB besides the weights of its main graph."
+        raise OnnxNbError(message, advice="Move large Constant nodes to initializers.") from error
+    return data
+
+
+def _with_marks(source: ModelProto) -> ModelProto:
+    """Give a model whose marks onnxruntime can run: a local function says that they do nothing."""
+    domain, op = MARK
+    if not any((node.domain, node.op_type) == MARK for node in _all_nodes(source)) or any(
+        (function.domain, function.name) == MARK for function in source.functions
+    ):
+        return source
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    versions = [entry.version for entry in source.opset_import if entry.domain in ("", "ai.onnx")]
+    opset = helper.make_opsetid("", max(versions, default=17))
+    identity = helper.make_node("Identity", ["x"], ["y"])
+    for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
+        if all(entry.domain != domain for entry in imports):
+            imports.add(domain=domain, version=1)
+    proto.functions.append(helper.make_function(domain, op, ["x"], ["y"], [identity], [opset], ["name"]))
+    proto.ir_version = max(proto.ir_version, 8)  # the first that has functions
+    return proto
+
+
+def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
+    todo = [proto.graph.node, *(function.node for function in proto.functions)]
+    while todo:
+        for node in todo.pop():
+            yield node
+            for attribute in node.attribute:
+                todo.extend(graph.node for graph in attribute.graphs)
+                if attribute.HasField("g"):
+                    todo.append(attribute.g.node)
+
+
+def _without_notes(source: ModelProto) -> ModelProto:
+    """Give a model without what exporters note of each node and value: onnxruntime would only copy it around."""
+    parts = source.graph.node, source.graph.value_info, source.graph.input, source.graph.output
+    if not any(one.metadata_props or one.doc_string for part in parts for one in part):
+        return source
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    graph = proto.graph
+    for part in (graph.node, graph.value_info, graph.input, graph.output):
+        for one in part:
+            one.ClearField("metadata_props")
+            one.ClearField("doc_string")
+    return proto
+
+
+def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelProto:
+    graph = source.graph
+    made = {name for node in graph.node for name in node.output}
+    known = made.union((value.name for value in graph.input), model.initializers)
+    for name in names:
+        if name not in known or not name:
+            near = closest(name, known)
+            hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+            message = f"tensor {shown(name)} is not in the main graph of {model.name}.{hint}"
+            raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
+    declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    del proto.graph.output[:]
+    # onnxruntime infers the type of an output that declares none.
+    proto.graph.output.extend(declared.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    return proto
+
+
+def _refused(model: Model, error: Exception) -> OnnxNbError:
+    cause = _cause(error)
+    advice = ""
+    if "max supported IR version" in cause:
+        advice = "Update onnxruntime, or write the model for an older one: onnx.helper.make_model(…, ir_version=…)."
+    elif "opset" in cause and "under development" in cause:
+        advice = "Update onnxruntime, or convert the model: onnx.version_converter.convert_version(proto, version)."
+    elif "is not a registered function/op" in cause or "No Op registered" in cause:
+        advice = "onnxruntime does not know this operator: cut the model before it, or register its library."
+    elif "NOT_IMPLEMENTED" in cause:
+        advice = "onnxruntime has no kernel for this operator with these types on this provider."
+    return OnnxNbError(f"onnxruntime cannot use {model.name}: {cause}", advice=advice)
+
+
+def _cause(error: Exception) -> str:
+    """Give onnxruntime's message; it may hold names of any length."""
+    text = str(error).removeprefix("[ONNXRuntimeError] : ").strip()
+    if len(text) > 1000:
+        text = f"{text[:1000]}…"
+    return text if text.endswith((".", "…")) else f"{text}."
+
+
+def _failed(name: str, error: Exception) -> OnnxNbError:
+    return OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}")
+
+
+@functools.cache
+def _data_type_of(ort_type: str) -> int | None:
+    """Give the ONNX element type of "tensor(float)"; ``None`` if it is no tensor."""
+    name = ort_type.removeprefix("tensor(").removesuffix(")")
+    if f"tensor({name})" != ort_type:
+        return None
+    known = dict(TensorProto.DataType.items())
+    return known.get(name.upper())
+
+
+def _inside(ort_type: str, wrapper: str) -> str:
+    """Give "tensor(float)" of "seq(tensor(float))"; the type itself if it is not wrapped so."""
+    return ort_type[len(wrapper) + 1 : -1] if ort_type.startswith(f"{wrapper}(") else ort_type

@@ -1,1 +1,0 @@
-"""What a model computes: feeds, sessions, every intermediate value in windows, its statistics."""

@@ -1,0 +1,1 @@
+"""Nodes in scopes; repeated layers found and told apart."""

@@ -1,0 +1,605 @@
+"""The scope tree: which nodes belong together, so that a person sees 20 boxes instead of 2,000.
+
+Scopes come from the exporter's metadata, else from names of nodes, else from names of weights, else from the structure
+(cuts where one tensor is alive, repeats of equal pieces). Any tree is then made readable: no group of one, no group of
+more than 64, equal layers in a row under one roof, and no cycle between siblings.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnx_nb.analysis.graph.algorithms import depths, lines, strongly_connected, upward
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.scopes.scope_sources import gathered, metadata, node_names, tidy, weight_names
+from onnx_nb.analysis.scopes.structure import (
+    CHILDREN_LIMIT,
+    FEW,
+    FLAT_LIMIT,
+    MIN_PREPARED,
+    MIN_REPEATS,
+    Part,
+    Row,
+    Siblings,
+    common_start,
+    levels,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.model.protofields import Ints, Longs
+
+ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
+"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row or
+what belongs to no module, FUNCTION what is inside of a call of a local function, SIBLINGS a row of equal branches side
+by side."""
+
+ROWS = (REPEAT, SIBLINGS)
+"""Kinds of groups with equal members."""
+
+FLAT_BODY = 12
+"""The body of an If or Loop with fewer nodes is not looked at for scopes."""
+SHOWN_OPERATORS = 3
+"""Equal branches are named by so many operators at most."""
+PREPARED = "shapes and masks"
+"""Name of the group of operators that only prepare them."""
+TOP_LIMIT = 50
+"""The root takes the place of a group that holds nearly everything if that gives at most so many groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scopes:
+    """A tree of groups in columns; group 0 is the root, parents come before children, siblings in order of the flow."""
+
+    source: str
+    """Where the scopes of the main graph come from: metadata, names, weights or structure."""
+    group_parent: Ints
+    """−1 for the root."""
+    group_name: list[str]
+    """Short, below the parent; of merged groups "attention/self"."""
+    group_path: list[str]
+    group_class: list[str]
+    """Class of the torch module, as "BertLayer", or name of the function; empty if unknown."""
+    group_kind: NDArray[np.uint8]
+    group_node: Ints
+    """The node that owns a BODY or BRANCH, or calls a FUNCTION, else −1."""
+    group_repeat: Ints
+    """How many equal children a REPEAT or SIBLINGS holds, also in a CHUNK; else 1."""
+    node_group: Ints
+    """The group that directly contains a flat node of `Graph.opened`."""
+
+    def children(self, group: int) -> Ints:
+        """Give the groups directly in a group."""
+        return np.flatnonzero(self.group_parent == group).astype(np.int32)
+
+    def members(self, group: int) -> Ints:
+        """Give the nodes directly in a group."""
+        return np.flatnonzero(self.node_group == group).astype(np.int32)
+
+    def __repr__(self) -> str:
+        return f"Scopes({len(self.group_parent)} groups from {self.source})"
+
+
+def scopes(graph: Graph) -> Scopes:
+    """Group the nodes of a graph and those in its calls (`Graph.opened`); made once and kept with the model.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> node = onnx.helper.make_node
+    >>> nodes = [node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/{'ab'[i // 3]}/Relu_{i}") for i in range(6)]
+    >>> float2 = lambda name: onnx.helper.make_tensor_value_info(name, 1, [2])
+    >>> model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [float2("t0")], [float2("t6")]))
+    >>> found = scopes(Graph.of(model))
+    >>> found.source, found.group_name, found.node_group.tolist()
+    ('names', ['', 'a', 'b'], [1, 1, 1, 2, 2, 2])
+    """
+    model = graph.model
+    with model.lock:
+        if Scopes not in model.memo:
+            model.memo[Scopes] = _scopes(Graph.opened(model))
+        found: Scopes = model.memo[Scopes]
+    return found
+
+
+def _scopes(graph: Graph) -> Scopes:
+    whole = _Whole(graph.node_count)
+    source = "structure"
+    roots = {0: 0}
+    for f, frame in enumerate(graph.frames):
+        if f and frame.stop - frame.start < FLAT_BODY and not any(map(graph.bodies, range(frame.start, frame.stop))):
+            whole.node_group[frame.start : frame.stop] = roots[f]
+            continue
+        part = Part(graph, f)
+        tree = Tree(part.count)
+        kind = tree.fill(part)
+        source = kind if f == 0 else source
+        whole.adopt(part, tree, roots[f])
+        for node in part.owners:
+            name = graph.operators[graph.op_index[node]][0]
+            home, at, inside = int(whole.node_group[node]), part.position_of(node), graph.bodies(node)
+            if graph.frames[inside[0]].function is not None:
+                own = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
+                roots[inside[0]] = call = whole.add(home, own or name, FUNCTION, node, at)
+                whole.cls[call] = name if own != name else ""
+                continue
+            body = whole.add(home, name, BODY, node, at)
+            for inner in inside:
+                roots[inner] = whole.add(body, graph.frames[inner].attribute, BRANCH, node, inner)
+    whole.place_folded(graph)
+    return whole.finished(source)
+
+
+class _Whole:
+    """The tree of all frames."""
+
+    def __init__(self, nodes: int) -> None:
+        self.parent = [-1]
+        self.name = [""]
+        self.path = [""]
+        self.cls = [""]
+        self.kind = [ROOT]
+        self.node = [-1]
+        self.repeat = [1]
+        self.key = [0]
+        """Order among siblings."""
+        self.node_group = np.zeros(nodes, np.int32)
+
+    def add(self, parent: int, name: str, kind: int, node: int, key: int) -> int:
+        self.parent.append(parent)
+        self.name.append(name)
+        self.path.append(f"{self.path[parent]}/{name}" if self.path[parent] else name)
+        self.cls.append("")
+        self.kind.append(kind)
+        self.node.append(node)
+        self.repeat.append(1)
+        self.key.append(key)
+        return len(self.parent) - 1
+
+    def adopt(self, part: Part, tree: Tree, root: int) -> None:
+        alive = tree.alive()
+        place = np.full(len(tree.parent), root, np.int64)
+        place[alive] = np.arange(len(self.parent), len(self.parent) + len(alive))
+        first = tree.first_items()
+        above = f"{self.path[root]}/" if self.path[root] else ""
+        listed = alive.tolist()
+        self.parent += place[np.asarray(tree.parent)[alive]].tolist()
+        self.name += [tree.name[group] for group in listed]
+        self.path += [above + tree.path[group] for group in listed]
+        self.cls += [tree.cls[group] for group in listed]
+        self.kind += [tree.kind[group] for group in listed]
+        self.node += [-1] * len(listed)
+        self.repeat += [tree.repeat[group] for group in listed]
+        self.key += first[alive].tolist()
+        self.node_group[part.all_nodes] = root
+        self.node_group[part.items] = place[tree.of_item]
+
+    def place_folded(self, graph: Graph) -> None:
+        """Put each folded node where it is drawn: into the innermost group that holds all its readers."""
+        depth = depths(np.asarray(self.parent))
+        parent, node_group = self.parent, self.node_group
+        for node in _readers_first(graph, np.flatnonzero(graph.folded)):
+            made = graph.node_outputs(node)
+            groups = {int(node_group[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
+            if groups:
+                node_group[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), groups)
+
+    def finished(self, source: str) -> Scopes:
+        """Give the tree with its groups in preorder, siblings in order of their first node."""
+        parent, key = np.asarray(self.parent), np.asarray(self.key)
+        above = lines(parent)
+        keys = [np.where(line >= 0, key[line], -1) for line in above]
+        order = np.lexsort([column for line, k in zip(above[::-1], keys[::-1], strict=True) for column in (line, k)])
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        listed = order.tolist()
+        return Scopes(
+            source=source,
+            group_parent=np.where(parent[order] >= 0, number[parent[order]], -1).astype(np.int32),
+            group_name=[self.name[g] for g in listed],
+            group_path=[self.path[g] for g in listed],
+            group_class=[self.cls[g] for g in listed],
+            group_kind=np.asarray(self.kind, np.uint8)[order],
+            group_node=np.asarray(self.node, np.int32)[order],
+            group_repeat=np.asarray(self.repeat, np.int32)[order],
+            node_group=number[self.node_group],
+        )
+
+
+class Tree:
+    """The groups of one frame. Group 0 is its root; dissolved groups keep their number, with parent −2.
+
+    What lies in a group is written as codes: a group by its number, an item ``i`` as ``-1 - i``.
+    """
+
+    def __init__(self, items: int) -> None:
+        self.of_item = np.zeros(items, np.int64)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.parent = [-1]
+        self.name = [""]
+        self.path = [""]
+        self.cls = [""]
+        self.kind = [ROOT]
+        self.repeat = [1]
+        self.of_item = np.zeros(len(self.of_item), np.int64)
+
+    def fill(self, part: Part) -> str:
+        """Group the items by the first source that gives a useful tree; say which."""
+        for source, paths in (("metadata", metadata), ("names", node_names), ("weights", weight_names)):
+            found = paths(part) if part.count >= MIN_REPEATS else None
+            if found is None:
+                continue
+            self._clear()
+            self._plant(*found)
+            self._prune()
+            siblings = self._untangled(part, split=source != "weights") if self._useful() else None
+            if siblings is None:
+                continue
+            if self._wrap_repeats(siblings):
+                self._prune()
+            self._fold_prepared(part)
+            self._limit(part, CHILDREN_LIMIT, self._fold_branches(part))
+            return source
+        self._clear()
+        self._limit(part, FLAT_LIMIT, self._fold_branches(part))
+        return "structure"
+
+    def add(self, parent: int, name: str, path: str, cls: str = "", *, kind: int = SCOPE, repeat: int = 1) -> int:
+        """Make a group."""
+        self.parent.append(parent)
+        self.name.append(name)
+        self.path.append(path)
+        self.cls.append(cls)
+        self.kind.append(kind)
+        self.repeat.append(repeat)
+        return len(self.parent) - 1
+
+    def alive(self) -> Longs:
+        """Give the groups in use, parents before children, without the root."""
+        parent = np.asarray(self.parent)
+        used = np.flatnonzero(parent >= 0)
+        return used[np.argsort(depths(parent)[used], kind="stable")]
+
+    def first_items(self) -> Longs:
+        """Give the position of the first item inside each group."""
+        count = len(self.of_item)
+        first = np.full(len(self.parent), count, np.int64)
+        first[self.of_item[::-1]] = np.arange(count - 1, -1, -1)
+        return upward(np.minimum, first, np.asarray(self.parent))
+
+    def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
+        paths = gathered(paths)
+        neat = {path: tidy(path) for path in dict.fromkeys(paths)}
+        known = {"": 0}
+
+        def group_of(path: str) -> int:
+            missing = []
+            while path not in known:
+                missing.append(path)
+                path = path.rpartition("/")[0]
+            found = known[path]
+            for each in reversed(missing):
+                found = known[each] = self.add(found, each.rpartition("/")[2], each, classes.get(each, ""))
+            return found
+
+        groups = {path: group_of(kept) for path, kept in neat.items()}
+        self.of_item = np.fromiter(map(groups.__getitem__, paths), np.int64, len(paths))
+
+    def _useful(self) -> bool:
+        direct = np.bincount(self.of_item)
+        return max(self.parent) >= 0 and bool(direct.max() <= max(CHILDREN_LIMIT, direct.sum() // 2))
+
+    def _prune(self) -> None:
+        """Dissolve groups of one item, groups around a single group, and a group that holds nearly everything."""
+        size = upward(np.add, np.bincount(self.of_item, minlength=len(self.parent)), np.asarray(self.parent))
+        alive = self.alive()
+        home = np.arange(len(self.parent))
+        small = alive[size[alive] < 2]  # a frame around one box
+        for group in small.tolist():
+            home[group] = home[self.parent[group]]
+        for group in small.tolist():
+            self.parent[group] = -2
+        self.of_item = home[self.of_item]
+
+        direct = np.bincount(self.of_item, minlength=len(self.parent))
+        parent = np.asarray(self.parent)
+        inner = np.bincount(parent[parent >= 0], minlength=len(parent))
+        only = np.zeros(len(parent), np.int64)
+        only[parent[parent >= 0]] = np.flatnonzero(parent >= 0)
+        for group in alive[::-1][(inner[alive[::-1]] == 1) & (direct[alive[::-1]] == 0)].tolist():
+            if self.parent[group] < 0 or self.kind[group] in ROWS:
+                continue
+            child = int(only[group])
+            self.name[child] = f"{self.name[group]}/{self.name[child]}"
+            self.parent[child] = self.parent[group]
+            self.parent[group] = -2
+            if inner[self.parent[child]] == 1:
+                only[self.parent[child]] = child
+        self._unwrap(size)
+
+    def _unwrap(self, size: Longs) -> None:
+        """Dissolve a group that holds nearly everything: the root itself stands for it."""
+        while True:
+            parent = np.asarray(self.parent)
+            top = np.flatnonzero(parent == 0)
+            if not len(top):
+                return
+            largest = int(top[np.argmax(size[top])])
+            children = np.flatnonzero(parent == largest)
+            if self.kind[largest] != SCOPE or size[largest] < 0.8 * size[0] or len(top) + len(children) > TOP_LIMIT:
+                return
+            for child in children.tolist():
+                self.parent[child] = 0
+            self.parent[largest] = -2
+            self.of_item[self.of_item == largest] = 0
+
+    def _untangled(self, part: Part, *, split: bool) -> Siblings | None:
+        """Split groups that lie on a cycle of siblings, call by call; None if there are cycles but no leave."""
+        work = 4 * part.count + 100_000
+        for _ in range(200):
+            siblings = Siblings(self, part)
+            if not siblings.cycles or work < 0:
+                return siblings  # out of work: the layout turns an edge around
+            if not split:
+                return None
+            touched: set[int] = set()
+            for scope, members in siblings.cycles:
+                if not touched.isdisjoint(siblings.line(scope)):
+                    continue  # a group above it was split just now: look again in the next round
+                groups = [code for code in members if code >= 0]
+                touched.update(groups)
+                inside = siblings.items_in(scope)
+                work -= len(inside) * self._split(part, inside, groups, siblings)
+            self._prune()
+        return siblings
+
+    def _split(self, part: Part, inside: Longs, groups: list[int], siblings: Siblings) -> int:
+        """Split a group of a cycle where the flow leaves it and comes back, or else all; give the passes made."""
+        member = {group: siblings.items_in(group) for group in groups}
+        for passes, group in enumerate(sorted(groups, key=lambda group: len(member[group])), 1):
+            level = levels(part, inside, {group: member[group]})
+            if self._divide(group, member[group].tolist(), level):
+                return passes
+            if passes * len(inside) > 1_000_000:  # seconds
+                break
+        level = levels(part, inside, member)
+        for group in groups:
+            self._divide(group, member[group].tolist(), level)
+        return len(groups) + 1
+
+    def _divide(self, group: int, items: list[int], level: Mapping[int, int]) -> bool:
+        """Move all but the lowest level of a group into copies of it, one a level; say whether there are any."""
+        calls = {value: call for call, value in enumerate(sorted({level[item] for item in items}), 1)}
+        copies: dict[int, dict[int, int]] = {}
+        for item in items:
+            call = calls[level[item]]
+            if call > 1:
+                known = copies.setdefault(call, {})
+                self.of_item[item] = self._copied(int(self.of_item[item]), group, call, known)
+        return len(calls) > 1
+
+    def _copied(self, group: int, top: int, call: int, copies: dict[int, int]) -> int:
+        line: list[int] = []
+        while group not in copies and (not line or line[-1] != top):
+            line.append(group)
+            group = self.parent[group]
+        for each in reversed(line):
+            name = f"{self.name[each]} ({call})" if each == top else self.name[each]
+            parent = self.parent[top] if each == top else copies[self.parent[each]]
+            copies[each] = self.add(parent, name, f"{self.path[each]} ({call})", self.cls[each], kind=self.kind[each])
+        return copies[line[0]] if line else copies[group]
+
+    def _wrap_repeats(self, siblings: Siblings) -> bool:
+        """Put runs of equal numbered siblings under one roof: layers.0 … layers.31. Say whether there are any."""
+        parent = np.asarray(self.parent)
+        many = np.bincount(parent[parent >= 0], minlength=len(parent)) >= MIN_REPEATS
+        numbered: dict[int, tuple[str, int]] = {}
+        for group in np.flatnonzero((parent >= 0) & many[parent]).tolist():
+            found = _NUMBERED.fullmatch(self.name[group])
+            if found:
+                numbered[group] = found[1], int(found[2])
+        if len(numbered) < MIN_REPEATS:
+            return False
+        alike = siblings.signatures(np.fromiter(numbered, np.int64, len(numbered)))
+        runs: list[list[int]] = []
+        for group in sorted(numbered, key=lambda group: (parent[group], siblings.key[group])):
+            if runs:
+                last = runs[-1][-1]
+                (stem, number), (other, before) = numbered[group], numbered[last]
+                same = (parent[group], stem, number, alike[group]) == (parent[last], other, before + 1, alike[last])
+                if same:
+                    runs[-1].append(group)
+                    continue
+            runs.append([group])
+        found_any = False
+        for run in runs:
+            between = siblings.between(run) if len(run) >= MIN_REPEATS else None
+            if between is not None:
+                found_any = True
+                self._roof(int(parent[run[0]]), run, between)
+        return found_any
+
+    def _fold_prepared(self, part: Part) -> None:
+        """Put what only prepares shapes and masks into a group: it would hide the modules that it stands between."""
+        if np.count_nonzero(self.of_item == 0) < MIN_PREPARED:
+            return
+        for number, codes in enumerate(Siblings(self, part).prepared(), 1):
+            name = PREPARED if number == 1 else f"{PREPARED} ({number})"
+            self._move(codes, self.add(0, name, name, kind=CHUNK))
+
+    def _fold_branches(self, part: Part) -> Siblings | None:
+        """Put equal branches side by side under one roof: the heads behind a Split, a thousand Relus.
+
+        Gives the edges between siblings if they were asked for and are still true.
+        """
+        parent = np.asarray(self.parent)
+        if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= FEW:
+            return None
+        siblings = Siblings(self, part)
+        families = siblings.families()
+        for scope, family in families:
+            if self.kind[scope] in ROWS:
+                continue  # it is such a roof
+            operators = [self._called(part, code) for code in family[0]]
+            name = " → ".join(operators if len(operators) <= SHOWN_OPERATORS else [operators[0], "…", operators[-1]])
+            if len(family[0]) > 1:
+                members = [
+                    self._block(part, scope, branch, f"{name} {number}") for number, branch in enumerate(family, 1)
+                ]
+            else:
+                members = [code for (code,) in family]
+                name = (
+                    _range_name(*(self.name[code] if code >= 0 else "" for code in (members[0], members[-1]))) or name
+                )
+            self._roof(scope, members, name=name, kind=SIBLINGS)
+        return None if families else siblings
+
+    def _called(self, part: Part, code: int) -> str:
+        if code >= 0:
+            return self.name[code]
+        return part.operator(-1 - code)
+
+    def _roof(
+        self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT
+    ) -> int:
+        classes = {self.cls[group] if group >= 0 else "" for group in run}
+        name = name or _range_name(self.name[run[0]], self.name[run[-1]])
+        above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
+        path = f"{above}/{name}" if above else name
+        roof = self.add(scope, name, path, classes.pop() if len(classes) == 1 else "", kind=kind, repeat=len(run))
+        self._move([*run, *between], roof)
+        return roof
+
+    def _move(self, codes: Iterable[int], group: int) -> None:
+        for code in codes:
+            if code >= 0:
+                self.parent[code] = group
+            else:
+                self.of_item[-1 - code] = group
+
+    def _limit(self, part: Part, limit: int, siblings: Siblings | None) -> None:
+        """Give groups with too many children a level in between."""
+        parent = np.asarray(self.parent)
+        count = np.bincount(np.concatenate([self.of_item, parent[parent >= 0]]), minlength=len(parent))
+        wide = np.flatnonzero(count > limit).tolist()
+        if not wide:
+            return
+        siblings = siblings or Siblings(self, part)
+        uneven = any(self.kind[scope] not in ROWS for scope in wide)
+        signature = siblings.signatures(np.flatnonzero(parent >= 0)) if uneven else {}
+        for scope in wide:
+            codes = siblings.children(scope)
+            if self.kind[scope] in ROWS:
+                self._chunk(scope, codes.tolist())
+                continue
+            place = {code: i for i, code in enumerate(codes.tolist())}
+            a, b = siblings.edges(scope)
+            source = np.fromiter(map(place.__getitem__, a.tolist()), np.int64, len(a))
+            target = np.fromiter(map(place.__getitem__, b.tolist()), np.int64, len(b))
+            kinds = (signature[code] if code >= 0 else int(part.kind[-1 - code]) for code in codes.tolist())
+            kind = np.fromiter(kinds, np.uint64, len(codes))
+            forward = source < target
+            self._structure(part, scope, Row(codes, kind, source[forward], target[forward]))
+
+    def _structure(self, part: Part, scope: int, row: Row) -> None:
+        """Cut a long row where one tensor is alive, and put equal pieces in a row under one roof."""
+        waiting = [(scope, row)]
+        while waiting:
+            scope, row = waiting.pop()
+            top: list[int] = []
+            number = 0
+            for start, stop, unit in row.pieces():
+                if not unit:
+                    top.extend(row.codes[start:stop].tolist())
+                    continue
+                blocks = []
+                for at in range(start, stop, unit):
+                    number += 1
+                    blocks.append(self._block(part, scope, row.codes[at : at + unit].tolist(), f"block {number}"))
+                    if unit > CHILDREN_LIMIT:
+                        waiting.append((blocks[-1], row.part(at, at + unit)))
+                top.append(self._roof(scope, blocks) if len(blocks) > 1 else blocks[0])
+                if len(blocks) > CHILDREN_LIMIT:
+                    self._chunk(top[-1], blocks)
+            self._chunk(scope, top)
+
+    def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
+        names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
+        shared = common_start(names) if len(names) > 1 else ""
+        told = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
+        shared = re.sub(r"[^./_]*$", "", shared).strip("./_").rpartition("/")[2]
+        name = shared if told and shared else name
+        above = self.path[scope]
+        group = self.add(scope, name, f"{above}/{name}" if above else name)
+        self._move(codes, group)
+        return group
+
+    def _chunk(self, scope: int, codes: list[int]) -> None:
+        """Divide a row of more than `CHILDREN_LIMIT` into groups of neighbours, in levels of about equal width."""
+        waiting = [(scope, codes)]
+        while waiting:
+            scope, codes = waiting.pop()
+            if len(codes) <= CHILDREN_LIMIT:
+                continue
+            levels = 2
+            while CHILDREN_LIMIT**levels < len(codes):
+                levels += 1
+            width = int(np.ceil(len(codes) ** (1 / levels)))
+            width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
+            size = width ** (levels - 1)
+            parts = [codes[at : at + size] for at in range(0, len(codes), size)]
+            for number, inside in enumerate(parts, 1):
+                if len(inside) == 1:
+                    break  # the last one alone stays where it is
+                first, last = (self.name[code] if code >= 0 else "" for code in (inside[0], inside[-1]))
+                name = _range_name(first, last) if self.kind[scope] in (*ROWS, CHUNK) else ""
+                place = (number - 1) * size
+                numbered = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
+                name = name or numbered or f"part {number} of {len(parts)}"
+                above = self.path[scope]
+                repeat = len(inside) if self.repeat[scope] > 1 else 1
+                group = self.add(
+                    scope, name, f"{above}/{name}" if above else name, self.cls[scope], kind=CHUNK, repeat=repeat
+                )
+                self._move(inside, group)
+                waiting.append((group, inside))
+
+
+_NUMBERED = re.compile(r"(.*?)(\d{1,9})")
+
+
+def _range_name(first: str, last: str) -> str:
+    """Name a row by its ends: "layers.0" and "layers.31" give "layers 0–31"."""
+    a, b = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(last)
+    if a and b and a[1] == b[1]:
+        return f"{a[1].rstrip('._- ')} {a[2]}–{b[2]}".strip()
+    return f"{first} – {last}" if first and last else ""
+
+
+def _common(a: int, b: int, parent: Sequence[int], depth: Longs) -> int:
+    """Give the innermost group that holds two groups."""
+    while a != b:
+        if depth[a] >= depth[b]:
+            a = parent[a]
+        else:
+            b = parent[b]
+    return a
+
+
+def _readers_first(graph: Graph, nodes: Longs) -> list[int]:
+    """Sort folded nodes so that those who read come before those who are read."""
+    after: dict[int, list[int]] = {}
+    for node in nodes.tolist():
+        made = [value for value in graph.node_outputs(node).tolist() if value >= 0]
+        after[node] = [reader for value in made for reader in graph.consumers(value).tolist()]
+    return [node for members in strongly_connected(nodes.tolist(), after) for node in members if node in after]

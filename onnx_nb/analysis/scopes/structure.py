@@ -1,0 +1,493 @@
+"""What a frame is made of: its drawn nodes in order, the edges between groups of them, and what repeats.
+
+Groups and nodes of one scope are written as codes: a group by its number, an item ``i`` as ``-1 - i``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnx_nb.analysis.graph.algorithms import (
+    depths,
+    lines,
+    rows,
+    sorted_unique,
+    strongly_connected,
+    topological,
+    upward,
+)
+from onnx_nb.analysis.graph.operators import CATEGORIES, category
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.model.protofields import Longs
+    from onnx_nb.analysis.scopes.scopes import Tree
+
+CHILDREN_LIMIT = 64
+"""A group with more children gets a level in between."""
+FLAT_LIMIT = 32
+"""A graph without scopes is shown flat up to so many nodes."""
+MIN_REPEATS = 3
+MIN_BRANCHES = 8
+"""So many equal branches side by side are folded."""
+FEW = 24
+"""Among so few boxes nothing is folded."""
+MIN_PREPARED = 6
+"""So many operators that only prepare shapes and masks are folded."""
+
+_LAYERS = frozenset(map(CATEGORIES.index, ("linear", "normalise", "activation")))
+
+
+class Part:
+    """One frame: its drawn nodes ("items") in topological order, and the edges between them, from lower to higher."""
+
+    def __init__(self, graph: Graph, frame: int) -> None:
+        self.graph = graph
+        self.prefix = graph.prefix(frame)
+        place = graph.frames[frame]
+        order = graph.order if frame == 0 else graph.frame_order(frame)
+        self.all_nodes = order
+        self.items = order[~graph.folded[order]]
+        self.count = len(self.items)
+        self._start = place.start
+        self._position = position = np.full(place.stop - place.start + 1, -1, np.int64)
+        position[self.items - place.start] = np.arange(self.count)
+        source, target = graph.frame_edges(frame)
+        a, b = position[source - place.start], position[target - place.start]
+        kept = (a >= 0) & (b > a)  # what remains leads forward: edges that close a cycle are left out
+        pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
+        self.source, self.target = np.divmod(pairs, max(self.count, 1))
+        self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.frames) > 1 else []
+        inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
+        self.kind = graph.op_index[self.items].astype(np.uint64) << np.uint64(32) | inputs
+        """What a node must share with another to count as equal: operator and number of inputs."""
+
+    def position_of(self, node: int) -> int:
+        """Give the position of a drawn node among the items."""
+        return int(self._position[node - self._start])
+
+    def operator(self, item: int) -> str:
+        """Give the operator of an item."""
+        name: str = self.graph.operators[self.graph.op_index[self.items[item]]][0]
+        return name
+
+    def learned(self, item: int) -> bool:
+        """Say whether an item reads a floating-point constant of more than one number, or is a layer all the same."""
+        graph, node = self.graph, int(self.items[item])
+        if graph.bodies(node) or category(*graph.operators[graph.op_index[node]]) in _LAYERS:
+            return True
+        values = graph.node_inputs(node)
+        constants = values[(values >= 0) & graph.constant_values[values]].tolist()
+        types = map(graph.type_of, constants)
+        return any("float" in known.dtype and known.shape not in ((), (1,)) for known in types)
+
+    @functools.cached_property
+    def constants(self) -> list[list[str]]:
+        """Names of the constants that each item reads."""
+        graph, names = self.graph, self.graph.value_names
+        constant = graph.constant_values
+        reads = (graph.node_inputs(node).tolist() for node in self.items.tolist())
+        return [[names[v] for v in values if v >= 0 and constant[v]] for values in reads]
+
+    @functools.cached_property
+    def common_constant(self) -> str:
+        """What the names of all constants start with."""
+        return common_start([name for names in self.constants for name in names])
+
+    @functools.cached_property
+    def before(self) -> list[list[int]]:
+        """The items whose results each item reads."""
+        return rows(self.target, self.source, self.count)
+
+    @functools.cached_property
+    def after(self) -> list[list[int]]:
+        """The items that read each item's results."""
+        return rows(self.source, self.target, self.count)
+
+
+class Siblings:
+    """The edges between the children of every group, and an order of the children along them."""
+
+    def __init__(self, tree: Tree, part: Part) -> None:
+        self._tree, self._part = tree, part
+        self._of_item = tree.of_item.copy()
+        self._parent = np.asarray(tree.parent)
+        self._depth = depths(self._parent)
+        self._lines = lines(self._parent)
+        positions = np.arange(part.count)
+        last = np.zeros(len(self._parent), np.int64)
+        last[tree.of_item] = positions
+        self.key = np.concatenate([upward(np.maximum, last, self._parent), positions[::-1]])
+        """Children sorted by it are in topological order. By code: items are counted from the end."""
+        self._connect(part)
+        self._sorted: dict[int, tuple[Longs, Longs]] = {}
+        self.cycles: list[tuple[int, list[int]]] = []
+        """(group, codes of children that lie on cycles)"""
+        late = np.unique(self._scope[self.key[self._a] >= self.key[self._b]])
+        if len(late):
+            self._sort(late[np.argsort(self._depth[late], kind="stable")])
+
+    def _connect(self, part: Part) -> None:
+        a, b = self._of_item[part.source], self._of_item[part.target]
+        level = np.zeros(len(a), np.int64)
+        for line in self._lines[1:]:
+            at = line[a]
+            level += (at == line[b]) & (at >= 0)
+        lines = np.stack([*self._lines, np.full_like(self._parent, -1)])
+        scope = lines[level, a]
+        source = np.where(self._depth[a] > level, lines[level + 1, a], -1 - part.source)
+        target = np.where(self._depth[b] > level, lines[level + 1, b], -1 - part.target)
+        order = np.argsort(scope, kind="stable")
+        self._scope, self._a, self._b = scope[order], source[order], target[order]
+
+    def _sort(self, scopes: Longs) -> None:
+        """Sort the children of groups where their last nodes do not give the order."""
+        first = np.concatenate([self._tree.first_items(), np.arange(self._part.count)[::-1]])
+        for scope in scopes.tolist():
+            a, b = self.edges(scope)
+            codes = self.children(scope)
+            if bool(np.all(first[a] < first[b])):
+                self.key[codes] = first[codes]
+                continue
+            place = {code: i for i, code in enumerate(codes.tolist())}
+            edges = dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True))
+            after: dict[int, list[int]] = {}
+            for source, target in edges:
+                after.setdefault(place[source], []).append(place[target])
+            found = [members for members in strongly_connected(range(len(codes)), after) if len(members) > 1]
+            self.cycles.extend((scope, codes[members].tolist()) for members in found)
+            order = topological(0, len(codes), ((place[s], place[t]) for s, t in edges))
+            self.key[codes[order]] = np.arange(len(order))
+
+    def line(self, group: int) -> list[int]:
+        """Give a group and those above it."""
+        return [int(line[group]) for line in self._lines if line[group] >= 0]
+
+    def edges(self, scope: int) -> tuple[Longs, Longs]:
+        """Give the edges between the children of a group as codes."""
+        start, stop = np.searchsorted(self._scope, [scope, scope + 1])
+        return self._a[start:stop], self._b[start:stop]
+
+    def children(self, scope: int) -> Longs:
+        """Give the children of a group as codes, in topological order."""
+        codes = np.concatenate([np.flatnonzero(self._parent == scope), -1 - np.flatnonzero(self._of_item == scope)])
+        return codes[np.argsort(self.key[codes], kind="stable")]
+
+    def items_in(self, group: int) -> Longs:
+        """Give the items in a group at any depth, in topological order."""
+        level = int(self._depth[group])
+        if level not in self._sorted:
+            label = self._lines[level][self._of_item]
+            order = np.argsort(label, kind="stable")
+            self._sorted[level] = label[order], order
+        label, order = self._sorted[level]
+        start, stop = np.searchsorted(label, [group, group + 1])
+        return order[start:stop]
+
+    def signatures(self, groups: Longs) -> dict[int, int]:
+        """Give a number for the structure of each group: equal for equal operators, equally connected."""
+        part = self._part
+        wanted = np.zeros(len(self._parent), bool)
+        wanted[groups] = True
+        total = np.zeros(len(self._parent), np.uint64)
+        for level, line in enumerate(self._lines):
+            if not np.any(wanted & (self._depth == level)):
+                continue
+            label = line[self._of_item]
+            label = np.where((label >= 0) & wanted[label] & (self._depth[label] == level), label, -1)
+            order = np.argsort(label, kind="stable")
+            order = order[np.searchsorted(label[order], 0) :]
+            ordered = label[order]
+            new = np.flatnonzero(np.diff(ordered, prepend=-1))
+            place = np.zeros(part.count, np.uint64)
+            place[order] = np.arange(len(order)) - np.repeat(new, np.diff(new, append=len(order)))
+            np.add.at(total, ordered, mixed(part.kind[order], place[order]))
+            inner = (label[part.source] == label[part.target]) & (label[part.source] >= 0)
+            source, target = part.source[inner], part.target[inner]
+            np.add.at(total, label[source], mixed(place[source] + np.uint64(1), place[target] + np.uint64(1 << 20)))
+        return dict(zip(groups.tolist(), total[groups].tolist(), strict=True))
+
+    def families(self) -> list[tuple[int, list[list[int]]]]:
+        """Find equal branches side by side: what hangs together between two hubs, such as the heads behind a Split.
+
+        A hub is a child with many others before or behind it. Without hubs the children of a scope fall apart into
+        branches. Equal ones have the same operators, connected in the same way with each other and with the same hubs;
+        so no way leads from one to another, and together they lie on no circle.
+
+        Returns
+        -------
+        list of (int, list of list of int)
+            Scopes of more than `FEW` children and the codes of each branch, in order of the flow.
+        """
+        groups = len(self._parent)
+        home = np.concatenate([self._parent, self._of_item])
+        children = np.bincount(home[home >= 0], minlength=groups)
+        wide = children > FEW
+        if not bool(wide.any()):
+            return []
+        chosen = wide[self._scope]
+        count = len(home)
+        a, b = (np.where(codes >= 0, codes, groups - 1 - codes) for codes in (self._a[chosen], self._b[chosen]))
+        a, b = np.divmod(sorted_unique(a * count + b), count)
+        hub = (np.bincount(a, minlength=count) >= MIN_BRANCHES) | (np.bincount(b, minlength=count) >= MIN_BRANCHES)
+        inner = ~hub[a] & ~hub[b]
+        # each branch begins somewhere: a chain begins once
+        begins = (home >= 0) & ~hub
+        begins[b[inner]] = False
+        begins[begins] = wide[home[begins]]
+        wide = np.bincount(home[begins], minlength=groups) >= MIN_BRANCHES
+        member = (home >= 0) & ~hub
+        member[member] = wide[home[member]]
+        if not bool(member.any()):
+            return []
+        label = _components(count, a[inner & member[a]], b[inner & member[a]])
+        vertices = np.flatnonzero(member)
+        key = np.concatenate([self.key[:groups], self.key[groups:][::-1]])
+        vertices = vertices[np.lexsort((key[vertices], label[vertices]))]
+        new = np.flatnonzero(np.diff(label[vertices], prepend=-1))
+        place = np.zeros(count, np.uint64)
+        place[vertices] = np.arange(len(vertices)) - np.repeat(new, np.diff(new, append=len(vertices)))
+
+        kind = np.zeros(count, np.uint64)
+        kind[groups:] = self._part.kind
+        inside = vertices[vertices < groups]
+        signature = self.signatures(inside) if len(inside) else {}
+        kind[inside] = np.fromiter((signature[group] for group in inside.tolist()), np.uint64, len(inside))
+        total = np.zeros(count, np.uint64)
+        np.add.at(total, label[vertices], mixed(kind[vertices], place[vertices]))
+        for edges, at, there in (
+            (inner & member[a], a, place[b] + np.uint64(1 << 20)),
+            (member[a] & hub[b], a, b.astype(np.uint64) + np.uint64(1 << 40)),
+            (hub[a] & member[b], b, a.astype(np.uint64) + np.uint64(1 << 41)),
+        ):
+            np.add.at(total, label[at[edges]], mixed(place[at[edges]] + np.uint64(1), there[edges]))
+
+        codes = np.where(vertices < groups, vertices, groups - 1 - vertices)
+        branches = np.split(codes, new[1:])
+        found: dict[tuple[int, int], list[list[int]]] = {}
+        first = vertices[new]
+        for scope, sum_, branch in zip(home[first].tolist(), total[label[first]].tolist(), branches, strict=True):
+            found.setdefault((scope, sum_), []).append(branch.tolist())
+        return [
+            (scope, sorted(family, key=lambda branch: int(self.key[branch[0]])))
+            for (scope, _), family in found.items()
+            if len(family) >= MIN_BRANCHES
+        ]
+
+    def prepared(self) -> list[list[int]]:
+        """Find at the root what only prepares shapes, positions and masks, for nothing learned flows through it.
+
+        Such operators belong to no module, or to a call that an exporter made a scope of, and there are dozens of them
+        in a transformer. The results of Shape and Size do not depend on the values that they read.
+
+        Returns
+        -------
+        list of list of int
+            The codes of each piece that hangs together, `MIN_PREPARED` or more, in order of the flow; no way leads out
+            of a piece and back.
+        """
+        part = self._part
+        codes = self.children(0).tolist()
+        if sum(code < 0 for code in codes) < MIN_PREPARED or all(code < 0 for code in codes):
+            return []
+        a, b = self.edges(0)
+        before: dict[int, list[int]] = {}
+        for source, target in dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True)):
+            before.setdefault(target, []).append(source)
+        learned: dict[int, bool] = {}
+        level: dict[int, int] = {}
+        for code in codes:
+            items = [-1 - code] if code < 0 else self.items_in(code).tolist()
+            own = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
+            fed = any(learned.get(other, True) for other in before.get(code, ()))
+            learned[code] = own or (fed and not (code < 0 and part.operator(-1 - code) in ("Shape", "Size")))
+            # higher behind each way that led through what is learned: no piece has both ends of one
+            level[code] = max(
+                (level.get(other, 0) + (learned[other] and not learned[code]) for other in before.get(code, ())),
+                default=0,
+            )
+        # as high as its readers allow, so that one piece becomes of what needs not be two
+        lifted: dict[int, int] = {}
+        for code in reversed(codes):
+            if not learned[code]:
+                level[code] = lifted.get(code, level[code])
+            for other in before.get(code, ()):
+                lifted[other] = min(lifted.get(other, level[code]), level[code])
+        place = {code: i for i, code in enumerate(codes)}
+        joined = [
+            (place[other], place[code])
+            for code in codes
+            if not learned[code]
+            for other in before.get(code, ())
+            if not learned[other] and level[other] == level[code]
+        ]
+        ends = np.asarray(joined, np.int64).reshape(-1, 2)
+        label = _components(len(codes), ends[:, 0], ends[:, 1])
+        pieces: dict[int, list[int]] = {}
+        for code, piece in zip(codes, label.tolist(), strict=True):
+            if not learned[code]:
+                pieces.setdefault(piece, []).append(code)
+        return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
+
+    def between(self, run: list[int]) -> list[int] | None:
+        """Give what lies on the ways from one member of a run to another; None if that is too much to take in."""
+        scope = int(self._parent[run[0]])
+        codes = self.children(scope).tolist()
+        codes = codes[codes.index(run[0]) : codes.index(run[-1]) + 1]
+        if len(codes) == len(run):
+            return []
+        members, inside = set(run), set(codes)
+        a, b = self.edges(scope)
+        before: dict[int, list[int]] = {}
+        after: dict[int, list[int]] = {}
+        for source, target in dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True)):
+            if source in inside and target in inside:
+                before.setdefault(target, []).append(source)
+                after.setdefault(source, []).append(target)
+        fed, feeding = set(run), set(run)
+        for code in codes:
+            if any(other in fed for other in before.get(code, ())):
+                fed.add(code)
+        for code in reversed(codes):
+            if any(other in feeding for other in after.get(code, ())):
+                feeding.add(code)
+        taken = [code for code in codes if code in fed and code in feeding and code not in members]
+        return taken if sum(code < 0 for code in taken) == len(taken) <= 4 * len(run) else None
+
+
+class Row:
+    """Children of one group in topological order, what each is, and the edges between them."""
+
+    def __init__(self, codes: Longs, kind: NDArray[np.uint64], source: Longs, target: Longs) -> None:
+        self.codes, self._kind, self._source, self._target = codes, kind, source, target
+
+    def part(self, start: int, stop: int) -> Row:
+        """Give the children from one place to another."""
+        inside = (self._source >= start) & (self._target < stop)
+        source, target = self._source[inside] - start, self._target[inside] - start
+        return Row(self.codes[start:stop], self._kind[start:stop], source, target)
+
+    def pieces(self) -> list[tuple[int, int, int]]:
+        """Divide the row: (start, stop, unit); unit divides a piece into equal blocks, 0 stands for loose children."""
+        starts = self._cuts()
+        ends = np.append(starts[1:], len(self.codes))
+        if len(starts) == 1:
+            return [(0, len(self.codes), 0)]
+        tokens = self._tokens(starts)
+        pieces = []
+        at = 0
+        for start, stop, period in [*repeats(tokens, ends - starts), (len(starts), len(starts), 0)]:
+            for segment in range(at, start):
+                size = int(ends[segment] - starts[segment])
+                # a segment of more than half stays loose: cutting again and again what hardly shrinks would never end
+                block = MIN_REPEATS <= size <= max(CHILDREN_LIMIT, len(self.codes) // 2)
+                pieces.append((int(starts[segment]), int(ends[segment]), size if block else 0))
+            if period:
+                pieces.append((int(starts[start]), int(ends[stop - 1]), int(ends[start + period - 1] - starts[start])))
+            at = stop
+        return pieces
+
+    def _cuts(self) -> Longs:
+        """Give where segments start: behind each child at which at most one result is still to be read.
+
+        Results that are read much later, as those of a U-net's skips or a mask that every layer reads, do not count.
+        """
+        count = len(self.codes)
+        last = np.zeros(count, np.int64)
+        np.maximum.at(last, self._source, self._target)
+        position = np.arange(count)
+        counted = (last > position) & (last - position <= max(FLAT_LIMIT, count // 20))
+        change = np.bincount(position[counted], minlength=count + 1) - np.bincount(last[counted], minlength=count + 1)
+        cut = np.cumsum(change)[: count - 1] <= 1
+        return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(cut) + 1])
+
+    def _tokens(self, starts: Longs) -> Longs:
+        """Give each segment a number that it shares with segments of equal structure."""
+        segment = np.zeros(len(self.codes), np.int64)
+        segment[starts[1:]] = 1
+        segment = np.cumsum(segment)
+        place = (np.arange(len(self.codes)) - starts[segment]).astype(np.uint64)
+        total = np.zeros(len(starts), np.uint64)
+        np.add.at(total, segment, mixed(self._kind, place))
+        inner = segment[self._source] == segment[self._target]
+        source, target = self._source[inner], self._target[inner]
+        np.add.at(total, segment[source], mixed(place[source] + np.uint64(1), place[target] + np.uint64(1 << 20)))
+        return np.unique(total, return_inverse=True)[1].astype(np.int64)
+
+
+def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
+    """Find rows of equal neighbours among segments: (start, stop, period), sorted; the longest win."""
+    count = len(tokens)
+    offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    found: list[tuple[bool, int, int, int, int]] = []
+    for period in range(1, min(count // 2, 256) + 1):
+        equal = np.zeros(count - period + 2, np.int8)
+        equal[1:-1] = tokens[:-period] == tokens[period:]
+        edge = np.flatnonzero(np.diff(equal))
+        starts, length = edge[0::2], edge[1::2] - edge[0::2]
+        times = length // period + 1
+        stops = starts + times * period
+        unit = offset[starts + period] - offset[starts]
+        good = (length >= period) & (unit >= MIN_REPEATS) & ((times >= MIN_REPEATS) | (unit >= 2 * MIN_REPEATS))
+        covered = offset[stops[good]] - offset[starts[good]]
+        rows = zip(covered.tolist(), starts[good].tolist(), stops[good].tolist(), strict=True)
+        found.extend((stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows)
+    taken = np.zeros(count, bool)
+    chosen = []
+    # rows of three and more first: two equal halves of a network would hide the repeats in each
+    for *_, period, start, stop in sorted(found)[:10_000]:
+        if not taken[start:stop].any():
+            taken[start:stop] = True
+            chosen.append((start, stop, period))
+    return sorted(chosen)
+
+
+def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, int]:
+    """Count for each item of a scope how often the flow has left one of the groups on its way there."""
+    owner = dict.fromkeys(inside.tolist(), -1)
+    for group, items in member.items():
+        owner.update(dict.fromkeys(items.tolist(), group))
+    level: dict[int, int] = {}
+    for item, mine in owner.items():
+        highest = 0
+        for other in part.before[item]:
+            theirs = owner.get(other)
+            if theirs is not None:
+                highest = max(highest, level[other] + (theirs not in (-1, mine)))
+        level[item] = highest
+    return level
+
+
+def common_start(names: Sequence[str]) -> str:
+    """Give what all names start with, character by character."""
+    low, high = min(names, default=""), max(names, default="")
+    return low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))]
+
+
+def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash pairs (the finaliser of splitmix64)."""
+    x = a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(0x165667B19E3779F9)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def _components(count: int, a: Longs, b: Longs) -> Longs:
+    """Give each vertex the lowest that it hangs together with; in a few passes over all edges."""
+    label = np.arange(count)
+    while True:
+        low = np.minimum(label[a], label[b])
+        new = label.copy()
+        np.minimum.at(new, label[a], low)
+        np.minimum.at(new, label[b], low)
+        while not np.array_equal(new, further := new[new]):
+            new = further
+        if np.array_equal(new, label):
+            return label
+        label = new

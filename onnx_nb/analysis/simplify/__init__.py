@@ -1,0 +1,1 @@
+"""A smaller model that computes the same: rules, constant folding, editor, verification."""

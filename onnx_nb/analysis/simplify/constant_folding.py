@@ -1,0 +1,281 @@
+"""Find what a model computes that is known before it runs, and put constants in its place.
+
+Nodes of an explicit set of deterministic operators whose inputs are all constant run in onnxruntime, all at once and
+without its optimisations. Shapes are folded where they are known: wholly as constants, and in part where a Reshape may
+keep a dimension or work it out (0 and −1). What would make the model larger than asked is left, and said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.run import session
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.simplify.editor import Op, Rewriting
+
+FREE: Final = 1024
+"""Results of at most so many bytes are always folded: the node that goes takes as much."""
+
+_DETERMINISTIC: Final = """
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift BitwiseAnd
+    BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat Conv
+    ConvTranspose ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace Det Div Einsum Elu Equal Erf Exp Expand EyeLike
+    Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
+    GreaterOrEqual GridSample GroupNormalization HammingWindow HannWindow BlackmanWindow HardSigmoid HardSwish
+    Hardmax Identity InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log
+    LogSoftmax LpNormalization LpPool MatMul Max MaxPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min
+    Mish Mod Mul Neg NonMaxSuppression NonZero Not OneHot Or PRelu Pad Pow RMSNormalization RNN Range Reciprocal
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+    Relu Reshape Resize ReverseSequence RoiAlign Round Scatter ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign
+    Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter
+    ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor"""
+DETERMINISTIC: Final = frozenset(_DETERMINISTIC.split())
+"""Standard operators that compute the same whenever they run. Never one that is random or keeps a state."""
+QUANTIZING: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""They say how a weight is stored, so they are folded only if asked."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node with constant inputs that was not folded."""
+
+    node: str
+    op_type: str
+    nbytes: int
+    """Of what it makes; 0 if unknown."""
+    why: str
+
+
+class Folding:
+    """Puts constants in the place of what does not depend on the inputs of a model.
+
+    Parameters
+    ----------
+    rewriting
+        The graph.
+    budget
+        By how many bytes all folds together may make the model larger.
+    spent
+        How many of them are taken already.
+    quantizing
+        Whether QuantizeLinear and DequantizeLinear are folded too.
+    """
+
+    def __init__(self, rewriting: Rewriting, *, budget: int, spent: int = 0, quantizing: bool = False) -> None:
+        self.net = rewriting
+        self.budget = budget
+        self.left: dict[int, Left] = {}
+        self.spent = spent
+        self._ops = DETERMINISTIC | QUANTIZING if quantizing else DETERMINISTIC
+        self._refused: set[int] = set()
+
+    def known_integers(self) -> int:
+        """Fold the integers that the walk for types has computed, as the shapes of what has a fixed shape."""
+        net, count = self.net, 0
+        known: dict[int, NDArray[Any]] = {}
+        for op, case in zip(net.ops[: net.graph.node_count], net.types.case_of.tolist(), strict=True):
+            if case >= 0 and not self._repeats(op.frame):
+                read = zip(op.inputs, net.types.cases[case].values, strict=False)
+                known |= {v: array for v, array in read if v >= 0 and array is not None and array.dtype.kind in "iub"}
+        for value, array in known.items():
+            maker = net.maker(value)
+            if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
+                continue
+            if not net.may("fold_shapes", value):
+                continue
+            declared = net.kind(value)
+            if declared is None or declared.elem_type != onnx.helper.np_dtype_to_tensor_dtype(array.dtype):
+                continue
+            with net.change("fold_shapes", value, f"it is always {_said(array)}"):
+                net.make_constant(value, array)
+            count += 1
+        return count
+
+    def _repeats(self, frame: int) -> bool:
+        """Say whether a frame lies in a body that may run more than once."""
+        frames = self.net.graph.frames
+        while frame > 0:
+            if self.net.ops[frames[frame].owner_node].op_type != "If":
+                return True
+            frame = frames[frame].parent
+        return False
+
+    def constants(self) -> int:
+        """Run the nodes whose inputs are constant, and put their results in their place."""
+        while True:
+            ops = self._foldable()
+            wanted = self._wanted(ops)
+            over = self._over_budget(wanted)
+            if not over:
+                break
+            self._refused.update(over)
+        if not wanted:
+            return 0
+        found = self._run(ops, wanted)
+        for value, array in found.items():
+            maker = self.net.maker(value)
+            if maker is None:
+                continue
+            with self.net.change("fold_constants", value, "all that it reads is constant"):
+                self.net.make_constant(value, array)
+        return len(found)
+
+    def _foldable(self) -> list[Op]:
+        net = self.net
+        made: set[int] = set()
+        ops = []
+        for op in net.in_order():
+            if op.op_type not in self._ops or op.domain or op.bodies or op.number in self._refused:
+                continue
+            if not all(v < 0 or v in made or net.is_constant(v) for v in op.inputs):
+                continue
+            if not all(net.may("fold_constants", v) for v in op.outputs if v >= 0):
+                continue
+            nbytes = self._bytes(op)
+            if nbytes is None:
+                if not all(v < 0 or net.is_constant(v) for v in op.inputs):
+                    continue  # once what it reads is folded more is known
+                self._leave(op, 0, "the size of what it makes is not known before it runs")
+                continue
+            if nbytes > max(self._paid(op), self.budget, FREE):
+                self._leave(
+                    op, nbytes, f"it would make {readable(nbytes)}, more than the budget of {readable(self.budget)}"
+                )
+                continue
+            made.update(v for v in op.outputs if v >= 0)
+            ops.append(op)
+        return ops
+
+    def _leave(self, op: Op, nbytes: int, why: str) -> None:
+        self._refused.add(op.number)
+        self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
+
+    def _bytes(self, op: Op) -> int | None:
+        total = 0
+        for value in op.outputs:
+            if value < 0:
+                continue
+            kind = self.net.kind(value)
+            if kind is None or kind.size is None or not kind.elem_type:
+                return self._range_bytes(op) if op.op_type == "Range" else None
+            total += -(-kind.size * _bits(kind.elem_type) // 8)
+        return total
+
+    def _range_bytes(self, op: Op) -> int | None:
+        """Give the size of a range, which exporters let begin and end at vectors of one element too."""
+        found = [self.net.constant(value) for value in op.inputs]
+        ends = [array for array in found if array is not None and array.size == 1]
+        if len(ends) < 3:
+            return None
+        start, limit, delta = (float(array.reshape(())) for array in ends)
+        return max(0, math.ceil((limit - start) / delta)) * ends[0].itemsize if delta else None
+
+    def _paid(self, op: Op) -> int:
+        """Give the bytes of constants that nobody needs any more once a node is folded."""
+        net = self.net
+        return sum(
+            net.constant_bytes(value)
+            for value in {v for v in op.inputs if v >= 0}
+            if net.is_constant(value) and len(net.readers[value]) == 1 and not net.is_output(value)
+        )
+
+    def _wanted(self, ops: Sequence[Op]) -> list[int]:
+        """Give what folded nodes make and others read."""
+        net = self.net
+        folded = {op.number for op in ops}
+        return [
+            value
+            for op in ops
+            for value in op.outputs
+            if value >= 0 and (net.is_output(value) or any(number not in folded for number in net.readers[value]))
+        ]
+
+    def _over_budget(self, wanted: Sequence[int]) -> set[int]:
+        """Give the nodes whose results no longer fit."""
+        over: set[int] = set()
+        spent = 0
+        for value in wanted:
+            op = self.net.maker(value)
+            assert op is not None  # noqa: S101 (it was just found)
+            nbytes = self._bytes(op) or 0
+            if nbytes <= FREE or nbytes <= self._paid(op):
+                continue
+            if self.spent + spent + nbytes > self.budget:
+                over.add(op.number)
+                why = f"{readable(nbytes)} do not fit what is left of the budget of {readable(self.budget)}"
+                self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
+            else:
+                spent += nbytes
+        if not over:
+            self.spent += spent
+        return over
+
+    def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
+        """Run nodes in onnxruntime; if it refuses, one after the other, so that one that it lacks stays alone."""
+        try:
+            return self._run_together(ops, wanted, {})
+        except OnnxNbError:
+            pass
+        found: dict[int, NDArray[Any]] = {}
+        for op in ops:
+            if not all(v < 0 or v in found or self.net.is_constant(v) for v in op.inputs):
+                self._refused.add(op.number)
+                continue
+            try:
+                found |= self._run_together([op], [v for v in op.outputs if v >= 0], found)
+            except OnnxNbError as error:
+                self._leave(op, 0, f"onnxruntime cannot run it: {error}")
+        asked = set(wanted)
+        # what reads a result of a node that stays could not be computed, so what that node reads is wanted after all
+        return {
+            v: array for v, array in found.items() if v in asked or any(n in self._refused for n in self.net.readers[v])
+        }
+
+    def _run_together(
+        self, ops: Sequence[Op], wanted: Sequence[int], known: Mapping[int, NDArray[Any]]
+    ) -> dict[int, NDArray[Any]]:
+        net = self.net
+        proto = onnx.ModelProto(ir_version=max(net.source.proto.ir_version, 4))
+        proto.opset_import.extend(net.source.proto.opset_import)
+        proto.graph.name = "constants"
+        made = {value for op in ops for value in op.outputs if value >= 0}
+        for value in dict.fromkeys(v for op in ops for v in op.inputs if v >= 0 and v not in made):
+            if value in known:
+                proto.graph.initializer.append(onnx.numpy_helper.from_array(known[value], _name(value)))
+            else:
+                net.write_constant(value, proto.graph, _name(value))
+        for op in ops:
+            node = proto.graph.node.add()
+            net.write_node(op, node, _name)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
+        model = net.source.with_proto(proto, f"the constants of {net.source.name}", net.large)
+        made_session = session.create(model, optimize=False, transient=True)
+        results = session.run_session(made_session, {}, name=model.name)
+        return {value: np.asarray(results[_name(value)]) for value in wanted}
+
+
+def _name(value: int) -> str:
+    return f"v{value}" if value >= 0 else ""
+
+
+def _bits(elem_type: int) -> int:
+    dtype = tensors.numpy_dtype(elem_type)
+    if dtype is None:
+        return 64
+    small = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
+    return small.get(dtype.name, dtype.itemsize * 8)
+
+
+def _said(array: NDArray[Any]) -> str:
+    return cut(" ".join(str(array.tolist()).split()), 60)

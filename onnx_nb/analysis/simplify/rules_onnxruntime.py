@@ -1,0 +1,454 @@
+"""Rewrites to operators that onnxruntime has kernels for, for ``simplify(…, target="onnxruntime")``.
+
+They find what exporters write out for an activation or a normalization, and what a product or a convolution can do on
+the way. The operators are the standard's where the model's opset has them, else of com.microsoft; only in float32, of
+which each has a kernel on every processor. onnxruntime's own optimiser makes the same when it loads a model; here each
+has a name and a reason and can be undone, metadata stays, and weights stay where they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from onnx import TensorProto
+
+from onnx_nb.analysis.simplify import symbolic_dims
+from onnx_nb.analysis.simplify.editor import LEFT_OUT, Rule, attributes_of, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from onnx_nb.analysis.simplify.editor import Op, Rewriting
+
+CONTRIB: list[Rule] = []
+"""Every rewrite for onnxruntime, in the order in which it is tried on a node."""
+MICROSOFT: Final = "com.microsoft"
+
+_rule = functools.partial(rule, CONTRIB)
+
+
+# --- activations ------------------------------------------------------------------------------------------------------
+
+
+@_rule("fuse_gelu", "Erf", "Tanh")
+def _gelu(net: Rewriting, op: Op) -> str | None:
+    """Make Gelu of x · ½ · (1 + erf(x / √2)), and of its approximation by tanh."""
+    found = _times(net, op.inputs[0])
+    if found is None or not _is_float(net, op.outputs[0]):
+        return None
+    inner, factor, scaling = found
+    olds = [scaling, op]
+    if op.op_type == "Tanh":
+        cubic = _plus_cube(net, inner)
+        if cubic is None or not math.isclose(factor, math.sqrt(2 / math.pi), rel_tol=1e-5):
+            return None
+        inner, cubes = cubic
+        olds = [*cubes, scaling, op]
+    elif not math.isclose(factor, math.sqrt(0.5), rel_tol=1e-5):
+        return None
+    rest = _half_of_one_more(net, op, inner)
+    if rest is None:
+        return None
+    olds += rest
+    approximate = "tanh" if op.op_type == "Tanh" else None
+    if net.opset() >= 20:
+        net.replace(olds, "Gelu", [inner], olds[-1].outputs, {"approximate": approximate})
+    else:
+        net.replace(olds, "FastGelu" if approximate else "Gelu", [inner], olds[-1].outputs, domain=MICROSOFT)
+    return f"x · ½ · (1 + {op.op_type.lower()}(…)) is Gelu"
+
+
+def _plus_cube(net: Rewriting, value: int) -> tuple[int, list[Op]] | None:
+    """Give x where a value is x + 0.044715 · x³, and the nodes that compute it."""
+    add = net.maker(value)
+    if add is None or add.op_type != "Add" or add.domain:
+        return None
+    for slot in (0, 1):
+        found, x = _times(net, add.inputs[slot]), add.inputs[1 - slot]
+        cube = net.maker(found[0]) if found is not None else None
+        if found is None or cube is None or not math.isclose(found[1], 0.044715, rel_tol=1e-4):
+            continue
+        if cube.op_type == "Pow" and not cube.domain and cube.inputs[0] == x and _scalar(net, cube.inputs[1]) == 3:
+            return x, [cube, found[2], add]
+    return None
+
+
+def _half_of_one_more(net: Rewriting, op: Op, x: int) -> list[Op] | None:
+    """Give the nodes that make x · ½ · (1 + y) of what a node makes, in whatever order; None if nothing does."""
+    plus = _only_reader(net, op, "Add")
+    if plus is None or _scalar(net, _other(plus, op.outputs[0])) != 1:
+        return None
+    olds, factor, with_x = [plus], 1.0, False
+    while not (with_x and math.isclose(factor, 0.5, rel_tol=1e-6)):
+        product = _only_reader(net, olds[-1], "Mul")
+        if product is None or len(olds) > 3:
+            return None
+        other = _other(product, olds[-1].outputs[0])
+        number, scaled = _scalar(net, other), _times(net, other)
+        if number is not None:
+            factor *= number
+        elif other == x and not with_x:
+            with_x = True
+        elif scaled is not None and scaled[0] == x and not with_x and net.only_use(other) is product:
+            with_x, factor = True, factor * scaled[1]
+            olds.insert(0, scaled[2])
+        else:
+            return None
+        olds.append(product)
+    return olds if _is_alike(net, olds[-1].outputs[0], x) else None
+
+
+@_rule("fuse_quick_gelu", "Sigmoid")
+def _quick_gelu(net: Rewriting, op: Op) -> str | None:
+    """Make QuickGelu of x · sigmoid(α · x), also of SiLU, of which α is 1."""
+    product = _only_reader(net, op, "Mul")
+    if product is None or not _is_float(net, op.outputs[0]):
+        return None
+    x, olds, alpha = _other(product, op.outputs[0]), [op, product], 1.0
+    if op.inputs[0] != x:
+        scaled = _times(net, op.inputs[0])
+        if scaled is None or scaled[0] != x:
+            return None
+        alpha = scaled[1]
+        olds.insert(0, scaled[2])
+    if not _is_alike(net, product.outputs[0], x):
+        return None
+    net.replace(olds, "QuickGelu", [x], product.outputs, {"alpha": alpha}, domain=MICROSOFT)
+    return "x · sigmoid(α · x) is QuickGelu"
+
+
+@_rule("fuse_bias_gelu", "Add")
+def _bias_gelu(net: Rewriting, op: Op) -> str | None:
+    """Take a bias into the Gelu that follows."""
+    gelu = _only_reader(net, op, "Gelu", domains=("", MICROSOFT))
+    if gelu is None or gelu.attribute("approximate", "none") != "none" or not _is_float(net, op.outputs[0]):
+        return None
+    for slot in (0, 1):
+        bias, data = op.inputs[slot], op.inputs[1 - slot]
+        if _is_per_feature(net, bias, op.outputs[0]) and _is_alike(net, op.outputs[0], data):
+            net.replace([op, gelu], "BiasGelu", [data, bias], gelu.outputs, domain=MICROSOFT)
+            return "BiasGelu adds the bias on its own"
+    return None
+
+
+# --- normalizations ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Normalization:
+    """A LayerNormalization or RMSNormalization over the last axis: one node, or several that compute it."""
+
+    data: int
+    gamma: int | None
+    """None if it is all ones."""
+    beta: int | None
+    epsilon: float
+    centred: bool
+    """Whether it takes the mean away."""
+    olds: list[Op]
+
+
+@_rule("fuse_layer_normalization", "Sqrt")
+def _layer_normalization(net: Rewriting, op: Op) -> str | None:
+    """Make LayerNormalization or RMSNormalization, if the opset has it, of what computes it."""
+    found = _normalization(net, op)
+    if found is None or net.opset() < (17 if found.centred else 23):
+        return None
+    name = "LayerNormalization" if found.centred else "RMSNormalization"
+    inputs = [found.data, *_weights(net, found)]
+    net.replace(found.olds, name, inputs, found.olds[-1].outputs, {"axis": -1, "epsilon": found.epsilon})
+    return f"it computes a {name}"
+
+
+@_rule("fuse_skip_layer_normalization", "LayerNormalization", "RMSNormalization", "Sqrt")
+def _skip_layer_normalization(net: Rewriting, op: Op) -> str | None:
+    """Take the sum before a LayerNormalization or RMSNormalization into it."""
+    found = _normalization(net, op) if op.op_type == "Sqrt" else _whole(net, op)
+    add = net.maker(found.data) if found is not None else None
+    if found is None or add is None or add.op_type != "Add" or add.domain or add.frame != op.frame:
+        return None
+    shape = net.shape(found.data)
+    if shape is None or len(shape) not in (2, 3) or not all(_is_alike(net, found.data, v) for v in add.inputs):
+        return None
+    inputs, olds, bias = list(add.inputs), [add, *found.olds], LEFT_OUT
+    for slot in (0, 1):
+        inner = net.before(add, slot, "Add")
+        for side in (0, 1) if inner is not None else ():
+            assert inner is not None  # noqa: S101 (of the line above)
+            if bias < 0 and _is_per_feature(net, inner.inputs[side], found.data):
+                bias, inputs[slot] = inner.inputs[side], inner.inputs[1 - side]
+                olds.insert(0, inner)
+    inputs += _weights(net, found)
+    if bias >= 0:
+        inputs += [LEFT_OUT] * (found.centred and found.beta is None) + [bias]
+    made = olds[-1].outputs[0]
+    others = net.is_output(found.data) or any(other not in olds for other in net.uses(found.data))
+    outputs = [made, LEFT_OUT, LEFT_OUT, found.data] if others else [made]
+    name = "SkipLayerNormalization" if found.centred else "SkipSimplifiedLayerNormalization"
+    # others may read the sum before it is normalized, so the new node stands where the sum was made
+    net.replace(olds, name, inputs, outputs, {"epsilon": found.epsilon}, domain=MICROSOFT, at=add)
+    return f"{name} adds on its own"
+
+
+def _whole(net: Rewriting, op: Op) -> _Normalization | None:
+    """Give what one standard node normalizes, if it does so over the last axis with constant weights."""
+    shape, axis = net.shape(op.inputs[0]), op.attribute("axis", -1)
+    if not shape or axis % len(shape) != len(shape) - 1 or any(value >= 0 for value in op.outputs[1:]):
+        return None
+    beta = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] >= 0 else None
+    weights = [op.inputs[1]] if beta is None else [op.inputs[1], beta]
+    if not _is_float(net, op.outputs[0]) or not all(_is_per_feature(net, w, op.inputs[0]) for w in weights):
+        return None
+    centred = op.op_type == "LayerNormalization"
+    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centred, [op])
+
+
+def _normalization(net: Rewriting, root: Op) -> _Normalization | None:
+    """Find the normalization of which a Sqrt is the middle."""
+    add = net.before(root, 0, "Add")
+    if add is None or not _is_float(net, root.outputs[0]):
+        return None
+    for slot in (0, 1):
+        epsilon, mean = _scalar(net, add.inputs[slot]), net.before(add, 1 - slot, "ReduceMean")
+        square = net.before(mean, 0, "Pow", "Mul") if mean is not None and _is_of_last(net, mean) else None
+        if epsilon is not None and mean is not None and square is not None and _squares(net, square):
+            return _around(net, root, square.inputs[0], float(np.float32(epsilon)), [square, mean, add])
+    return None
+
+
+def _around(net: Rewriting, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
+    """Give a normalization of which the variance is found: what comes before, and what after the square root."""
+    data, centred, sub = base, False, net.maker(base)
+    if sub is not None and sub.op_type == "Sub" and not sub.domain and sub.frame == root.frame:
+        mean = net.maker(sub.inputs[1])
+        if mean is not None and mean.op_type == "ReduceMean" and not mean.domain and mean.frame == root.frame:
+            if mean.inputs[0] != sub.inputs[0] or not _is_of_last(net, mean):
+                return None
+            data, centred, olds = sub.inputs[0], True, [mean, sub, *olds]
+    divided = _divided(net, root, base)
+    if divided is None:
+        return None
+    olds = [*olds, root, *divided]
+    found: dict[str, int] = {}
+    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centred else (("gamma", "Mul"),):
+        after = _only_reader(net, olds[-1], op_type)
+        other = _other(after, olds[-1].outputs[0]) if after is not None else LEFT_OUT
+        if after is not None and _is_per_feature(net, other, data):
+            found[name] = other
+            olds.append(after)
+    shape = net.shape(data)
+    if not shape or not isinstance(shape[-1], int) or not shape[-1]:
+        return None
+    return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centred, olds)
+
+
+def _divided(net: Rewriting, root: Op, base: int) -> list[Op] | None:
+    """Give the nodes that divide a value by a square root."""
+    division = _only_reader(net, root, "Div", "Reciprocal")
+    if division is None:
+        return None
+    if division.op_type == "Div" and division.inputs == [base, root.outputs[0]]:
+        return [division]
+    if division.op_type == "Div" and (division.inputs[1] != root.outputs[0] or _scalar(net, division.inputs[0]) != 1):
+        return None
+    product = _only_reader(net, division, "Mul")
+    return [division, product] if product is not None and _other(product, division.outputs[0]) == base else None
+
+
+def _squares(net: Rewriting, op: Op) -> bool:
+    if op.op_type == "Mul":
+        return op.inputs[0] == op.inputs[1]
+    return _scalar(net, op.inputs[1]) == 2
+
+
+def _is_of_last(net: Rewriting, mean: Op) -> bool:
+    """Say whether a reduction is over the last axis, and keeps it."""
+    shape, named = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
+    if not shape or named is None or len(named) != 1:
+        return False
+    return named[0] % len(shape) == len(shape) - 1 and bool(mean.attribute("keepdims", 1))
+
+
+def _weights(net: Rewriting, found: _Normalization) -> list[int]:
+    """Give gamma, of ones if there is none, and beta if there is one."""
+    gamma = found.gamma
+    if gamma is None:
+        (*_, size) = net.shape(found.data) or (0,)
+        assert isinstance(size, int)  # noqa: S101 (it was asked when it was found)
+        gamma = net.new_constant(np.ones(size, np.float32), f"{net.names[found.data]}_ones")
+    return [gamma] if found.beta is None else [gamma, found.beta]
+
+
+# --- what products and convolutions do on the way ---------------------------------------------------------------------
+
+
+@_rule("fuse_scale_and_transpose_into_matmul", "MatMul")
+def _into_matmul(net: Rewriting, op: Op) -> str | None:
+    """Make FusedMatMul of a MatMul and what transposes or scales its inputs, or scales its result."""
+    if not _is_float(net, op.outputs[0]) or any(len(net.shape(value) or ()) < 2 for value in op.inputs):
+        return None
+    inputs, olds, given, alpha = list(op.inputs), [op], dict[str, Any](), 1.0
+    for slot, name in ((0, "transA"), (1, "transB")):
+        reader, at = op, slot
+        while True:
+            before = net.before(reader, at, "Mul", "Div", "Transpose")
+            if before is None:
+                break
+            scaled = _times(net, inputs[slot])
+            if scaled is not None:
+                inputs[slot], alpha = scaled[0], alpha * scaled[1]
+            elif before.op_type == "Transpose" and name not in given and _swaps_last(net, before):
+                inputs[slot], given[name] = before.inputs[0], 1
+            else:
+                break
+            olds.insert(0, before)
+            reader, at = before, before.inputs.index(inputs[slot])
+    after = _only_reader(net, op, "Mul", "Div")
+    scaled = _times(net, after.outputs[0]) if after is not None else None
+    if after is not None and scaled is not None and scaled[0] == op.outputs[0]:
+        olds, alpha = [*olds, after], alpha * scaled[1]
+    if len(olds) == 1 or not np.isfinite(np.float32(alpha)):
+        return None
+    outputs = olds[-1].outputs
+    net.replace(olds, "FusedMatMul", inputs, outputs, given | {"alpha": alpha}, like=op, domain=MICROSOFT)
+    return "FusedMatMul scales and transposes on its own"
+
+
+def _swaps_last(net: Rewriting, op: Op) -> bool:
+    perm = symbolic_dims.perm(net, op)
+    if perm is None or len(perm) < 2:
+        return False
+    rank = len(perm)
+    return perm == [*range(rank - 2), rank - 1, rank - 2]
+
+
+@_rule("fuse_add_into_conv", "Add")
+def _add_into_conv(net: Rewriting, op: Op) -> str | None:
+    """Take a tensor that is added to what a Conv makes into a FusedConv."""
+    if not _is_float(net, op.outputs[0]):
+        return None
+    for conv, other in net.operands(op, "Conv"):
+        if other == conv.outputs[0] or not _is_alike(net, conv.outputs[0], other) or not _is_plain(net, conv):
+            continue
+        inputs = [*conv.inputs, *[LEFT_OUT] * (3 - len(conv.inputs)), other]
+        net.replace([conv, op], "FusedConv", inputs, op.outputs, attributes_of(conv), like=conv, domain=MICROSOFT)
+        return "FusedConv adds on its own"
+    return None
+
+
+_NUMBERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
+    "Clip": (),
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "LeakyRelu": (("alpha", 0.01),),
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+}
+"""Activations that FusedConv and FusedGemm know, and their attributes in order."""
+
+
+def _numbers(net: Rewriting, op: Op) -> list[float] | None:
+    """Give the numbers of an activation; None if they are not known."""
+    if op.op_type != "Clip":
+        return [float(op.attribute(name, usual)) for name, usual in _NUMBERS[op.op_type]]
+    given = op.inputs[1:3] if net.opset() >= 11 else []
+    limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
+    for place, name in enumerate(("min", "max")):
+        value = given[place] if place < len(given) else LEFT_OUT
+        number = _scalar(net, value) if value >= 0 else op.attribute(name, limits[place])
+        if number is None:
+            return None
+        limits[place] = number
+    return limits
+
+
+@_rule("fuse_activation_into_conv", *_NUMBERS)
+def _activation_into_conv(net: Rewriting, op: Op) -> str | None:
+    """Take an activation into the Conv before it, as a FusedConv."""
+    conv = net.maker(op.inputs[0])
+    if conv is None or net.only_use(op.inputs[0]) is not op or conv.frame != op.frame:
+        return None
+    plain = conv.op_type == "Conv" and not conv.domain and _is_plain(net, conv)
+    if not plain and (conv.op_type, conv.domain, conv.attribute("activation")) != ("FusedConv", MICROSOFT, None):
+        return None
+    numbers = _numbers(net, op)
+    if numbers is None or not _is_float(net, op.outputs[0]):
+        return None
+    given = attributes_of(conv) | {"activation": op.op_type, "activation_params": numbers or None}
+    net.replace([conv, op], "FusedConv", conv.inputs, op.outputs, given, like=conv, domain=MICROSOFT)
+    return f"FusedConv computes {op.op_type} on its own"
+
+
+@_rule("fuse_activation_into_gemm", "Relu", "Sigmoid", "Tanh", "LeakyRelu")
+def _activation_into_gemm(net: Rewriting, op: Op) -> str | None:
+    """Take an activation into the Gemm before it, as a FusedGemm."""
+    gemm = net.before(op, 0, "Gemm")
+    if gemm is None or not _is_float(net, op.outputs[0]):
+        return None
+    numbers = dict(zip(("activation_alpha",), _numbers(net, op) or (), strict=False))
+    given = attributes_of(gemm) | {"activation": op.op_type} | numbers
+    net.replace([gemm, op], "FusedGemm", gemm.inputs, op.outputs, given, like=gemm, domain=MICROSOFT)
+    return f"FusedGemm computes {op.op_type} on its own"
+
+
+# --- what several rules ask -------------------------------------------------------------------------------------------
+
+
+def _is_float(net: Rewriting, value: int) -> bool:
+    return net.dtype(value) == TensorProto.FLOAT
+
+
+def _is_plain(net: Rewriting, conv: Op) -> bool:
+    """Say whether a Conv is one that onnxruntime fuses: of pictures, with float32 weights."""
+    return len(net.shape(conv.inputs[0]) or ()) == 4 and _is_float(net, conv.inputs[1])
+
+
+def _scalar(net: Rewriting, value: int) -> float | None:
+    """Give a constant of one element; None if it is none."""
+    array = net.constant(value)
+    return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
+
+
+def _times(net: Rewriting, value: int) -> tuple[int, float, Op] | None:
+    """Give x, a number and the node if a value is x times that number, of the shape of x."""
+    maker = net.maker(value)
+    if maker is None or maker.op_type not in ("Mul", "Div") or maker.domain:
+        return None
+    for slot in (1, 0) if maker.op_type == "Mul" else (1,):
+        number, x = _scalar(net, maker.inputs[slot]), maker.inputs[1 - slot]
+        if number is None or net.is_constant(x) or not _is_alike(net, value, x):
+            continue
+        if maker.op_type == "Mul" or number:
+            return x, number if maker.op_type == "Mul" else 1 / number, maker
+    return None
+
+
+def _is_alike(net: Rewriting, value: int, other: int) -> bool:
+    """Say whether two values are float32 and always have the same shape."""
+    one, two = symbolic_dims.sizes(net, value), symbolic_dims.sizes(net, other)
+    return one is not None and one == two and _is_float(net, value) and _is_float(net, other)
+
+
+def _is_per_feature(net: Rewriting, weight: int, data: int) -> bool:
+    """Say whether a value is a constant with one number for each element of the last axis of another."""
+    shape, spread = net.shape(data), net.shape(weight)
+    if not shape or spread is None or not net.is_constant(weight) or not _is_float(net, weight):
+        return False
+    return len(spread) == 1 and spread[0] == shape[-1]
+
+
+def _only_reader(net: Rewriting, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
+    """Give the node that alone reads what a node makes, if it is of one of some operators, in the same frame."""
+    reader = net.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
+    if reader is None or reader.op_type not in op_types or reader.domain not in domains or reader.frame != op.frame:
+        return None
+    return reader
+
+
+def _other(op: Op, value: int) -> int:
+    """Give the other of the two inputs of a node."""
+    return op.inputs[1 - op.inputs.index(value)]

@@ -1,0 +1,354 @@
+"""The sizes of dimensions as far as they are known before a model runs, and what nodes say of axes.
+
+A size that is no number is traced back to where it comes from, through nodes that keep it and through what exporters
+compute of shapes, so that two that are always the same are seen to be. What was found once stays true however the graph
+is rewritten, as a value never becomes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onnx import TensorProto
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.shape_inference import Dims
+    from onnx_nb.analysis.simplify.editor import Op, Rewriting
+
+DEPTH: Final = 64
+"""Through so many nodes a size is traced; each takes up to five calls of Python's stack."""
+
+# Operators of which the result has the shape of the first input.
+_ALIKE: Final = """
+    Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
+    Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization
+    LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu Round Selu Sigmoid
+    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"""
+_SHAPED_ALIKE: Final = frozenset(_ALIKE.split())
+# Operators that spread their inputs over each other.
+_SPREAD: Final = (
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"
+)
+_SPREADING: Final = frozenset(_SPREAD.split())
+# Operators that take each of a batch on its own.
+_BATCH: Final = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool ConvInteger"
+_BATCHED: Final = frozenset(_BATCH.split())
+
+
+class Unknown(NamedTuple):
+    """A number that is not known before the model runs, but known to be the same as another of that name."""
+
+    value: int
+    place: int
+    """An axis of the value, or the index of an element."""
+    is_size: bool
+    """Whether it is the size of an axis, so never negative."""
+
+
+Size = int | str | Unknown
+"""A number, a symbol of the model, or unknown."""
+
+
+def sizes(net: Rewriting, value: int) -> tuple[Size, ...] | None:
+    """Give the shape of a value; a size that is not known is a symbol, or `Unknown`. None if the rank is not known."""
+    return _sizes(net, value, 0)
+
+
+def _sizes(net: Rewriting, value: int, depth: int) -> tuple[Size, ...] | None:
+    shape = net.shape(value)
+    if shape is None:
+        return None
+    return tuple([dim if isinstance(dim, int) else _size(net, value, axis, depth) for axis, dim in enumerate(shape)])
+
+
+def elements(net: Rewriting, value: int) -> list[Size] | None:
+    """Give the elements of a vector of sizes, or of one size; None if there may be many, or they are no integers."""
+    return _elements(net, value, 0)
+
+
+def is_size(size: Size) -> bool:
+    """Say whether something is not known, but never negative."""
+    return isinstance(size, str) or (isinstance(size, Unknown) and size.is_size)
+
+
+def _size(net: Rewriting, value: int, axis: int, depth: int) -> Size:
+    """Trace one dimension back to where it comes from."""
+    shape = net.shape(value)
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return Unknown(value, axis, is_size=True)
+    known = shape[axis]
+    if known is not None:
+        return known
+    key = ("size", value, axis % len(shape))
+    if key not in net.memo:
+        own = net.memo[key] = Unknown(value, axis % len(shape), is_size=True)  # if it is asked for on the way
+        maker = net.maker(value)
+        if maker is not None and not maker.domain and depth < DEPTH:
+            net.memo[key] = _traced(net, maker, shape, own, depth + 1)
+    found: Size = net.memo[key]
+    return found
+
+
+def _traced(net: Rewriting, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
+    """Find where a dimension of what a node makes comes from; itself if that is not known."""
+    axis, kind = own.place, maker.op_type
+    before = net.shape(maker.inputs[0]) if maker.inputs else None
+    first = maker.outputs[0] == own.value
+    if kind in _SHAPED_ALIKE:
+        same = first and before is not None and len(before) == len(shape)
+        return _size(net, maker.inputs[0], axis, depth) if same else own
+    if kind in _SPREADING:
+        return _spread(net, maker.inputs, axis - len(shape), own, depth)
+    if kind == "MatMul":
+        return _of_product(net, maker, axis - len(shape), own, depth)
+    if before is None:
+        return own
+    if kind == "Transpose":
+        order = perm(net, maker)
+        return own if order is None else _size(net, maker.inputs[0], order[axis], depth)
+    if kind in ("Squeeze", "Unsqueeze"):
+        source = _unmoved(net, maker, len(before), len(shape))
+        return own if source is None or source[axis] is None else _size(net, maker.inputs[0], source[axis] or 0, depth)
+    if kind in ("Concat", "Split", "Slice") or kind.startswith("Reduce"):
+        return _kept(net, maker, len(before), own, depth)
+    if kind == "Gather":
+        return _of_gather(net, maker, axis, own, depth)
+    if kind in _BATCHED:
+        return _size(net, maker.inputs[0], 0, depth) if axis == 0 else own
+    return _of_asked(net, maker, shape, own, depth)
+
+
+def _spread(net: Rewriting, read: Sequence[int], place: int, own: Unknown, depth: int) -> Size:
+    """Find the size of an axis, counted from the last, over which inputs are spread."""
+    found: set[Size] = set()
+    for value in read:
+        shape = net.shape(value)
+        if shape is None:
+            return own
+        if -place <= len(shape) and shape[place] != 1:
+            found.add(_size(net, value, place, depth))
+    return found.pop() if len(found) == 1 else own
+
+
+def _of_product(net: Rewriting, maker: Op, place: int, own: Unknown, depth: int) -> Size:
+    shapes = [net.shape(value) for value in maker.inputs]
+    if any(shape is None or len(shape) < 2 for shape in shapes):
+        return own
+    if place >= -2:
+        return _size(net, maker.inputs[place + 2], place, depth)
+    return _spread(net, maker.inputs, place, own, depth)
+
+
+def _unmoved(net: Rewriting, maker: Op, before: int, after: int) -> list[int | None] | None:
+    """Give for each axis behind a Squeeze or Unsqueeze which axis it was; None for a new one."""
+    named = axes(net, maker)
+    if named is None:
+        return None
+    rank = max(before, after)
+    moved = {axis % rank for axis in named} if rank else set()
+    if maker.op_type == "Squeeze":
+        found: list[int | None] = [axis for axis in range(before) if axis not in moved]
+    else:
+        count = iter(range(before))
+        found = [None if axis in moved else next(count, None) for axis in range(after)]
+    return found if len(found) == after else None
+
+
+def _kept(net: Rewriting, maker: Op, rank: int, own: Unknown, depth: int) -> Size:
+    """Find the size of an axis that a node leaves alone while it changes another."""
+    kind, axis = maker.op_type, own.place
+    named: Sequence[int] | None
+    if kind in ("Concat", "Split"):
+        named = [maker.attribute("axis", 0)]
+    elif kind == "Slice":
+        named = [each[2] for each in slices(net, maker) or ()] or None
+    else:
+        named = axes(net, maker) if maker.attribute("keepdims", 1) else None
+    if not named or axis in {each % rank for each in named}:
+        return own
+    return _size(net, maker.inputs[0], axis, depth)
+
+
+def _of_gather(net: Rewriting, maker: Op, axis: int, own: Unknown, depth: int) -> Size:
+    data, index = (net.shape(value) for value in maker.inputs)
+    if data is None or index is None:
+        return own
+    along = maker.attribute("axis", 0) % max(1, len(data))
+    if axis < along:
+        return _size(net, maker.inputs[0], axis, depth)
+    if axis < along + len(index):
+        return _size(net, maker.inputs[1], axis - along, depth)
+    return _size(net, maker.inputs[0], axis - len(index) + 1, depth)
+
+
+def _of_asked(net: Rewriting, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
+    """Find the size of an axis of what is made in a shape that is computed."""
+    axis, kind = own.place, maker.op_type
+    if kind == "Range":
+        start, limit, delta = (_elements(net, value, depth) for value in maker.inputs)
+        plain = start == [0] and delta == [1] and limit is not None and len(limit) == 1
+        return limit[0] if plain and limit is not None and is_size(limit[0]) else own
+    if kind not in ("Reshape", "Expand", "ConstantOfShape") or (kind == "Reshape" and maker.attribute("allowzero", 0)):
+        return own
+    asked = _elements(net, maker.inputs[-1], depth)
+    if asked is None or len(asked) > len(shape) or (kind != "Expand" and len(asked) != len(shape)):
+        return own
+    place = axis - len(shape)
+    wanted: Size = asked[place] if -place <= len(asked) else 1
+    if kind == "Reshape":
+        before = net.shape(maker.inputs[0])
+        if wanted == 0 and before is not None and axis < len(before):
+            return _size(net, maker.inputs[0], axis, depth)
+        return wanted if is_size(wanted) else own
+    if kind == "ConstantOfShape":
+        return wanted if is_size(wanted) else own
+    data = net.shape(maker.inputs[0])
+    if data is None:
+        return own
+    mine: Size = _size(net, maker.inputs[0], place, depth) if -place <= len(data) else 1
+    if mine in (1, wanted):
+        return wanted if is_size(wanted) else own
+    return mine if wanted == 1 else own
+
+
+def _elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
+    key = ("elements", value)
+    if key not in net.memo:
+        net.memo[key] = None  # if it is asked for on the way
+        net.memo[key] = _found_elements(net, value, depth + 1)
+    found: list[Size] | None = net.memo[key]
+    return found
+
+
+def _found_elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
+    array = net.constant(value)
+    if array is not None:
+        return [int(x) for x in array.reshape(-1)] if array.ndim <= 1 and array.dtype.kind in "iu" else None
+    shape = net.shape(value)
+    maker = net.maker(value)
+    if shape is None or len(shape) > 1 or net.dtype(value) != TensorProto.INT64:
+        return None
+    found: list[Size] | None = None
+    if maker is not None and not maker.domain and depth < DEPTH:
+        found = _computed_elements(net, maker, depth)
+    if found is None and (not shape or (isinstance(shape[0], int) and shape[0] <= 64)):
+        count = shape[0] if shape and isinstance(shape[0], int) else 1
+        return [Unknown(value, place, is_size=False) for place in range(count)]
+    return found
+
+
+def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
+    if op.op_type == "Shape":
+        shape = _sizes(net, op.inputs[0], depth)
+        return None if shape is None else list(shape)[slice(op.attribute("start", 0), op.attribute("end"))]
+    if op.op_type in ("Unsqueeze", "Squeeze", "Identity", "Cast", "Reshape"):
+        return _elements(net, op.inputs[0], depth)
+    if op.op_type == "Concat":
+        parts = [_elements(net, read, depth) for read in op.inputs]
+        return None if None in parts else [size for part in parts for size in part or ()]
+    if op.op_type == "Slice":
+        inner, cuts = _elements(net, op.inputs[0], depth), slices(net, op)
+        if inner is None or cuts is None or len(cuts) != 1 or cuts[0][3] <= 0:
+            return None
+        start, end, _, step = cuts[0]
+        return inner[slice(start, end, step)]
+    if op.op_type == "Gather":
+        inner, index = _elements(net, op.inputs[0], depth), net.constant(op.inputs[1])
+        if inner is None or index is None or index.ndim > 1 or len(net.shape(op.inputs[0]) or ()) != 1:
+            return None
+        places = [int(place) for place in index.reshape(-1)]
+        return [inner[place] for place in places] if all(-len(inner) <= p < len(inner) for p in places) else None
+    if op.op_type in ("Where", "Mul"):
+        return _combined(net, op, depth)
+    return None
+
+
+def _product(one: Size, other: Size) -> Size | None:
+    if one == 1 or other == 1:
+        return other if one == 1 else one
+    return one * other if isinstance(one, int) and isinstance(other, int) else None
+
+
+def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
+    """Give the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
+    if op.op_type == "Mul":
+        one, other = (_elements(net, read, depth) for read in op.inputs)
+        if one is None or other is None or len(one) != len(other):
+            return None
+        products = list(map(_product, one, other))
+        return None if None in products else [size for size in products if size is not None]
+    test = net.maker(op.inputs[0])
+    if test is None or test.op_type != "Equal" or test.domain:
+        return None
+    sides = [_elements(net, read, depth) for read in (*test.inputs, *op.inputs[1:])]
+    if any(side is None for side in sides):
+        return None
+    left, right, then, other_ = (side or [] for side in sides)
+    count = max(map(len, (left, right, then, other_)))
+    columns = [side * count if len(side) == 1 else side for side in (left, right, then, other_)]
+    if any(len(column) != count for column in columns):
+        return None
+    found: list[Size] = []
+    for one, two, yes, no in zip(*columns, strict=True):
+        # a size is never negative, so it is never the -1 that stands for "as it is"
+        differs = (isinstance(one, int) and isinstance(two, int) and one != two) or (
+            -1 in (one, two) and any(map(is_size, (one, two)))
+        )
+        if not differs and one != two:
+            return None
+        found.append(no if differs else yes)
+    return found
+
+
+def pads(net: Rewriting, op: Op) -> list[int] | None:
+    """Give by how much a Pad pads, all beginnings before all ends; None if that is not known."""
+    if net.opset() < 11:
+        found = op.attribute("pads") or op.attribute("paddings")
+        return list(found) if found is not None else None
+    if len(op.inputs) > 3 and op.inputs[3] >= 0:
+        return None
+    array = net.constant(op.inputs[1])
+    return None if array is None else [int(x) for x in array]
+
+
+def perm(net: Rewriting, op: Op) -> list[int] | None:
+    """Give the order of the axes that a Transpose makes; None if the rank is not known."""
+    found = op.attribute("perm")
+    if found is not None:
+        return list(found)
+    shape = net.shape(op.inputs[0])
+    return None if shape is None else list(range(len(shape)))[::-1]
+
+
+def axes(net: Rewriting, op: Op) -> list[int] | None:
+    """Give the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
+    found = op.attribute("axes")
+    if found is not None:
+        return list(found)
+    if len(op.inputs) < 2 or op.inputs[1] < 0:
+        return None
+    array = net.constant(op.inputs[1])
+    return None if array is None else [int(x) for x in array.reshape(-1)]
+
+
+def slices(net: Rewriting, op: Op) -> list[tuple[int, int, int, int]] | None:
+    """Give (start, end, axis, step) for each axis that a Slice cuts."""
+    if net.opset() < 10:
+        starts, ends = op.attribute("starts"), op.attribute("ends")
+        if starts is None or ends is None:
+            return None
+        along = op.attribute("axes", list(range(len(starts))))
+        return [(int(s), int(e), int(a), 1) for s, e, a in zip(starts, ends, along, strict=True)]
+    columns: list[list[int]] = []
+    for slot in range(1, 5):
+        if slot >= len(op.inputs) or op.inputs[slot] < 0:
+            columns.append(list(range(len(columns[0]))) if slot == 3 else [1] * len(columns[0]))
+            continue
+        array = net.constant(op.inputs[slot])
+        if array is None:
+            return None
+        columns.append([int(x) for x in array.reshape(-1)])
+    if len({len(column) for column in columns}) > 1:
+        return None
+    return [(s, e, a, step) for s, e, a, step in zip(*columns, strict=True)]

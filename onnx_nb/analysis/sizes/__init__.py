@@ -1,1 +1,0 @@
-"""What can be told without running: shapes, parameters, MACs, bytes."""

@@ -1,0 +1,1 @@
+"""Extraction, assembly and partition."""

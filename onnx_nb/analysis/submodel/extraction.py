@@ -1,0 +1,642 @@
+"""Cut a submodel out of a model: first say what would happen (`plan_extraction`), then do it (`extract`).
+
+One backward walk from the outputs, stopped by the inputs, gives the nodes that count; one forward pass over them tells
+those that lie between from those that hang on graph inputs nobody gave. The border of the two is what is missing, and
+`Flow.smallest_cut` finds the fewest tensors that complete it.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, closest, shown, text
+from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
+from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, CHUNK, FUNCTION, ROWS, Scopes, scopes
+from onnx_nb.analysis.submodel.assembly import (
+    assemble,
+    functions_of,
+    main_value,
+    stored_bytes,
+    weight_tensors,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+FAR_MORE = 4
+"""A plan that takes so many times as many nodes as lie between is warned of (if it is 20 nodes more besides)."""
+
+
+@dataclass(frozen=True)
+class MissingInput:
+    """A tensor that would have to be an input as well."""
+
+    name: str
+    """The tensor."""
+    output: str
+    """An output that needs it."""
+    producer: str
+    """The node that makes it, as ``Conv '/stem/Conv'``; empty for a graph input."""
+    dangling: bool = False
+    """Whether it is neither made by a node nor a graph input: the model is broken."""
+
+    @property
+    def message(self) -> str:
+        """Say who needs the tensor and where it comes from."""
+        origin = f"made by {self.producer}" if self.producer else "an input of the model"
+        origin = "which nothing in the model makes" if self.dangling else origin
+        return f"output {shown(self.output)} also needs {shown(self.name)} ({origin})"
+
+
+@dataclass(frozen=True)
+class ExtractionPlan:
+    """What an extraction would take; `extract` executes exactly this."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: NDArray[np.int32]
+    """Indices into ``model.proto.graph.node``, ascending; where inputs are missing, what `suggestion` would take."""
+    initializers: tuple[str, ...]
+    """Weights the nodes read."""
+    functions: tuple[tuple[str, str, str], ...]
+    """Local functions the nodes call, directly or through others: (domain, name, overload)."""
+    captured: tuple[str, ...]
+    """Tensors of the main graph that the bodies of taken If, Loop and Scan nodes read."""
+    missing: tuple[MissingInput, ...]
+    """Empty if the extraction can be done."""
+    redundant: tuple[str, ...]
+    """Inputs that no taken node reads."""
+    suggestion: tuple[str, ...]
+    """Inputs that make the plan complete: the chosen ones and the fewest others."""
+    alternative: tuple[str, ...]
+    """Other inputs worth a look. Where some are missing: fewer than `suggestion`, in place of the chosen ones. Where
+    `warning` says so: those that leave out what a side path brings in. Else empty."""
+    warning: str
+    """Set if far more nodes are taken than lie between the inputs and the outputs."""
+    nbytes: int
+    """Bytes of the weights taken."""
+
+    @property
+    def message(self) -> str:
+        """One sentence on the plan: what is wrong, else what is odd about it; empty if all is well."""
+        if not self.outputs:
+            return "choose an output"
+        if self.missing:
+            more = len(self.missing) - 1
+            return self.missing[0].message + (f", and {more} more" if more else "")
+        if self.warning:
+            return self.warning
+        if self.redundant:
+            names = ", ".join(map(shown, self.redundant[:3]))
+            return f"no taken node reads {names}"
+        return ""
+
+    def __repr__(self) -> str:
+        state = f"missing {[m.name for m in self.missing]}" if self.missing else "complete"
+        nodes = f"{len(self.nodes)} node{'' if len(self.nodes) == 1 else 's'}"
+        return f"ExtractionPlan({', '.join(self.inputs)} → {', '.join(self.outputs)}: {nodes}, {state})"
+
+
+def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[str]) -> ExtractionPlan:
+    """Say what an extraction between two sets of tensors would take, and what it lacks.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    inputs, outputs
+        Names of tensors of the main graph, or of marks (see `mark`). Inputs may be graph inputs, weights or outputs
+        of nodes. A name that is given twice counts once.
+
+    Returns
+    -------
+    ExtractionPlan
+        Also when inputs are missing: then it names them, and suggests what to add.
+
+    Raises
+    ------
+    ExtractionError
+        If a name is not a tensor of the main graph, or is both input and output, or nodes depend on each other in a
+        circle.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  b = Neg(x)  z = Add(a, b) }''')
+    >>> plan_extraction(model, ["a"], ["z"]).missing[0].message
+    "output 'z' also needs 'b' (made by Neg)"
+    >>> plan_extraction(model, ["a", "b"], ["z"])
+    ExtractionPlan(a, b → z: 1 node, complete)
+    """
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    starts = _resolved(graph, inputs, "input")
+    ends = _resolved(graph, outputs, "output")
+    _check_ends(graph, starts, ends)
+    return _planned(graph, starts, ends)
+
+
+def extract(
+    model: ModelLike,
+    inputs: Iterable[str] | None = None,
+    outputs: Iterable[str] | None = None,
+    *,
+    around: str | None = None,
+    keep_redundant: bool = True,
+) -> Model:
+    """Cut out the submodel between two sets of tensors, or a scope.
+
+    Weights are not read: the submodel refers to the same bytes until it is saved or run.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    inputs, outputs
+        Names of tensors of the main graph, or of marks; they become the submodel's inputs and outputs, in this order.
+    around
+        Instead of the two: a scope such as "encoder.layer.1" or "/encoder/layer.1", a module path or a group in the
+        drawing. The submodel holds its nodes, reads what they read and gives what others read of it.
+    keep_redundant
+        Keep inputs that nothing reads as inputs of the submodel (with a warning); ``False`` drops them.
+
+    Raises
+    ------
+    ExtractionError
+        If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input is not known.
+
+    Warns
+    -----
+    UserWarning
+        If an input is redundant, or far more is taken than lies between the inputs and the outputs.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  b = Neg(x)  z = Add(a, b) }''')
+    >>> extract(model, ["a"], ["z"])
+    Traceback (most recent call last):
+        ...
+    onnx_nb.analysis.errors.ExtractionError: output 'z' also needs 'b' (made by Neg). Use inputs=['a', 'b'], or in
+    their place inputs=['x'].
+    >>> extract(model, ["a", "b"], ["z"])
+    Model('g [a, b → z]', 1 node, 0 B, opset 17)
+    """
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    if around is not None:
+        if inputs is not None or outputs is not None:
+            raise ExtractionError("a scope has its own inputs and outputs.", advice="Give around= alone.")
+        nodes, path = nodes_of_scope(graph, around)
+        starts, ends = ports(graph, nodes)
+        if not ends:
+            raise ExtractionError(f"no other node reads what scope {shown(path)} makes.", advice="Choose another.")
+        return assemble(
+            loaded, _planned(graph, starts, ends).nodes.tolist(), starts, ends, name=f"{loaded.name} [{path}]"
+        )
+    starts = _resolved(graph, inputs or (), "input")
+    ends = _resolved(graph, outputs or (), "output")
+    _check_ends(graph, starts, ends)
+    if not ends:
+        advice = "Name at least one tensor that the submodel should give, or a scope: around=…."
+        raise ExtractionError("no output is chosen.", advice=advice)
+    plan = _planned(graph, starts, ends)
+    if plan.missing:
+        nearest = (*plan.inputs, *(m.name for m in plan.missing))
+        near = f", or the nearest ones, inputs={_listed(nearest)}" if len(nearest) > len(plan.suggestion) else ""
+        instead = f", or in their place inputs={_listed(plan.alternative)}" if plan.alternative else ""
+        advice = f"Use inputs={_listed(plan.suggestion)}{near}{instead}."
+        raise ExtractionError(plan.message + ".", advice=advice, missing=[m.name for m in plan.missing])
+    odd = [plan.warning] if plan.warning else []
+    if plan.redundant and keep_redundant:
+        odd.append(f"no node of the submodel reads {', '.join(map(shown, plan.redundant[:12]))}; kept as an input")
+    elif plan.redundant:
+        starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
+    arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
+    submodel = assemble(loaded, plan.nodes.tolist(), starts, ends, name=f"{loaded.name} [{arrow}]")
+    for message in odd:
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return submodel
+
+
+def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> ExtractionPlan:
+    flow, names = Flow.of(graph), graph.value_names
+    cone = _Cone(flow, starts, ends)
+    missing = tuple(cone.missing())
+    suggestion, alternative, warning = list(starts), list[int](), ""
+    if missing:
+        inside = cone.between()
+        suggestion += flow.smallest_cut(inside, cone.starts)
+        alternative = flow.smallest_cut(inside)
+        if len(alternative) >= len(suggestion):
+            alternative = []
+        taken = _Cone(flow, suggestion, ends).taken()
+    else:
+        taken = cone.taken()
+        alternative, warning = _side_path(flow, starts, ends, taken)
+    read = {value for node in taken for value in flow.reads(node)}
+    weights = weights_of(graph, taken, starts, ends)
+    captured = {value for node in taken for value in graph.captured(node).tolist()}
+    return ExtractionPlan(
+        inputs=tuple(names[value] for value in starts),
+        outputs=tuple(names[value] for value in ends),
+        nodes=np.asarray(taken, np.int32),
+        initializers=tuple(names[value] for value in weights),
+        functions=functions_of(graph, taken),
+        captured=tuple(names[value] for value in sorted(captured)),
+        missing=missing,
+        redundant=() if missing or not ends else tuple(names[v] for v in starts if v not in read and v not in ends),
+        suggestion=tuple(names[value] for value in suggestion),
+        alternative=tuple(names[value] for value in alternative),
+        warning=warning,
+        nbytes=sum(map(stored_bytes, weight_tensors(graph, weights))),
+    )
+
+
+class _Cone:
+    """The nodes that the outputs depend on, walked back to the inputs."""
+
+    def __init__(self, flow: Flow, starts: Sequence[int], ends: Sequence[int]) -> None:
+        self.flow = flow
+        self.starts = frozenset(starts)
+        self.ends = ends
+        # node → is fed by a chosen input / hangs on a graph input that was not chosen; in topological order
+        self.fed: dict[int, bool] = {}
+        self.loose: dict[int, bool] = {}
+        producer = flow.producer
+        for node in flow.sorted(flow.ancestors(ends, self.starts)):
+            fed = loose = False
+            for value in flow.reads(node):
+                if value in self.starts:
+                    fed = True
+                    continue
+                maker = producer[value]
+                fed = fed or self.fed.get(maker, False)
+                loose = loose or (self.loose[maker] if maker >= 0 else flow.is_open(value))
+            self.fed[node], self.loose[node] = fed, loose
+
+    def between(self) -> set[int]:
+        """Give the nodes fed by the inputs, and the makers of outputs that no input reaches."""
+        makers = {self.flow.producer[value] for value in self.ends}
+        return {node for node in self.fed if self.fed[node] or node in makers}
+
+    def missing(self) -> Iterator[MissingInput]:
+        """Give the tensors on the border between what is fed and what hangs loose."""
+        flow, graph, seen = self.flow, self.flow.graph, set[int]()
+        inside = self.between()
+        border = [node for node in self.fed if node in inside and self.loose[node]]
+        needing = self._needing() if border else {}
+        for node in border:
+            for value in flow.reads(node):
+                if value in seen or value in self.starts:
+                    continue
+                maker = flow.producer[value]
+                if maker not in inside and (self.loose[maker] if maker >= 0 else flow.is_open(value)):
+                    seen.add(value)
+                    label = graph.node_label(maker) if maker >= 0 else ""
+                    output = graph.value_names[self.ends[needing[node]]]
+                    dangling = flow.kinds[value] == DANGLING
+                    yield MissingInput(graph.value_names[value], output, label, dangling)
+
+    def taken(self) -> list[int]:
+        """Give the nodes of the complete submodel: those between, and the constant ones they read."""
+        inside = self.between()
+        todo = list(inside)
+        while todo:
+            for value in self.flow.reads(todo.pop()):
+                maker = self.flow.producer[value]
+                constant = maker >= 0 and value not in self.starts and not self.loose[maker]
+                if constant and maker not in inside:
+                    inside.add(maker)
+                    todo.append(maker)
+        return sorted(inside)
+
+    def _needing(self) -> dict[int, int]:
+        """Give for each node the first of the outputs that depends on it, as an index into `ends`."""
+        producer = self.flow.producer
+        first: dict[int, int] = {}
+        for index, value in enumerate(self.ends):
+            first.setdefault(producer[value], index)
+        for node in reversed(self.fed):  # consumers before producers
+            for value in self.flow.reads(node):
+                maker = producer[value]
+                if maker in self.fed and value not in self.starts:
+                    first[maker] = min(first.get(maker, len(self.ends)), first.get(node, 0))
+        return first
+
+
+def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
+    """Give better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it.
+
+    As in a residual network: from the graph's input and a tensor in the middle, up to the next Add. What another input
+    feeds on its own, as the second tower of a model, is no such path.
+    """
+    if len(starts) < 2 or len(taken) <= 20:
+        return [], ""
+    graph, producer = flow.graph, flow.producer
+    bit = {value: 1 << i for i, value in enumerate(starts)}
+    # which of the inputs feed a node, one bit each
+    feeds: dict[int, int] = {}
+    for node in flow.sorted(taken):
+        mask = 0
+        for value in flow.reads(node):
+            mask |= bit[value] if value in bit else feeds.get(producer[value], 0)
+        feeds[node] = mask
+    groups = Counter(feeds.values())
+    behind = {value: sum(n for mask, n in groups.items() if mask & bit[value]) for value in starts}
+    late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(taken)]
+    marked = sum(bit[value] for value in late)
+    between = {node for node, mask in feeds.items() if mask & marked}
+    # an output that does not lie behind them is reason enough for the nodes before it
+    behind_all = all(producer[value] in between for value in ends)
+    if not late or not behind_all or len(taken) <= FAR_MORE * len(between) + 20:
+        return [], ""
+    entering = {
+        value: node
+        for node in sorted(between, key=graph.rank.__getitem__)
+        for value in flow.reads(node)
+        if value not in bit and producer[value] not in between and feeds.get(producer[value], 0)
+    }
+    if not entering:
+        return [], ""
+    around = _earlier(flow, late, {producer[value] for value in entering})
+    through = next((value for value in entering if producer[value] in around), None)
+    if through is None:
+        return [], ""
+    better = [*late, *flow.smallest_cut(between, frozenset(late))]
+    names = graph.value_names
+    inputs = [names[value] for value in better]
+    ways = ", ".join(shown(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
+    goals = ", ".join(shown(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
+    message = (
+        f"{len(taken):,} nodes are taken, though only {len(between):,} of them lie between {ways} and {goals}: the "
+        f"others come in through {shown(names[through])} (made by {graph.node_label(producer[through])}); "
+        f"inputs={_listed(inputs)} would leave them out"
+    )
+    return better, message
+
+
+def _earlier(flow: Flow, values: Iterable[int], makers: Collection[int]) -> set[int]:
+    """Give those of the nodes that values depend on."""
+    rank = flow.graph.rank
+    lowest = min(rank[node] for node in makers)
+    found, seen = set[int](), set[int]()
+    todo = [flow.producer[value] for value in values]
+    while todo:
+        node = todo.pop()
+        if node < 0 or node in seen or rank[node] < lowest:
+            continue
+        seen.add(node)
+        if node in makers:
+            found.add(node)
+        todo.extend(flow.producer[value] for value in flow.reads(node))
+    return found
+
+
+def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
+    """Give what nodes read from outside, except weights and constants, and what others read of them.
+
+    Parameters
+    ----------
+    graph
+        The graph of the whole model.
+    nodes
+        Nodes of the main graph.
+
+    Returns
+    -------
+    tuple of list of int
+        Values, in the order in which they are read and made; results that are outputs of the model among the second.
+    """
+    flow = Flow.of(graph)
+    inside = sorted(nodes, key=graph.rank.__getitem__)
+    members = set(inside)
+    inputs = dict.fromkeys(
+        value
+        for node in inside
+        for value in flow.reads(node)
+        if flow.producer[value] not in members and flow.is_runtime(value)
+    )
+    given = set(graph.outputs.tolist())
+    outputs = [
+        value
+        for node in inside
+        for value in graph.node_outputs(node).tolist()
+        if value >= 0 and (value in given or any(reader not in members for reader in flow.readers(value)))
+    ]
+    return list(inputs), outputs
+
+
+def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
+    """Find the main nodes of a scope, and its path.
+
+    Parameters
+    ----------
+    graph
+        The graph of a model.
+    scope
+        A module path or a group in the drawing; dots and slashes separate, and a leading module may be left out.
+
+    Raises
+    ------
+    ExtractionError
+        If there is none, or more than one.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> node = onnx.helper.make_node
+    >>> nodes = [node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/net/{'ab'[i // 3]}.0/Relu_{i}") for i in range(6)]
+    >>> float2 = lambda name: onnx.helper.make_tensor_value_info(name, 1, [2])
+    >>> graph = Graph.of(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [float2("t0")], [float2("t6")])))
+    >>> nodes_of_scope(graph, "net.b.0")
+    ({3, 4, 5}, 'net/b.0')
+    """
+    wanted = _parts(scope)
+    if not wanted:
+        raise ExtractionError(f"{shown(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
+    tree = scopes(graph)
+    plain = _plain_paths(tree)
+    found = [g for g, path in enumerate(tree.group_path) if g and wanted in (plain[g], _parts(path))]
+    if not found:
+        module = _module_of_nodes(graph)
+        members = {node for node, parts in module.items() if parts[: len(wanted)] == wanted}
+        if members:
+            return members, scope.strip("/.")
+        found = [g for g in range(1, len(plain)) if _ends_alike(plain[g], wanted)]
+    if not found:
+        near = closest(scope.strip("/."), (path for path in tree.group_path if path))
+        advice = f"Closest names: {', '.join(map(shown, near))}." if near else "The drawing shows which there are."
+        raise ExtractionError(f"scope {shown(scope)} is not in the model.", advice=advice)
+    outermost = [g for g in found if int(tree.group_parent[g]) not in found]
+    if len(outermost) > 1:
+        named = ", ".join(shown(tree.group_path[g]) for g in outermost[:5])
+        raise ExtractionError(
+            f"scope {shown(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
+        )
+    (group,) = outermost
+    around = [above for above in _above(tree, group) if int(tree.group_kind[above]) in (BODY, BRANCH, FUNCTION)]
+    if int(tree.group_kind[group]) == BRANCH or around:
+        owner = Graph.opened(graph.model).node_label(int(tree.group_node[around[0]]))
+        where = "a call of" if int(tree.group_kind[around[0]]) == FUNCTION else "a body of"
+        message = f"scope {shown(scope)} lies inside {where} {owner}."
+        raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
+    return nodes_of_groups(tree, [group], graph.main_count), tree.group_path[group]
+
+
+def nodes_of_groups(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
+    """Give the main nodes in groups, at any depth."""
+    inside = np.zeros(len(tree.group_parent), bool)
+    inside[list(groups)] = True
+    for group in range(1, len(inside)):  # parents come before children
+        inside[group] |= inside[tree.group_parent[group]]
+    # the node whose bodies or call a group shows lies beside it
+    owners = tree.group_node[inside & (tree.group_node >= 0)]
+    return {*np.flatnonzero(inside[tree.node_group[:count]]).tolist(), *owners[owners < count].tolist()}
+
+
+def _parts(scope: str) -> list[str]:
+    return [part for part in re.split(r"[./]+", scope) if part]
+
+
+def _plain_paths(tree: Scopes) -> list[list[str]]:
+    """Give the path of each group without the groups that only gather equal or many children."""
+    paths: list[list[str]] = [[]]
+    for group in range(1, len(tree.group_parent)):
+        above = paths[tree.group_parent[group]]
+        made_up = tree.group_kind[group] in (*ROWS, CHUNK)
+        paths.append(above if made_up else above + _parts(tree.group_name[group]))
+    return paths
+
+
+def _ends_alike(path: list[str], wanted: list[str]) -> bool:
+    shorter, longer = sorted((path, wanted), key=len)
+    return bool(shorter) and longer[len(longer) - len(shorter) :] == shorter
+
+
+def _above(tree: Scopes, group: int) -> Iterator[int]:
+    group = int(tree.group_parent[group])
+    while group > 0:
+        yield group
+        group = int(tree.group_parent[group])
+
+
+def _module_of_nodes(graph: Graph) -> dict[int, list[str]]:
+    """Give the module path of main nodes as the exporter wrote it: in the drawing small groups may be gone."""
+    found: dict[int, list[str]] = {}
+    known: dict[str, list[str]] = {}
+    for number, node in enumerate(graph.model.proto.graph.node):
+        written = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), None)
+        if written is None:
+            found[number] = _parts(graph.names[number].rpartition("/")[0])
+            continue
+        if written not in known:
+            # "['', 'encoder', 'encoder.layer.0', 'linear']": the last one is the node's own name
+            modules: list[str] = re.findall(r"'([^']*)'", written)[:-1]
+            known[written] = _parts(modules[-1]) if modules else []
+        found[number] = known[written]
+    return found
+
+
+def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
+    if isinstance(names, str):
+        advice = f"Write {what}s=[{shown(names)}]."
+        raise ExtractionError(f"{what}s is a single name, {shown(names)}, not a list of names.", advice=advice)
+    listed: list[Any] = list(dict.fromkeys(names))
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"{what}s are names of tensors, and one is of type {type(name).__name__}.")
+    return [_found(graph, name, what) for name in listed]
+
+
+def _found(graph: Graph, name: str, what: str) -> int:
+    value = main_value(graph, name)
+    if value >= 0:
+        return value
+    marked = marks(graph).get(name)
+    if marked is not None:
+        return marked[0][0 if what == "output" else 1]
+    opened = Graph.opened(graph.model)
+    try:
+        value = opened.value(name)
+    except OnnxNbError as error:
+        raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
+    frame = int(opened.value_frame[value])
+    called = frame >= len(graph.frames)
+    where = opened.place(frame) if called else f"a body of {graph.node_label(graph.frames[frame].owner_node)}"
+    message = f"{what} tensor {shown(name)} lies inside {where}."
+    advice = "Choose a tensor of the main graph, such as an output of that node"
+    if called:
+        advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
+    raise ExtractionError(message, advice=f"{advice}.")
+
+
+def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
+    """Give what `mark` marked in the main graph: name → (value that is marked, value behind the mark).
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
+    ... g (float[2] x) => (float[2] z) { a = Neg(x)  b = onnx_nb.Mark <name = "half"> (a)  z = Exp(b) }'''))
+    >>> marks(graph)
+    {'half': [(1, 2)]}
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    operator = (MARK[1], MARK[0])
+    if operator not in graph.operators:
+        return found
+    for node in np.flatnonzero(graph.op_index[: graph.main_count] == graph.operators.index(operator)).tolist():
+        name = mark_name(graph.model.proto.graph.node[node])
+        marked, behind = graph.node_inputs(node).tolist(), graph.node_outputs(node).tolist()
+        if len(marked) == len(behind) == 1 and min(marked + behind) >= 0:
+            found.setdefault(name, []).append((marked[0], behind[0]))
+    return found
+
+
+def mark_name(node: onnx.NodeProto) -> str:
+    """Give the name that a Mark node carries."""
+    return next((text(attribute.s) for attribute in node.attribute if text(attribute.name) == "name"), "")
+
+
+def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
+    flow, given = Flow.of(graph), set(graph.outputs.tolist())
+    # what is an output of the model although no node makes it may also be one of the submodel
+    unmade = {value for value in ends if flow.producer[value] < 0 and value in given}
+    both = [graph.value_names[value] for value in starts if value in set(ends) - unmade]
+    if both:
+        message = f"tensor {shown(both[0])} is chosen both as an input and as an output."
+        raise ExtractionError(message, advice="Leave it in one of the two.")
+    for value in ends:
+        if flow.producer[value] >= 0 or (value in unmade and (value in starts or flow.kinds[value] == INITIALIZER)):
+            continue
+        what = {INITIALIZER: "a weight", DANGLING: "read, but never made"}.get(flow.kinds[value], "a graph input")
+        message = f"{shown(graph.value_names[value])} is {what}: no node makes it."
+        raise ExtractionError(message, advice="Choose an output that a node makes.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Write names as they are written in a call; of many the first."""
+    if len(names) <= 12:
+        return repr(list(names))
+    return f"[{', '.join(map(shown, names[:12]))}, …] ({len(names)} in all: see plan_extraction)"
+
+
+def _shortened(graph: Graph, values: Sequence[int]) -> str:
+    names = [graph.value_names[value] for value in values[:2]]
+    text = ", ".join(name if len(name) <= 40 else f"…{name[-38:]}" for name in names)
+    return f"{text} +{len(values) - 2}" if len(values) > 2 else text

@@ -1,0 +1,646 @@
+"""Divide a model into disjoint parts that run one after another and give what the whole gives.
+
+Every division is a number per node that never falls along an edge. A part then reads graph inputs and what earlier
+parts gave, and gives what later parts read. Weights are never read: those that two parts need go to both as references.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto
+
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, shown, text
+from onnx_nb.analysis.graph.algorithms import strongly_connected
+from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
+from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
+from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
+from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors
+from onnx_nb.analysis.submodel.extraction import mark_name, nodes_of_groups, nodes_of_scope
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SLACK: Final = 1.05
+"""Parts may weigh so many times the least possible maximum, if fewer tensors pass between them then."""
+_TABLE_LIMIT: Final = 50_000_000
+"""With more nodes times parts the number of tensors that pass is not looked at."""
+
+
+def partition(
+    model: ModelLike,
+    cuts: int | str | Iterable[str | Iterable[str]] | None = None,
+    *,
+    scopes: int | Iterable[str] | None = None,
+    by: str = "bytes",
+) -> list[Model]:
+    """Divide a model into parts that run one after another.
+
+    Every node of the main graph is in exactly one part. The inputs of a part are inputs of the model or outputs of
+    earlier parts, under the same names, so that this gives the outputs of the model, bit by bit if both run without
+    optimisation::
+
+        values = dict(feeds)
+        for part in onnx_nb.partition(model, 3):
+            values |= onnx_nb.run(part, {port.name: values[port.name] for port in part.proto.graph.input})
+
+    (Before IR version 4 weights are listed among the inputs too, and need no value. Where onnxruntime has no kernel for
+    float16 it computes several nodes in float32 and rounds at the end: there each part rounds once more.)
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    cuts
+        Where to cut, one of:
+
+        - names of tensors or marks: a part ends where each is made, whatever the order of the names;
+        - lists of such names, in order: a part ends where all tensors of a list are made;
+        - ``"marks"``: at every mark (see `mark`); marks of one name that lie side by side are cut together. Cutting
+          at marks removes all Mark nodes;
+        - a number: so many parts, balanced.
+    scopes
+        In place of ``cuts``: paths of scopes, each of which becomes a part (see `extract`), the other nodes forming
+        parts between them; or a number, 1 for the outermost scopes, 2 for those in them. A scope that other nodes
+        run in the middle of becomes several parts.
+    by
+        What a number of parts is balanced by: ``"bytes"`` of weights, or ``"time"``, measured in a run on random
+        inputs.
+
+    Returns
+    -------
+    list of Model
+        In the order in which they run. Fewer than asked for where a part would be empty.
+
+    Raises
+    ------
+    ExtractionError
+        If a name is wrong, a tensor is made by no node, or the model is broken: a circle of nodes, two tensors of one
+        name, a tensor that nobody makes.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  b = Neg(x)  c = Exp(b)  z = Add(a, c) }''')
+    >>> partition(model, ["b"])
+    [Model('g, part 1 of 2', 1 node, 0 B, opset 17), Model('g, part 2 of 2', 3 nodes, 0 B, opset 17)]
+    """
+    loaded = load(model)
+    if (cuts is None) == (scopes is None):
+        raise ExtractionError("it is not said where to cut.", advice="Give either cuts or scopes.")
+    if by not in ("bytes", "time"):
+        raise ExtractionError(f"parts cannot be balanced by {shown(str(by))}.", advice='Use by="bytes" or by="time".')
+    stages: list[list[str]] = []
+    if cuts is not None and not isinstance(cuts, int):
+        loaded, stages = _stages(loaded, cuts)
+    graph = Graph.of(loaded)
+    _check(graph)
+    if scopes is not None:
+        number = _by_scopes(graph, scopes)
+    elif isinstance(cuts, int):
+        number = _by_weight(graph, cuts, _seconds(graph) if by == "time" else _bytes(graph))
+    else:
+        number = _by_tensors(graph, stages)
+    return _parts(graph, number)
+
+
+def _check(graph: Graph) -> None:
+    """See that the model is one that can be divided."""
+    if not graph.main_count:
+        raise ExtractionError("the model has no nodes to divide.", advice="Nothing is left to do.")
+    flow = Flow.of(graph)
+    flow.sorted(range(graph.main_count))
+    stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
+    seen: set[str] = set()
+    for value, name in enumerate(graph.value_names[:stop]):
+        if name in seen:
+            message = f"two tensors of the model have the name {shown(name)}."
+            raise ExtractionError(message, advice="Rename one: onnx_nb.Graph.of(model).faults says who makes them.")
+        seen.add(name)
+        if flow.kinds[value] == DANGLING:
+            readers = flow.readers(value)
+            who = graph.node_label(readers[0]) if readers else "the model"
+            message = f"{who} reads tensor {shown(name)}, which no node makes and which is neither input nor weight."
+            raise ExtractionError(message, advice="Mend it first: onnx_nb.Graph.of(model).faults says what is wrong.")
+
+
+def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
+    """Give the names of the tensors at which each part ends, and the model without marks if it is cut at some."""
+    if isinstance(cuts, str):
+        if cuts != "marks":
+            raise ExtractionError(f"cuts is a single name, {shown(cuts)}.", advice=f"Write cuts=[{shown(cuts)}].")
+        model, named = _without_marks(model)
+        if not named:
+            raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
+        graph = Graph.of(model)
+        stages = [
+            stage
+            for tensors in named.values()
+            # nothing lies before an input
+            for stage in _one_after_another(graph, [t for t in tensors if graph.producer[main_value(graph, t)] >= 0])
+        ]
+        return model, _in_flow_order(graph, stages)
+    listed = [cut if isinstance(cut, str) else list(cut) for cut in cuts]
+    wanted = {name for cut in listed for name in ([cut] if isinstance(cut, str) else cut)}
+    named = {}
+    if any(_is_mark(node) and mark_name(node) in wanted for node in model.proto.graph.node):
+        model, named = _without_marks(model)
+    graph = Graph.of(model)
+    stages = []
+    for cut in listed:
+        if isinstance(cut, str):
+            stages += _one_after_another(graph, named[cut]) if cut in named else [[cut]]
+        else:
+            stages.append([tensor for name in cut for tensor in named.get(name, [name])])
+    if not all(stages):
+        raise ExtractionError("one of the cuts names no tensor.", advice="Leave it out.")
+    return model, _in_flow_order(graph, stages) if all(isinstance(cut, str) for cut in listed) else stages
+
+
+def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
+    """Divide the tensors of one mark into those that are made side by side and those that follow from others."""
+    makers = {name: _maker(graph, name) for name in tensors}
+    if len(tensors) < 2:
+        return [[name] for name in tensors]
+    flow, marked = Flow.of(graph), set(makers.values())
+    # how many marked tensors lie before a node, in the longest row
+    before = [0] * (graph.main_count + 1)  # the last for −1, values that no node makes
+    for node in flow.sorted(range(graph.main_count)):
+        before[node] = max((before[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
+    rows: dict[int, list[str]] = {}
+    for name, maker in makers.items():
+        rows.setdefault(before[maker], []).append(name)
+    return [rows[row] for row in sorted(rows)]
+
+
+def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
+    return sorted(stages, key=lambda names: max(int(graph.rank[_maker(graph, name)]) for name in names))
+
+
+def _by_tensors(graph: Graph, stages: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """Give each node the first cut that depends on it."""
+    flow = Flow.of(graph)
+    number = np.full(graph.main_count, len(stages), np.int64)
+    for stage, names in enumerate(stages):
+        todo = [_maker(graph, name) for name in names]
+        while todo:
+            node = todo.pop()
+            if number[node] == len(stages):
+                number[node] = stage
+                todo.extend(maker for value in flow.reads(node) if (maker := flow.producer[value]) >= 0)
+    return number
+
+
+def _maker(graph: Graph, name: str) -> int:
+    value = main_value(graph, name)
+    if value < 0:
+        try:
+            graph.value(name)
+        except OnnxNbError as error:
+            raise ExtractionError(f"cut {error.message}", advice=error.advice) from None
+        message = f"cut tensor {shown(name)} lies inside a body."
+        raise ExtractionError(message, advice="Bodies of If, Loop and Scan are not divided: choose an outer tensor.")
+    maker = int(graph.producer[value])
+    if maker < 0:
+        what = "a weight" if graph.value_kind[value] == INITIALIZER else "an input of the model"
+        message = f"the model cannot be cut at {shown(name)}: it is {what}, nothing lies before it."
+        raise ExtractionError(message, advice="Choose a tensor that a node makes.")
+    return maker
+
+
+def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
+    """Give each node a number so that scopes stay in one piece as far as the flow allows."""
+    if isinstance(wanted, str):
+        raise ExtractionError(f"scopes is a single path, {shown(wanted)}.", advice=f"Write scopes=[{shown(wanted)}].")
+    label = np.full(graph.main_count, -1, np.int64)
+    if isinstance(wanted, int):
+        if wanted < 1:
+            raise ExtractionError(f"scopes at depth {wanted} do not exist.", advice="1 takes the outermost scopes.")
+        for number, members in enumerate(_at_depth(graph, wanted)):
+            label[sorted(members)] = number
+    else:
+        taken: dict[int, str] = {}
+        for number, scope in enumerate(dict.fromkeys(wanted)):
+            nodes, path = nodes_of_scope(graph, scope)
+            twice = next((taken[node] for node in nodes if node in taken), None)
+            if twice is not None:
+                message = f"scopes {shown(twice)} and {shown(path)} have nodes in common."
+                raise ExtractionError(message, advice="Name the inner one or the outer one.")
+            taken |= dict.fromkeys(nodes, path)
+            label[sorted(nodes)] = number
+        if not taken:
+            raise ExtractionError("no scope is named.", advice="Name at least one, such as 'encoder.layer.0'.")
+    return _in_rows(graph, label)
+
+
+def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
+    tree = scopes_of(graph)
+    level = [0] * len(tree.group_parent)
+    chosen = []
+    for group in range(1, len(level)):
+        made_up = tree.group_kind[group] in (*ROWS, CHUNK)
+        level[group] = level[tree.group_parent[group]] + (not made_up)
+        if level[group] == depth and not made_up:
+            chosen.append(group)
+    return [members for group in chosen if (members := nodes_of_groups(tree, [group], graph.main_count))]
+
+
+def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Order labelled nodes into rows of one label each, and number the rows; −1 stands for nodes of no label."""
+    flow, count = Flow.of(graph), graph.main_count
+    # vertices: the labels, then each other node on its own; those on a circle of labels have to be taken apart
+    vertex = np.where(label >= 0, label, np.arange(count) + label.max() + 1)
+    order = flow.sorted(range(count))
+    producer = flow.producer
+    edges = dict.fromkeys(
+        (int(vertex[producer[value]]), int(vertex[node]))
+        for node in order
+        for value in flow.reads(node)
+        if producer[value] >= 0 and vertex[producer[value]] != vertex[node]
+    )
+    after: dict[int, list[int]] = {}
+    for source, target in edges:
+        after.setdefault(source, []).append(target)
+    component: dict[int, int] = {}
+    groups = strongly_connected(sorted(set(vertex.tolist())), after)
+    tangled = set()
+    for index, members in enumerate(groups):
+        component.update(dict.fromkeys(members, index))
+        labels = [member for member in members if member <= label.max()]
+        if len(labels) > 1:
+            tangled.add(index)
+        elif labels and len(members) > 1:  # what runs in the middle of one scope becomes part of it
+            label = np.where(np.isin(vertex, members), labels[0], label)
+    # the unit of ordering: a label in one piece, else a node
+    unit = [
+        -1 - node if component[int(vertex[node])] in tangled or label[node] < 0 else int(label[node])
+        for node in range(count)
+    ]
+    return _scheduled(flow, order, unit, label)
+
+
+def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Order units, staying with a label as long as one of its units is free; number the rows that come about."""
+    members: dict[int, list[int]] = {}
+    for node in order:
+        members.setdefault(unit[node], []).append(node)
+    waiting = dict.fromkeys(members, 0)
+    after: dict[int, list[int]] = {}
+    for source, target in dict.fromkeys(
+        (unit[flow.producer[value]], unit[node])
+        for node in order
+        for value in flow.reads(node)
+        if flow.producer[value] >= 0 and unit[flow.producer[value]] != unit[node]
+    ):
+        after.setdefault(source, []).append(target)
+        waiting[target] += 1
+    free: dict[int, dict[int, None]] = {}
+    for name, count in waiting.items():
+        if not count:
+            free.setdefault(int(label[members[name][0]]), {})[name] = None
+    number = np.zeros(len(order), np.int64)
+    row, now = -1, -2
+    while free:
+        if now not in free:
+            # nodes of no label first: their results may be what other labels wait for
+            row, now = row + 1, -1 if -1 in free else next(iter(free))
+        name = next(iter(free[now]))
+        del free[now][name]
+        if not free[now]:
+            del free[now]
+        number[members[name]] = row
+        for reader in after.get(name, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                free.setdefault(int(label[members[reader][0]]), {})[reader] = None
+    return number
+
+
+def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Cut the order of the nodes into pieces of nearly equal weight, where few tensors pass."""
+    if isinstance(count, bool) or count < 1:
+        raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
+    flow = Flow.of(graph)
+    # a node that hangs on no input goes with the first that reads it: one unit
+    _, unit = np.unique(_with_first_reader(flow), return_inverse=True)
+    units = int(unit.max()) + 1
+    heavy = np.zeros(units)
+    np.add.at(heavy, unit, weight)
+    if not np.any(heavy > 0):
+        heavy = np.ones(units)
+    # each weighs a little at least, so that those without weights are shared too
+    behind = np.concatenate([[0.0], np.cumsum(heavy + heavy.sum() / units * 1e-6)])
+    ends = _balanced(behind, min(count, units), _crossing(flow, unit, units))
+    return np.searchsorted(ends, unit, side="right").astype(np.int64)
+
+
+def _with_first_reader(flow: Flow) -> NDArray[np.int64]:
+    """Give each node its place in the order; a node that hangs on no input that of the first that reads it."""
+    order = flow.sorted(range(flow.graph.main_count))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    for node in _constant_nodes(flow, order):
+        place[node] = min((place[reader] for reader in _readers(flow, node)), default=place[node])
+    return place
+
+
+def _constant_nodes(flow: Flow, order: Sequence[int]) -> Iterator[int]:
+    """Give the nodes that hang on no input, readers first; if no node hangs on one, those that are Constants."""
+    graph, everything = flow.graph, not any(flow.runtime)
+    for node in reversed(order):
+        if graph.operators[graph.op_index[node]][0] == "Constant" or not (everything or flow.runtime[node]):
+            yield node
+
+
+def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
+    """Count the tensors that pass from the first ``i`` units to the others, for each ``i``."""
+    reader, value = flow.edges
+    inner = flow.graph.producer[value] >= 0
+    last = np.full(flow.graph.value_count, -1, np.int64)
+    np.maximum.at(last, value[inner], unit[reader[inner]])
+    made = np.flatnonzero(last >= 0)
+    first = unit[flow.graph.producer[made]]
+    change = np.bincount(first + 1, minlength=units + 2) - np.bincount(last[made] + 1, minlength=units + 2)
+    return np.cumsum(change)[: units + 1]
+
+
+def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, and few tensors cross in all.
+
+    Parameters
+    ----------
+    behind
+        (n + 1,) float64; the weight of the first ``i`` units.
+    count
+        Number of pieces, at most n.
+    crossing
+        (n + 1,) int64; the price of an end after ``i`` units.
+    """
+    total = len(behind) - 1
+    low, high = float(np.diff(behind).max()), float(behind[-1])
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _pieces(behind, middle) <= count else (middle, high)
+    limit = max(high * _SLACK, float(np.diff(behind).max()))
+    if count * total > _TABLE_LIMIT:
+        shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
+        return np.unique(shares.clip(1, total - 1))
+    # no piece is to be much lighter than the average either, as far as heavy nodes allow it
+    for share in (0.75, 0.5, 0.25, 0.0):
+        ends = _cheapest(behind, count, crossing, behind[-1] / count * share, limit)
+        if ends is not None:
+            break
+    return np.asarray(ends, np.int64)
+
+
+def _cheapest(
+    behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64], least: float, most: float
+) -> list[int] | None:
+    """Choose ends at the least price so that every piece weighs at least and at most so much; None if none do."""
+    place = np.arange(len(behind))
+    earliest = np.searchsorted(behind, behind - most * (1 + 1e-12), side="left")
+    latest = np.minimum(np.searchsorted(behind, behind - least, side="right") - 1, place - 1)
+    # price[i]: the least price of dividing the first i units into as many pieces as rounds were made
+    price = np.where(place == 0, 0.0, np.inf)
+    choices = []
+    for _ in range(count):
+        best = _window_argmin(price, earliest, latest)
+        choices.append(best)
+        price = np.where(earliest <= latest, price[best] + crossing, np.inf)
+    at = len(behind) - 1
+    if np.isinf(price[at]):
+        return None
+    ends = []
+    for best in choices[:0:-1]:
+        at = int(best[at])
+        ends.append(at)
+    return ends[::-1]
+
+
+def _pieces(behind: NDArray[np.float64], limit: float) -> int:
+    """Count the pieces of at most a weight that all units fit into."""
+    at = pieces = 0
+    while at < len(behind) - 1 and pieces < len(behind):
+        at = max(int(np.searchsorted(behind, behind[at] + limit, side="right")) - 1, at + 1)
+        pieces += 1
+    return pieces
+
+
+def _window_argmin(
+    price: NDArray[np.float64], earliest: NDArray[np.int64], latest: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Give for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if there are any."""
+    count = len(price)
+    # rows[k][i]: the place of the least price from i to i + 2 ** k
+    rows = [np.arange(count)]
+    while 2 ** len(rows) <= count:
+        half, row = 2 ** (len(rows) - 1), rows[-1]
+        left, right = row[: count - 2 * half + 1], row[half : count - half + 1]
+        rows.append(np.where(price[right] < price[left], right, left))
+    start, length = earliest.clip(0, count - 1), (latest - earliest + 1).clip(1)
+    level = np.frexp(length)[1] - 1
+    best = np.zeros(count, np.int64)
+    for k, row in enumerate(rows):
+        mine = np.flatnonzero(level == k)
+        left, right = row[start[mine]], row[start[mine] + length[mine] - 2**k]
+        best[mine] = np.where(price[right] < price[left], right, left)
+    return best
+
+
+def _bytes(graph: Graph) -> NDArray[np.float64]:
+    """Give the bytes of weights that each node is the first to read."""
+    flow, frame = Flow.of(graph), graph.frames[0]
+    size = np.zeros(graph.value_count)
+    weights = frame.weights.tolist()
+    tensors = weight_tensors(graph, weights)
+    size[weights] = [float(stored_bytes(tensor)) for tensor in tensors]
+    reader, value = flow.edges
+    first = np.full(graph.value_count, graph.main_count, np.int64)
+    np.minimum.at(first, value, graph.rank[reader].astype(np.int64))
+    total = np.zeros(graph.main_count)
+    read = np.flatnonzero((first < graph.main_count) & (size > 0))
+    np.add.at(total, graph.order[first[read]], size[read])
+    constant = np.asarray([op == "Constant" for op, _ in graph.operators], bool)[graph.op_index[: graph.main_count]]
+    for node in np.flatnonzero(constant).tolist():
+        total[node] += graph.model.proto.graph.node[node].ByteSize()
+    return total
+
+
+def _seconds(graph: Graph) -> NDArray[np.float64]:
+    """Measure how long each node takes in a run on random inputs."""
+    from onnx_nb.analysis.run.capture import capture  # imports onnxruntime; partitions by bytes run nothing
+
+    outputs = [graph.value_names[value] for value in graph.outputs]
+    seconds = np.zeros(graph.main_count)
+    for cost in capture(graph.model, tensors=outputs, times=True).nodes:
+        seconds[cost.index] = cost.seconds
+    return seconds
+
+
+def _parts(graph: Graph, number: NDArray[np.int64]) -> list[Model]:
+    """Make the parts of nodes that have one number."""
+    flow, model = Flow.of(graph), graph.model
+    number = _constants_with_readers(flow, number)
+    numbers = np.unique(number).tolist()
+    given = dict.fromkeys(graph.outputs.tolist())
+    reader, value = flow.edges
+    last_read = np.full(graph.value_count, -1, np.int64)
+    np.maximum.at(last_read, value, number[reader])
+    drafts: list[tuple[list[int], list[int], list[int], list[TensorProto]]] = []
+    for index, part in enumerate(numbers):
+        nodes = np.flatnonzero(number == part).tolist()
+        inside = set(nodes)
+        read = dict.fromkeys(v for node in flow.sorted(nodes) for v in flow.reads(node))
+        outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
+        constants = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
+        made = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
+        passed = [v for v in made if last_read[v] > part and _constant(graph, v) is None]
+        outputs = list(dict.fromkeys([*(v for v in given if flow.producer[v] in inside), *passed]))
+        # onnxruntime runs nothing that gives nothing: of nodes that nobody needs the last results are given
+        outputs = outputs or [v for v in made if last_read[v] < 0]
+        inputs = [v for v in outer if v not in constants]
+        if index == len(numbers) - 1:  # outputs of the model that no node makes
+            unmade = [v for v in given if v >= 0 and flow.producer[v] < 0]
+            outputs += unmade
+            inputs += [v for v in unmade if flow.kinds[v] != INITIALIZER and v not in inputs]
+        drafts.append((nodes, inputs, outputs, list(constants.values())))
+    types = boundary_types(model, [value for _, inputs, outputs, _ in drafts for value in (*inputs, *outputs)])
+    return [
+        assemble(
+            model,
+            nodes,
+            inputs,
+            outputs,
+            name=f"{model.name}, part {index} of {len(drafts)}",
+            constants=constants,
+            types=types,
+        )
+        for index, (nodes, inputs, outputs, constants) in enumerate(drafts, 1)
+    ]
+
+
+def _constants_with_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move nodes that hang on no input to the first part that reads them."""
+    number = number.copy()
+    for node in _constant_nodes(flow, flow.sorted(range(len(number)))):
+        number[node] = min((number[reader] for reader in _readers(flow, node)), default=number[node])
+    return number
+
+
+def _readers(flow: Flow, node: int) -> Iterator[int]:
+    for value in flow.graph.node_outputs(node).tolist():
+        if value >= 0:
+            yield from flow.readers(value)
+
+
+def _constant(graph: Graph, value: int) -> TensorProto | None:
+    """Give a Constant's result as a weight, so that it need not pass from part to part."""
+    maker = int(graph.producer[value])
+    if maker < 0 or graph.operators[graph.op_index[maker]] not in (("Constant", ""), ("Constant", "ai.onnx")):
+        return None
+    node: NodeProto = graph.model.proto.graph.node[maker]
+    attributes: dict[str, Any] = {text(a.name): a for a in node.attribute}
+    tensor = TensorProto()
+    if "value" in attributes:
+        tensor.CopyFrom(attributes["value"].t)
+    elif "value_float" in attributes:
+        tensor = onnx.helper.make_tensor("", TensorProto.FLOAT, [], [attributes["value_float"].f])
+    elif "value_int" in attributes:
+        tensor = onnx.helper.make_tensor("", TensorProto.INT64, [], [attributes["value_int"].i])
+    elif "value_floats" in attributes:
+        floats = attributes["value_floats"].floats
+        tensor = onnx.helper.make_tensor("", TensorProto.FLOAT, [len(floats)], floats)
+    elif "value_ints" in attributes:
+        ints = attributes["value_ints"].ints
+        tensor = onnx.helper.make_tensor("", TensorProto.INT64, [len(ints)], ints)
+    else:
+        return None
+    tensor.name = graph.value_names[value]
+    return tensor
+
+
+def _is_mark(node: NodeProto) -> bool:
+    return (text(node.domain), text(node.op_type)) == MARK
+
+
+def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
+    """Take the Mark nodes out of the main graph.
+
+    Returns
+    -------
+    tuple of Model and dict
+        Name of a mark → names of the tensors it marks.
+    """
+    origin = model.proto.graph
+    places = [place for place, node in enumerate(origin.node) if _is_mark(node)]
+    if not places:
+        return model, {}
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    # a mark's result is what it marks; results of the model keep their names
+    same: dict[str, str] = {}
+    marked: dict[str, list[str]] = {}
+    given = {info.name for info in proto.graph.output}
+    made = {name for node in origin.node for name in node.output}
+    kept = []
+    for place in places:
+        node = origin.node[place]
+        if len(node.input) != 1 or len(node.output) != 1:
+            raise ExtractionError(f"mark {shown(mark_name(node))} has not one input and one output.")
+        before, behind = node.input[0], node.output[0]
+        root = before
+        while root in same:
+            root = same[root]
+        if behind not in given:
+            same[behind] = root
+        elif root in made and root not in given:
+            same[root] = behind
+        else:  # between an input and an output of the model something has to stay
+            kept.append(place)
+            proto.graph.node[place].CopyFrom(onnx.helper.make_node("Identity", [before], [behind], node.name))
+        marked.setdefault(mark_name(node), []).append(before)
+    for place in reversed(places):
+        if place not in kept:
+            del proto.graph.node[place]
+    _rename(proto.graph, same)
+    dead = same.keys()
+    infos = [info for info in proto.graph.value_info if info.name not in dead]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(infos)
+    return model.with_proto(proto), {name: [_root(same, t) for t in tensors] for name, tensors in marked.items()}
+
+
+def _root(same: Mapping[str, str], name: str) -> str:
+    for _ in same:
+        if name not in same:
+            break
+        name = same[name]
+    return name
+
+
+def _rename(graph: onnx.GraphProto, same: Mapping[str, str]) -> None:
+    """Rename tensors where they are made and read, in bodies too; a body that makes the name again keeps it."""
+    roots = {name: _root(same, name) for name in same}
+    todo = [(graph, roots)]
+    while todo:
+        place, names = todo.pop()
+        for node in place.node:
+            for ports in (node.input, node.output):
+                if not names.keys().isdisjoint(ports):
+                    ports[:] = [names.get(name, name) for name in ports]
+            for attribute in node.attribute:
+                for body in itertools.chain([attribute.g] if attribute.HasField("g") else [], attribute.graphs):
+                    own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
+                    own.update(name for inner in body.node for name in inner.output)
+                    todo.append((body, {name: root for name, root in names.items() if name not in own}))
+        if place is not graph:
+            for info in place.output:
+                info.name = names.get(info.name, info.name)

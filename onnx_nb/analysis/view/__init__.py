@@ -1,0 +1,1 @@
+"""What the browser is handed: packed columns, inspection, selection, overlays, tables."""

@@ -1,0 +1,196 @@
+"""Statistics and histograms of many tensors as columns: what a table of 10,000 rows shows, or a page with no kernel.
+
+A row is some hundred bytes: nine numbers and at most `statistics.BINS` counts, whose edges follow from two integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from onnx_nb.analysis.errors import OnnxNbError, readable
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.run.statistics import Statistics
+from onnx_nb.analysis.view.graph_columns import Columns
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.capture import Capture
+
+NUMBERS: Final = ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
+_ROW_BYTES: Final = 8 * (len(NUMBERS) + 4)
+
+
+class Entry(NamedTuple):
+    """What is known of one tensor."""
+
+    value: int
+    """As `Graph` numbers it; −1 if it is not in the graph."""
+    name: str
+    node: str
+    """The name of the node that makes it."""
+    op: str
+    dtype: str
+    shape: str
+    """As "1×3×224"; empty if it varied."""
+    nbytes: int
+    statistics: Statistics | None
+    """``None`` for what has no numbers."""
+    source: str = ""
+    """Where the numbers come from, in words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Digest:
+    """What is known of some tensors."""
+
+    entries: tuple[Entry, ...]
+    left_out: int = 0
+    """Tensors that did not fit."""
+
+    def __repr__(self) -> str:
+        more = f", {self.left_out} left out" if self.left_out else ""
+        return f"Digest({len(self.entries)} tensors{more})"
+
+    def columns(self, **about: Any) -> Columns:
+        """Give everything as columns; `digest.ts` reads them.
+
+        Parameters
+        ----------
+        **about
+            Plain JSON to go with them.
+
+        Examples
+        --------
+        >>> entry = Entry(0, "x", "", "", "float32", "2", 8, Statistics.of(np.array([1.0, 2.0])))
+        >>> packed = Digest((entry,)).columns(title="one")
+        >>> packed.arrays["mean"].tolist(), packed.meta["names"], packed.meta["title"]
+        ([1.5], ['x'], 'one')
+        """
+        entries = self.entries
+        found = [entry.statistics or Statistics() for entry in entries]
+        histograms = [each.histogram for each in found]
+        arrays: dict[str, Any] = {
+            "value": np.asarray([entry.value for entry in entries], np.int32),
+            "known": np.asarray([entry.statistics is not None for entry in entries], np.uint8),
+            "nbytes": np.asarray([entry.nbytes for entry in entries], np.float64),
+            "exponent": np.asarray([each.exponent for each in histograms], np.int32),
+            "first": np.asarray([each.first for each in histograms], np.float64),
+            "ptr": np.cumsum([0, *(len(each.counts) for each in histograms)]).astype(np.uint32),
+            "bins": np.concatenate([np.zeros(0), *(each.counts for each in histograms)]).astype(np.float64),
+        }
+        arrays |= {name: np.asarray([float(getattr(each, name)) for each in found], np.float64) for name in NUMBERS}
+        meta: dict[str, Any] = {"names": [entry.name for entry in entries], "left_out": self.left_out}
+        for name in ("node", "op", "dtype", "shape", "source"):
+            texts, numbers = numbered([getattr(entry, name) for entry in entries])
+            meta[f"{name}s"], arrays[name] = texts, np.asarray(numbers, np.uint32)
+        return Columns(arrays, {**meta, **about})
+
+
+def of_capture(capture: Capture) -> Digest:
+    """Give what a capture saw, in order of execution.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb.analysis.run.capture import capture
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] y) { y = Neg(x) }''')
+    >>> [(entry.name, entry.op, entry.shape) for entry in of_capture(capture(model)).entries]
+    [('x', '', '2'), ('y', 'Neg', '2')]
+    """
+    values = capture.values
+    source = f"captured, {capture.feeds} run{'' if capture.feeds == 1 else 's'}"
+    return Digest(
+        tuple(
+            Entry(
+                value=values[row["name"]],
+                name=row["name"],
+                node=row["node"],
+                op=row["op_type"],
+                dtype=row["dtype"],
+                shape="" if row["shape"] is None else "×".join(map(str, row["shape"])) or "scalar",
+                nbytes=row["nbytes"],
+                statistics=None if row["count"] is None else capture.statistics(row["name"]),
+                source=source,
+            )
+            for row in capture.rows()
+        )
+    )
+
+
+def of_weights(model: ModelLike, *, limit: int | None = None, progress: Progress | None = None) -> Digest:
+    """Look at every value of every weight.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; its weights are read one after the other, none is kept.
+    limit
+        Bytes that the numbers and histograms may take; the largest weights are taken first. All if ``None``.
+    progress
+        Called with the part done and what is read; what it raises ends the work.
+
+    Returns
+    -------
+    Digest
+        In order of size, largest first; broken weights have no statistics.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] y) <float[2] w = {1, 3}, float[1] v = {0}> { t = Mul(x, w) y = Add(t, v) }''')
+    >>> of_weights(model).entries[0].statistics.mean
+    2.0
+    >>> of_weights(model, limit=200)
+    Digest(1 tensors, 1 left out)
+    """
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    weights = sorted(loaded.initializers.values(), key=lambda info: -info.nbytes)
+    total = sum(info.nbytes for info in weights) or 1
+    entries: list[Entry] = []
+    found: Statistics | None
+    done = size = 0
+    for info in weights:
+        if limit is not None and size >= limit:
+            break
+        message = f"Reading {info.name[:80]}, {readable(info.nbytes)}"
+        if progress is not None:
+            progress(done / total, message)
+
+        def told(part: float, done: int = done, nbytes: int = info.nbytes, message: str = message) -> None:
+            if progress is not None:
+                progress((done + part * nbytes) / total, message)
+
+        try:
+            found = Statistics.of(loaded.tensor(info.name), progress=told)
+        except OnnxNbError:  # its bytes are not there: `external_data.audit` says why
+            found = None
+        shape = "×".join(map(str, info.shape)) or "scalar"
+        value = graph.value(info.name)
+        entries.append(Entry(value, info.name, "", "", dtype_name(info.dtype), shape, info.nbytes, found, "weight"))
+        done += info.nbytes
+        size += _ROW_BYTES + (0 if found is None else 8 * len(found.histogram.counts))
+    return Digest(tuple(entries), len(weights) - len(entries))
+
+
+def joined(parts: Iterable[Digest]) -> Digest:
+    """Put the tensors of several behind each other."""
+    every = list(parts)
+    entries = itertools.chain.from_iterable(part.entries for part in every)
+    return Digest(tuple(entries), sum(part.left_out for part in every))
+
+
+def numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Give the distinct texts, and for each text which it is."""
+    known: dict[str, int] = {}
+    numbers = [known.setdefault(text, len(known)) for text in texts]
+    return list(known), numbers

@@ -1,0 +1,614 @@
+"""The graph as the browser gets it: typed arrays and one string table, packed into one compressed buffer.
+
+`frontend/protocol/columns.ts` is the other side. Strings are numbers into the table, 0 is the empty one; names of nodes
+and tensors follow each other there without a search for equal ones, everything else is stored once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+
+from onnx_nb.analysis.errors import OnnxNbError, cut, text
+from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.algorithms import depths, sorted_unique, upward
+from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
+from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.scopes.repeat_differences import Difference, differences
+from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.graph.diagnostics import Fault
+
+FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
+"""Flags of a node: drawn inside its readers; has a fault; calls a local function; differs in a repeat."""
+OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
+"""Flags of a value: output of the graph; weight or result of a folded node; has a fault."""
+
+MAGIC = b"ONB1"
+VERSION = 1
+LITERAL_LIMIT = 4
+"""Constants of at most so many elements are shown as numbers."""
+LISTED = 12
+"""So many members that differ are listed at a repeat."""
+DIFFERENCE_LIMIT = 300
+ATTRIBUTES_LIMIT = 80
+"""Characters of a node's attributes."""
+
+_CODES = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Everything that the browser needs to draw a graph; see the module ``columns.ts`` for each column."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    meta: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Pack into ``ONB1`` + zlib of [header length][header][arrays, each 8-byte aligned].
+
+        Examples
+        --------
+        >>> packed = Columns({"a": np.arange(3, dtype=np.uint32)}, {"version": 1}).to_bytes()
+        >>> packed[:4], Columns.from_bytes(packed).arrays["a"].tolist()
+        (b'ONB1', [0, 1, 2])
+        """
+        entries, offset = [], 0
+        for name, array in self.arrays.items():
+            entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
+            offset += -(-array.nbytes // 8) * 8
+        header = json.dumps({"meta": self.meta, "arrays": entries}, separators=(",", ":")).encode()
+        header += b" " * (-(4 + len(header)) % 8)
+        parts = [struct.pack("<I", len(header)) + header]
+        for array in self.arrays.values():
+            parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
+        return MAGIC + _compressed(b"".join(parts))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Columns:
+        """Unpack what `to_bytes` packed.
+
+        Raises
+        ------
+        OnnxNbError
+            If the buffer is something else, or incomplete.
+        """
+        try:
+            plain = zlib.decompress(data.removeprefix(MAGIC)) if data.startswith(MAGIC) else b""
+            (length,) = struct.unpack_from("<I", plain)
+            header = json.loads(plain[4 : 4 + length])
+            codes = {code: name for name, code in _CODES.items()}
+            arrays = {
+                entry["name"]: np.frombuffer(
+                    plain,
+                    np.dtype(codes[entry["dtype"]]).newbyteorder("<"),
+                    entry["length"],
+                    4 + length + entry["offset"],
+                )
+                for entry in header["arrays"]
+            }
+        except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
+            raise OnnxNbError(
+                f"this is not a packed graph: {error}.", advice="Make it with Columns.to_bytes()."
+            ) from error
+        return cls(arrays, header["meta"])
+
+    def strings(self) -> list[str]:
+        """Give the string table as text."""
+        data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
+        return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
+
+    def __repr__(self) -> str:
+        return f"Columns({self.meta.get('name')!r}, {self.meta.get('nodes')} nodes, {len(self.arrays)} arrays)"
+
+
+def _compressed(data: bytes) -> bytes:
+    """Make one zlib stream, its blocks compressed side by side where there are several cores (as pigz does)."""
+    size = max(1 << 20, -(-len(data) // 8))
+    if len(data) <= size:
+        return zlib.compress(data, 1)
+    view = memoryview(data)
+    pieces = [view[at : at + size] for at in range(0, len(data), size)]
+
+    def squeezed(number: int) -> bytes:
+        press = zlib.compressobj(1, zlib.DEFLATED, -15)
+        last = number == len(pieces) - 1
+        return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+
+    with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib lets other threads run
+        blocks = list(pool.map(squeezed, range(len(pieces))))
+    return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))
+
+
+def columns(model: ModelLike) -> Columns:
+    """Give the columns of a model's graph, made at the first call and kept with the model.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed and no weight is read.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
+    >>> made
+    Columns('g', 2 nodes, 39 arrays)
+    >>> table = made.strings()
+    >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
+    (['x', 'a', 'z'], [0, 1, 0])
+    """
+    loaded = load(model)
+    with loaded.lock:
+        if Columns not in loaded.memo:
+            graph = Graph.opened(loaded)
+            loaded.memo[Columns] = _columns(graph, scopes(graph))
+        found: Columns = loaded.memo[Columns]
+    return found
+
+
+def _columns(graph: Graph, tree: Scopes) -> Columns:
+    table = _Strings()
+    size = _Sizes(graph)
+    arrays: dict[str, NDArray[Any]] = {}
+    arrays |= _operator_columns(graph, table)
+    arrays |= _node_columns(graph, tree, table)
+    arrays |= _value_columns(graph, size, table)
+    arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
+    arrays |= _yields(graph)
+    arrays |= _group_columns(graph, tree, size, table)
+    arrays |= _differences(graph, tree, arrays, table)
+    return Columns(table.arrays() | arrays, _meta(graph, tree, size))
+
+
+class _Strings:
+    """The string table."""
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._index = {"": 0}
+        self._texts = {0: ""}
+        self._data: list[bytes] = []
+        self._lengths: list[Longs] = [np.zeros(1, np.int64)]
+        # strings that were looked up, not yet among the data
+        self._open = [""]
+
+    def one(self, string: str) -> int:
+        """Give the number of a string that may be there already."""
+        number = self._index.get(string)
+        if number is None:
+            number = self._index[string] = self._count
+            self._texts[number] = string
+            self._open.append(string)
+            self._count += 1
+        return number
+
+    def text(self, number: int) -> str:
+        """Give a string that was looked up."""
+        return self._texts[number]
+
+    def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
+        """Give the numbers of strings that may be there already."""
+        numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
+        return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
+
+    def block(self, strings: Spans) -> NDArray[np.uint32]:
+        """Give the numbers of many strings that hardly repeat: without looking."""
+        self._append(Spans.of(self._open))
+        self._open = []
+        self._append(strings)
+        numbers = np.arange(self._count, self._count + len(strings), dtype=np.uint32)
+        self._count += len(strings)
+        numbers[strings.begin == strings.end] = 0
+        return numbers
+
+    def _append(self, strings: Spans) -> None:
+        data = b"".join(strings.pieces())
+        if not data.isascii():
+            # names need not be UTF-8 in a file; here they must
+            strings = Spans.of(strings.strings())
+            data = strings.buffer
+        self._data.append(data)
+        self._lengths.append(strings.end - strings.begin)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        self._append(Spans.of(self._open))
+        self._open = []
+        ends = np.cumsum(np.concatenate(self._lengths))
+        return {"string_bytes": np.frombuffer(b"".join(self._data), np.uint8), "string_ptr": ends.astype(np.uint32)}
+
+
+class _Sizes:
+    """Elements and bytes of every weight, from its type."""
+
+    def __init__(self, graph: Graph) -> None:
+        known = graph.known_types
+        self.by_type = np.asarray([_elements(kind) for kind in known])
+        width = np.asarray([_BITS.get(kind.dtype, 0) / 8 for kind in known])
+        weight = graph.value_kind == INITIALIZER
+        self.elements = np.where(weight, self.by_type[graph.type_index], 0.0)
+        self.bytes = np.ceil(self.elements * width[graph.type_index])
+
+
+def _elements(kind: ValueType) -> float:
+    if kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape):
+        return math.inf
+    product = 1.0
+    for dim in kind.shape:
+        product *= max(int(dim or 0), 0)
+    return min(product, 1e300)
+
+
+_BITS = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), 8),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 16),
+    **dict.fromkeys(("int32", "uint32", "float32"), 32),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 64),
+    "complex128": 128,
+    "float8e8m0": 8,
+    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
+    **dict.fromkeys(("int2", "uint2"), 2),
+}
+
+
+def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
+    inputs = []
+    functions = {(domain, name): function for (domain, name, _), function in graph.functions.items()}
+    for op, domain in graph.operators:
+        called = functions.get((domain, op))
+        names = [text(name) for name in called.input] if called else _input_names(graph, op, domain)
+        inputs.append(",".join(name.replace(",", " ") for name in names))
+    return {
+        "op_name": table.each([op for op, _ in graph.operators]),
+        "op_domain": table.each([domain for _, domain in graph.operators]),
+        "op_category": np.asarray([operators.category(*key) for key in graph.operators], np.uint8),
+        "op_inputs": table.each(inputs),
+        "op_defaults": table.each([_defaults_text(graph, op, domain, functions) for op, domain in graph.operators]),
+    }
+
+
+def _input_names(graph: Graph, op: str, domain: str) -> Sequence[str]:
+    domain = operators.canonical(domain)
+    return operators.input_names(op, domain, graph.opsets.get(domain, 0))
+
+
+def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDArray[Any]]:
+    flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
+    flags[graph.faulty_nodes] |= FAULTY
+    local = {(name, domain) for domain, name, _ in graph.functions}
+    calls = np.asarray([key in local for key in graph.operators], bool)
+    flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
+    bodies = np.full(graph.node_count, -1, np.int32)
+    owned = np.flatnonzero((tree.group_kind == BODY) | (tree.group_kind == FUNCTION))
+    bodies[tree.group_node[owned]] = owned
+    return {
+        "node_op": graph.op_index.astype(np.uint32),
+        "node_name": table.block(graph.name_spans),
+        "node_group": tree.node_group.astype(np.uint32),
+        "node_flags": flags,
+        "node_attributes": _attributes(graph, table),
+        "node_body": bodies,
+        "in_ptr": graph.in_ptr.astype(np.uint32),
+        "in_value": graph.in_value,
+        "out_ptr": graph.out_ptr.astype(np.uint32),
+        "out_value": graph.out_value,
+    }
+
+
+def _attributes(graph: Graph, table: _Strings) -> NDArray[np.uint32]:
+    """Describe the attributes of each node; equal bytes are described once."""
+    found = np.zeros(graph.node_count, np.uint32)
+    seen: dict[tuple[int, bytes], int] = {}
+    index = graph.op_index
+    for node, serialised in graph.with_attributes():
+        key = int(index[node]), serialised
+        number = seen.get(key)
+        if number is None:
+            op, domain = graph.operators[key[0]]
+            number = seen[key] = table.one(_attributes_text(graph, op, domain, serialised))
+        found[node] = number
+    return found
+
+
+_IDLE = {"dilations": 1, "strides": 1, "pads": 0}
+"""Lists of attributes that do nothing if all their numbers are this."""
+
+
+def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> str:
+    if op == "Constant":
+        return ""  # its value says it
+    domain = operators.canonical(domain)
+    defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
+    shown = []
+    for attribute in onnx.NodeProto.FromString(serialised).attribute:
+        name = text(attribute.name)
+        value = _attribute_text(name, attribute, defaults.get(name))
+        if value:
+            shown.append(f"{name} {value}")
+    joined = " · ".join(shown)
+    return cut(joined, ATTRIBUTES_LIMIT)
+
+
+def _defaults_text(graph: Graph, op: str, domain: str, functions: Mapping[tuple[str, str], onnx.FunctionProto]) -> str:
+    """Describe what the attributes of an operator are where a node leaves them out, as `_attributes_text` would."""
+    if (called := functions.get((domain, op))) is not None:
+        parts = [(text(attribute.name), _attribute_text("", attribute, None)) for attribute in called.attribute_proto]
+    else:
+        domain = operators.canonical(domain)
+        opset = graph.opsets.get(domain, 0)
+        defaults = operators.attribute_defaults(op, domain, opset)
+        parts = [(n, _attribute_text(n, onnx.helper.make_attribute(n, value), None)) for n, value in defaults.items()]
+        schema = operators.schema(op, domain, opset)
+        # as often as there are axes, which onnx says in words only
+        parts += [(n, f"{idle}…") for n, idle in _IDLE.items() if schema is not None and n in schema.attributes]
+    return " · ".join(f"{name} {value}" for name, value in parts if value)
+
+
+def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
+    kind = attribute.type
+    if kind == onnx.AttributeProto.INT:
+        if attribute.i == default:
+            return ""
+        return dtype_name(attribute.i) if name in ("to", "dtype", "output_dtype") else str(attribute.i)
+    if kind == onnx.AttributeProto.FLOAT:
+        return "" if attribute.f == default else _number(attribute.f)
+    if kind == onnx.AttributeProto.STRING:
+        value = text(attribute.s[:ATTRIBUTES_LIMIT])
+        return "" if value == default else value
+    if kind == onnx.AttributeProto.INTS:
+        idle = _IDLE.get(name)
+        if attribute.ints and all(i == idle for i in attribute.ints[:16]):
+            return ""
+        items = [str(i) for i in attribute.ints[:8]] + ["…"] * (len(attribute.ints) > 8)  # fits a box
+        return "×".join(items) if name in ("kernel_shape", "strides", "dilations") else f"[{', '.join(items)}]"
+    if kind == onnx.AttributeProto.FLOATS:
+        items = [_number(f) for f in attribute.floats[:8]] + ["…"] * (len(attribute.floats) > 8)
+        return f"[{', '.join(items)}]"
+    if kind == onnx.AttributeProto.TENSOR:
+        return _literal(attribute.t) or str(ValueType(dtype_name(attribute.t.data_type), tuple(attribute.t.dims)))
+    return ""
+
+
+def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+    flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
+    flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
+    flags[graph.faulty_values] |= FAULTY_VALUE
+    dtypes = table.each([kind.dtype for kind in graph.known_types])
+    shapes = table.each([kind.shape_text for kind in graph.known_types])
+    return {
+        "value_name": table.block(graph.value_spans),
+        "value_kind": graph.value_kind,
+        "value_flags": flags,
+        "value_dtype": dtypes[graph.type_index],
+        "value_shape": shapes[graph.type_index],
+        "value_literal": _literals(graph, size, table),
+    }
+
+
+def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
+    """Pair what bodies give with the outputs of their owners: each branch of an If, the last iteration of a Loop."""
+    pairs: list[tuple[int, int]] = []
+    for frame in graph.frames[1:]:
+        op, domain = graph.operators[graph.op_index[frame.owner_node]]
+        given = frame.outputs.tolist()
+        if op == "Loop" and domain in ("", "ai.onnx"):
+            given = given[1:]  # the first says whether to go on
+        made = graph.node_outputs(frame.owner_node).tolist()
+        # trailing outputs may be left out by the owner, never by a body
+        pairs.extend((value, output) for value, output in zip(given, made, strict=False) if value >= 0 and output >= 0)
+    value, output = np.asarray(pairs, np.int32).reshape(-1, 2).T
+    return {"yield_value": value.copy(), "yield_output": output.copy()}
+
+
+def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]:
+    """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
+    found = np.zeros(graph.value_count, np.uint32)
+    for frame in graph.frames:
+        kind = graph.type_index[frame.weights]
+        small = np.flatnonzero(size.by_type[kind[: len(frame.graph.initializer)]] <= LITERAL_LIMIT)
+        for number in np.unique(kind[small]).tolist():
+            positions = small[kind[small] == number].tolist()
+            tensors = [frame.graph.initializer[position] for position in positions]
+            shown = _literals_of(graph.known_types[number], int(size.by_type[number]), tensors)
+            found[frame.weights[positions]] = table.each(shown)
+    constants: dict[bytes, int] = {}
+    makers = np.asarray([op == "Constant" and domain in ("", "ai.onnx") for op, domain in graph.operators], bool)
+    for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
+        serialised = graph.attribute_bytes(node)
+        if serialised not in constants:
+            constants[serialised] = table.one(_constant_literal(serialised))
+        for value in graph.node_outputs(node).tolist():
+            if value >= 0:
+                found[value] = constants[serialised]
+    return found
+
+
+def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto]) -> list[str]:
+    """Write out weights of one type, those with plain numbers all at once."""
+    raw = [tensor.raw_data for tensor in tensors]
+    width = {"float32": 4, "int64": 8, "int32": 4, "float64": 8}.get(kind.dtype, 0)
+    if not count or not width or any(len(data) != width * count for data in raw):
+        return [_literal(tensor) for tensor in tensors]
+    numbers = np.frombuffer(b"".join(raw), f"<{kind.dtype[0]}{width}").tolist()
+    form = ", ".join(["%.6g" if kind.dtype[0] == "f" else "%d"] * count)
+    form = f"[{form}]" if kind.shape else form
+    return [form % row for row in zip(*[iter(numbers)] * count, strict=True)]
+
+
+def _constant_literal(serialised: bytes) -> str:
+    for attribute in onnx.NodeProto.FromString(serialised).attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            return _literal(attribute.t)
+        kinds = {"value_float": "f", "value_int": "i", "value_string": "s"}
+        lists = {"value_floats": "floats", "value_ints": "ints", "value_strings": "strings"}
+        name = text(attribute.name)
+        if name in kinds:
+            return _plain(getattr(attribute, kinds[name]))
+        if name in lists and len(getattr(attribute, lists[name])) <= LITERAL_LIMIT:
+            return f"[{', '.join(_plain(item) for item in getattr(attribute, lists[name]))}]"
+    return ""
+
+
+def _literal(tensor: onnx.TensorProto) -> str:
+    """Write out a small tensor as "0.125" or "[0, 0, 768]"; empty if it is large, elsewhere or damaged."""
+    large = len(tensor.dims) > LITERAL_LIMIT or math.prod(max(dim, 0) for dim in tensor.dims) > LITERAL_LIMIT
+    if large or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return ""
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except Exception:  # noqa: BLE001 (a damaged tensor raises whatever numpy raises; it has no preview, and tensor() tells why)
+        return ""
+    items = [_plain(item) for item in array.ravel().tolist()]
+    return items[0] if not array.ndim and items else f"[{', '.join(items)}]"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes):
+        value = text(value[:40])
+    if isinstance(value, float):
+        return _number(value)
+    return cut(str(value), 24)  # fits a box
+
+
+def _number(value: float) -> str:
+    """Write a float32 as a person would.
+
+    >>> _number(np.float32(0.1).item()), _number(1e-12), _number(-3.4028234663852886e38), _number(2.0)
+    ('0.1', '1e-12', '-3.40282e+38', '2')
+    """
+    return f"{value:.6g}"
+
+
+def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+    count = len(tree.group_parent)
+    drawn = np.bincount(tree.node_group[~graph.folded], minlength=count).astype(np.float64)
+    pairs = _weights_by_group(graph, tree)
+    depth = depths(tree.group_parent)
+    return {
+        "group_parent": tree.group_parent,
+        "group_name": table.each(tree.group_name),
+        "group_path": table.block(Spans.of(tree.group_path)),
+        "group_class": table.each(tree.group_class),
+        "group_kind": tree.group_kind,
+        "group_node": tree.group_node,
+        "group_nodes": upward(np.add, drawn, tree.group_parent).astype(np.uint32),
+        "group_params": _distinct(*pairs, size.elements, tree.group_parent, depth),
+        "group_bytes": _distinct(*pairs, size.bytes, tree.group_parent, depth),
+        "group_repeat": tree.group_repeat.astype(np.uint32),
+    }
+
+
+def _differences(
+    graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: _Strings
+) -> dict[str, NDArray[Any]]:
+    """Mark and describe where the members of repeats differ."""
+    told = np.zeros(len(tree.group_parent), np.uint32)
+    if not bool(np.any(np.isin(tree.group_kind, ROWS))):
+        return {"group_differs": told, "group_difference": told}
+    literal = arrays["value_literal"].astype(np.int64)
+    different = differences(graph, tree, graph.attribute_numbers, literal)
+    arrays["node_flags"][different.nodes] |= DIFFERS
+    texts: dict[int, list[str]] = {}
+    members: dict[int, dict[str, None]] = {}
+    for each in different.found:
+        text_ = _difference(graph, arrays, table, each)
+        if each.member >= 0:
+            texts.setdefault(each.member, []).append(text_)
+        name = tree.group_name[each.member] if each.member >= 0 else graph.names[-1 - each.member]
+        members.setdefault(each.roof, {})[name or text_] = None
+    for roof, names in members.items():
+        texts[roof] = [*list(names)[:LISTED], *(["…"] if len(names) > LISTED else [])]
+    for group, parts in texts.items():
+        joined = (", " if tree.group_kind[group] in ROWS else "; ").join(parts)
+        told[group] = table.one(cut(joined, DIFFERENCE_LIMIT))
+    return {"group_differs": different.group_differs.astype(np.uint32), "group_difference": told}
+
+
+def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _Strings, found: Difference) -> str:
+    """Say what a node has, and what others have in its place: "Softmax axis 1, others −1"."""
+    op, domain = graph.operators[graph.op_index[found.node]]
+    if found.slot < 0:
+        mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
+        return f"{cut(op, 40)} {mine or 'without attributes'}, others {others or 'none'}"
+
+    def said(node: int) -> str:
+        value = int(graph.node_inputs(node)[found.slot])
+        if value < 0:
+            return "nothing"
+        if not arrays["value_flags"][value] & CONSTANT:
+            return "computed"
+        return table.text(int(arrays["value_literal"][value])) or str(graph.type_of(value)) or "a constant"
+
+    names = _input_names(graph, op, domain)
+    name = names[found.slot] if found.slot < len(names) else f"input {found.slot}"
+    return f"{cut(op, 40)} {cut(name, 40)} {said(found.node)}, others {said(found.like)}"
+
+
+def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
+    """Give each (group, weight) where a node directly in the group reads the weight, once."""
+    value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
+    weight = graph.value_kind[value] == INITIALIZER
+    value, group = value[weight], tree.node_group[graph.consumer_node[weight]].astype(np.int64)
+    return _unique_pairs(group, value, graph.value_count)
+
+
+def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs]:
+    found, rest = np.divmod(sorted_unique(group * max(values, 1) + value), max(values, 1))
+    return found, rest
+
+
+def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Longs) -> NDArray[np.float64]:
+    """Sum the sizes of the distinct weights in each group, at any depth."""
+    shared = np.bincount(value, minlength=len(size))[value] > 1
+    own = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent)).astype(np.float64)
+    total = upward(np.add, own, parent)
+    group, value = group[shared], value[shared]
+    for level in range(int(depth.max()), -1, -1):
+        here = depth[group] == level
+        np.add.at(total, group[here], size[value[here]])
+        group = np.where(here, parent[group], group)
+        kept = group >= 0
+        group, value = _unique_pairs(group[kept], value[kept], len(size))
+    return total
+
+
+def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
+    proto = graph.model.proto
+    return {
+        "version": VERSION,
+        "name": graph.model.name,
+        "ir_version": int(proto.ir_version),
+        "opsets": dict(graph.opsets),
+        "producer": " ".join(part for part in (text(proto.producer_name), text(proto.producer_version)) if part),
+        "categories": list(operators.CATEGORIES),
+        "scope_source": tree.source,
+        "main_nodes": graph.main_count,
+        "nodes": graph.node_count,
+        "values": graph.value_count,
+        "nbytes": int(min(size.bytes[graph.frames[0].weights].sum(), 2**53)),
+        "faults": [_fault(fault) for fault in graph.faults],
+    }
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    return {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}

@@ -1,0 +1,268 @@
+"""All there is to say of one node, tensor or scope: what an inspector shows when it is clicked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import onnx
+
+from onnx_nb.analysis.cost.costs import Cost, scaled
+from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.attribute_text import LONGEST, attribute_text, default_text
+from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.pytorch.source_lines import source_of
+from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION
+from onnx_nb.analysis.view.overlays import run_costs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from onnx_nb.analysis.scopes.scopes import Scopes
+    from onnx_nb.analysis.view.overlays import Overlay
+
+ROUND = "one round of "
+
+Origin = Literal["given", "default", "given default"]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is known of one thing; plain text throughout."""
+
+    rows: tuple[tuple[str, str], ...]
+    """Label and text."""
+    attributes: tuple[tuple[str, str, Origin], ...]
+    """A node's attributes: name, value, and whether the node gives it, leaves it at the default, or gives just that."""
+    documentation: str
+    """onnx's description of the operator; empty for tensors."""
+    source: str
+    """Where in the torch module it comes from, as ``modeling_bert.py:312``; empty if the exporter did not say."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything as plain JSON."""
+        return asdict(self)
+
+
+def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
+    """Say what is known of a node or tensor.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    kind
+        ``"node"``, ``"value"`` or ``"group"`` (a scope: the columns say all of it).
+    index
+        As in `Graph.opened`.
+
+    Raises
+    ------
+    OnnxNbError
+        If there is no such thing.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2,3] x) => (float[2,3] z) { z = Softmax<axis = 1>(x) }''')
+    >>> inspect(model, "node", 0).attributes
+    (('axis', '1', 'given'),)
+    """
+    loaded = load(model)
+    graph = Graph.opened(loaded)
+    if kind == "group":
+        return Inspection((), (), "", "")
+    count = graph.node_count if kind == "node" else len(graph.value_names)
+    if kind not in ("node", "value") or not 0 <= index < count:
+        raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
+    return _node(graph, index) if kind == "node" else _value(graph, index)
+
+
+def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = None) -> list[tuple[str, str]]:
+    """Say what a node or scope costs in a run, and how long it took.
+
+    Parameters
+    ----------
+    model, kind, index
+        As for `inspect`; a tensor costs nothing.
+    times
+        Seconds of each node and scope, as `overlay` takes them from a capture or a profile.
+
+    Returns
+    -------
+    list of (str, str)
+        Label and text. Dimensions that are open are those of `random_feeds`, and named.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n,3] x, float[3,4] w) => (float[n,4] z) { z = MatMul(x, w) }''')
+    >>> figures(model, "node", 0)
+    [('MACs', '12'), ('FLOPs', '24'), ('activations', '16 B'), ('counted for', 'n = 1')]
+    """
+    if kind not in ("node", "group"):
+        return []
+    loaded = load(model)
+    found, bound = run_costs(loaded)
+    count = found.graph.node_count if kind == "node" else len(found.scopes.group_parent)
+    if not 0 <= index < count:
+        raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
+    cost = found.of_node(index) if kind == "node" else found.of_group(index)
+    rows = cost_rows(cost, bare=kind == "node")
+    if kind == "node" and cost.parameters:
+        rows.append(parameters_row(cost))
+    if kind == "node" and (reason := found.reasons[found.reason_of[index]]):
+        rows.append(("unknown as", reason))
+    rows.extend(bound_rows(bound))
+    around = _enclosing(found.graph, found.scopes, kind, index)
+    if around:
+        rows.append(("counted in", around[0]))
+    if times is not None:
+        seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
+        if seconds > 0:
+            rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
+        elif around:
+            rows.append(("time", f"measured for {around[-1].removeprefix(ROUND)} as a whole"))
+    return [(label, cut(text, LONGEST)) for label, text in rows]
+
+
+def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
+    """Name the bodies and calls around a node or scope, from the innermost out."""
+    group = int(tree.node_group[index]) if kind == "node" else index
+    names = []
+    while group > 0:
+        if tree.group_kind[group] == BRANCH:
+            owner = int(tree.group_node[group])
+            rounds = graph.operators[graph.op_index[owner]][0] in ("Loop", "Scan")
+            names.append(f"{ROUND if rounds else ''}{tree.group_name[group]} of {graph.node_label(owner)}")
+        elif tree.group_kind[group] == FUNCTION and not (kind == "group" and group == index):
+            names.append(f"the call {graph.node_label(int(tree.group_node[group]))}")
+        group = int(tree.group_parent[group])
+    return names
+
+
+def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
+    """Say what a run of something costs, label and text; ``bare`` leaves out what is 0."""
+    rows = []
+    for label, known, unknown in (
+        ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
+        ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
+        ("activations", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
+    ):
+        if not bare or not known.startswith("0"):
+            rows.append((label, f"at least {known}" if unknown else known))
+        elif unknown:
+            rows.append((label, "unknown"))
+    return rows
+
+
+def parameters_row(cost: Cost) -> tuple[str, str]:
+    """Say how many elements and bytes the weights of something have."""
+    return "parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"
+
+
+def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Say for which sizes of open dimensions a cost is counted."""
+    return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person would.
+
+    >>> duration(0.0000123), duration(0.00123), duration(12.3)
+    ('12.3 µs', '1.23 ms', '12.3 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def _node(graph: Graph, index: int) -> Inspection:
+    node = graph.nodes[index]
+    domain = operators.canonical(node.domain)
+    opset = graph.opsets_of(index).get(domain, 0)
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    rows = [("domain", domain), ("overload", node.overload)]
+    schema = operators.schema(node.op_type, domain, opset)
+    if schema is not None:
+        rows.append(("since opset", str(schema.since_version)))
+    if (function := graph.called(index)) is not None:
+        nodes = f"{len(function.node)} node{'' if len(function.node) == 1 else 's'}"
+        reason = graph.closed_calls.get(index, "")
+        rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
+        rows.append(("about it", function.doc_string))
+    rows += _around(graph, int(graph.node_frame[index]), node.name)
+    captured = [graph.value_names[value] for value in graph.captured(index)]
+    rows.append(("captured", ", ".join(captured)))
+    scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
+    rows.append(("torch module", scopes[-2] if len(scopes) > 1 else ""))
+    rows.append(("torch op", _torch_op(metadata.get("pkg.torch.onnx.fx_node", ""))))
+    rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
+    known = {"namespace"}
+    rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key not in known)
+    source = source_of(node)
+    if not source:
+        rows.append(("description", node.doc_string))
+    return Inspection(
+        rows=_clean(rows),
+        attributes=tuple(_attributes(node, domain, opset)),
+        documentation=operators.documentation(node.op_type, domain, opset)[: 4 * LONGEST],
+        source=source,
+    )
+
+
+def _value(graph: Graph, index: int) -> Inspection:
+    name = graph.value_names[index]
+    rows: list[tuple[str, str]] = []
+    if graph.value_kind[index] == INITIALIZER and (info := graph.model.initializers.get(name)) is not None:
+        rows.append(("bytes", f"{info.nbytes:,}"))
+        if info.location is not None and not info.location.startswith("*"):
+            rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
+    frame = int(graph.value_frame[index])
+    rows += _around(graph, frame, name.removeprefix(graph.prefix(frame)))
+    info_proto = graph.value_info(index)
+    rows.append(("description", info_proto.doc_string if info_proto is not None else ""))
+    return Inspection(_clean(rows), (), "", "")
+
+
+def _around(graph: Graph, frame: int, own: str) -> Iterable[tuple[str, str]]:
+    """Say in which body or call something lies; inside of calls, too, what the file calls it."""
+    if frame:
+        yield "inside", graph.place(frame)
+    if graph.prefix(frame):
+        yield "name in the function", own
+
+
+def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple[str, str, Origin]]:
+    defaults = operators.attribute_defaults(node.op_type, domain, opset)
+    given = set()
+    for attribute in node.attribute:
+        given.add(attribute.name)
+        written = attribute_text(attribute)
+        same = attribute.name in defaults and written == default_text(defaults[attribute.name])
+        yield attribute.name, cut(written, LONGEST), "given default" if same else "given"
+    for name, value in defaults.items():
+        if name not in given:
+            yield name, cut(default_text(value), LONGEST), "default"
+
+
+def _torch_op(call: str) -> str:
+    """Give ``aten.relu.default`` of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
+    call = call[:LONGEST]
+    target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
+    return target[1] if target else call.split(" : ")[-1]
+
+
+def _listed(text: str) -> list[str]:
+    """Read a list of strings as the exporter writes it, ``['', 'encoder', 'encoder.layer.0']``."""
+    return re.findall(r"'([^']*)'", text[:LONGEST])
+
+
+def _clean(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((cut(label, 80), cut(text, LONGEST)) for label, text in rows if text)

@@ -1,0 +1,300 @@
+"""A number for each node, from wherever it comes, and for each scope what its nodes add up to: colours for a graph."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from onnx_nb.analysis.compare.metrics import METRICS
+from onnx_nb.analysis.cost.costs import costs, weights_read
+from onnx_nb.analysis.errors import OnnxNbError, closest, shown
+from onnx_nb.analysis.graph.algorithms import upward
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.run.feeds import random_feeds
+from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
+from onnx_nb.analysis.view.graph_columns import columns
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.compare.comparison import Comparison, Which
+    from onnx_nb.analysis.cost.costs import Costs
+    from onnx_nb.analysis.run.capture import Capture
+
+    Source: TypeAlias = Mapping[str, float] | Capture | Comparison | str | os.PathLike[str]
+
+Scale = Literal["linear", "log"]
+Reduction = Literal["sum", "max"]
+
+OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
+"""Numbers that every model has; open dimensions count as `random_feeds` fills them."""
+STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
+"""What a capture knows of each tensor; of a node it is that of its outputs, the largest."""
+COSTS: Final = ("seconds", "bytes")
+"""What a capture knows of each node."""
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """A number for each node and each scope; NaN where there is none."""
+
+    label: str
+    scale: Scale
+    reduce: Reduction
+    nodes: NDArray[np.float64]
+    """By flat node, as `Graph` numbers them."""
+    groups: NDArray[np.float64]
+    """By group, as `scopes` numbers them."""
+    unmatched: tuple[str, ...]
+    """Names that the model does not have."""
+
+    def __repr__(self) -> str:
+        known = int(np.isfinite(self.nodes).sum())
+        lost = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""
+        return f"Overlay({self.label!r}, {known} of {len(self.nodes)} nodes{lost})"
+
+
+def overlay(
+    model: ModelLike,
+    values: Source,
+    *,
+    label: str | None = None,
+    scale: Scale | None = None,
+    reduce: Reduction | None = None,
+) -> Overlay:
+    """Give numbers to the nodes of a model, and to its scopes.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    values
+        One of: a number by name of node or tensor (a tensor's number is its producer's, the largest if it makes
+        several); a `Capture`; a `Comparison` of which the model is a side; the path of a profile that onnxruntime
+        wrote; or one of `OWN`, as ``"MACs"``.
+    label
+        What the numbers are, for the legend. Of a capture it says which: ``"seconds"`` (if ``None``), ``"bytes"``,
+        ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; of a comparison ``"isolated"`` (if
+        known and ``None``) or ``"cumulative"``, the norm of the errors by that of the values, or one of `METRICS`.
+    scale
+        ``"linear"`` or ``"log"``; chosen by the numbers if ``None``.
+    reduce
+        What a scope's number is of those of its nodes: ``"sum"`` or ``"max"``. If ``None``, the sum for times, bytes
+        and parameters, else the largest. Weights that nodes share count once.
+
+    Raises
+    ------
+    OnnxNbError
+        If none of the names is in the model, or there is no such number.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] z) { y = Relu(x)  z = Neg(y) }''')
+    >>> overlay(model, {"y": 3.0, "w": 1.0}, label="error")
+    Overlay('error', 1 of 2 nodes, 1 names not in the model)
+    """
+    loaded = load(model)
+    graph = Graph.opened(loaded)
+    unmatched: tuple[str, ...] = ()
+    groups = None
+    if isinstance(values, str) and values in OWN:
+        label, reduce = label or values, reduce or "sum"
+        if values in _COSTS:
+            numbers, groups = _cost(loaded, _COSTS[values])
+        else:
+            node, value, elements, nbytes = weights_read(graph)
+            size = elements if values == "parameters" else nbytes
+            numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
+            name = "group_params" if values == "parameters" else "group_bytes"
+            groups = columns(loaded).arrays[name].astype(np.float64)
+        groups = groups if reduce == "sum" else None
+    elif isinstance(values, Mapping):
+        label, reduce = label or "", reduce or "max"
+        numbers, unmatched = _named(graph, values)
+    elif hasattr(values, "first_divergent"):
+        reduce = reduce or "max"
+        label, numbers, unmatched = _compared(graph, values, label)
+    elif hasattr(values, "statistics"):
+        label = label or COSTS[0]
+        reduce = reduce or ("sum" if label in COSTS else "max")
+        numbers = _captured(graph, values, label)
+    else:
+        label, reduce = label or "seconds", reduce or "sum"
+        numbers, unmatched = _named(graph, _profiled(Path(values)))
+    if groups is None:
+        groups = _by_group(graph, numbers, reduce)
+    return Overlay(label, scale or _scale(numbers), reduce, numbers, groups, unmatched)
+
+
+def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    nodes: dict[str, list[int]] = {}
+    for node, name in enumerate(graph.names):
+        if name:
+            nodes.setdefault(name, []).append(node)
+    makers: dict[str, list[int]] = {}
+    for value, name in enumerate(graph.value_names):
+        makers.setdefault(name, []).append(int(graph.producer[value]))
+    numbers = np.full(graph.node_count, np.nan)
+    unmatched = []
+    for name, number in values.items():
+        found = nodes.get(name) or makers.get(name)
+        if found is None:
+            unmatched.append(str(name))
+            continue
+        for node in found:
+            if node >= 0 and not numbers[node] > float(number):
+                numbers[node] = float(number)
+    if values and len(unmatched) == len(values):
+        near = ", ".join(map(shown, closest(unmatched[0], [*nodes, *makers])))
+        message = f"no node and no tensor of the model is called {shown(unmatched[0])}, nor as any other name given."
+        raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
+    return numbers, tuple(unmatched)
+
+
+def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
+    if label in COSTS:
+        numbers = np.full(graph.node_count, np.nan)
+        for cost in capture.nodes:
+            numbers[cost.index] = cost.seconds if label == "seconds" else cost.nbytes
+        return numbers
+    if label not in STATISTICS:
+        listed = ", ".join(map(repr, (*COSTS, *STATISTICS)))
+        raise OnnxNbError(f"a capture has no number called {shown(label)}.", advice=f"It has {listed}.")
+    rows = {row["name"]: row for row in capture.rows() if row["count"]}
+    found = {
+        name: row["nan"] + row["posinf"] + row["neginf"] if label == "nonfinite" else row[label]
+        for name, row in rows.items()
+    }
+    return _named(graph, {name: number for name, number in found.items() if number is not None})[0]
+
+
+def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
+    """Give each node the error of its tensor, infinite where only one side is NaN; names are of the side at hand."""
+    label = label or ("isolated" if comparison.has_isolated else "cumulative")
+    which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
+    if label == "isolated" and not comparison.has_isolated:
+        raise OnnxNbError("isolated errors are not known.", advice='compare_torch gives them; use "cumulative".')
+    metric = "rel_l2" if label in ("isolated", "cumulative") else label
+    if metric not in METRICS:
+        listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
+        raise OnnxNbError(f"a comparison has no number called {shown(label)}.", advice=f"It has {listed}.")
+    known = [(point, getattr(point, which)) for point in comparison.points]
+    numbers = [
+        (
+            point,
+            math.inf if errors.mismatches else 0.0 if errors.is_equal and metric == "rel_l2" else errors.metric(metric),
+        )
+        for point, errors in known
+        if errors is not None
+    ]
+    there = set(graph.value_names)
+    sides = (
+        {point.candidate: number for point, number in numbers},
+        {point.reference: number for point, number in numbers},
+    )
+    return label, *_named(graph, max(sides, key=lambda side: len(there.intersection(side))))
+
+
+_COSTS: Final = {"MACs": "macs", "activation bytes": "activation_bytes"}
+
+
+def _cost(model: Model, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    found, _ = run_costs(model)
+    numbers: NDArray[np.float64] = getattr(found, metric)
+    known = ~np.isnan(numbers)
+    tree = found.scopes
+    inside = np.bincount(tree.node_group[known], minlength=len(tree.group_parent))
+    return numbers, np.where(upward(np.add, inside, tree.group_parent) > 0, found.group_sums[metric], np.nan)
+
+
+def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
+    """Count what a run costs, with open dimensions as `random_feeds` fills them.
+
+    Returns
+    -------
+    costs
+        As of `costs`.
+    bound
+        The open dimensions, and the sizes they were given.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[n, 4] x) => (float[n, 4] z) { z = Neg(x) }''')
+    >>> found, bound = run_costs(model)
+    >>> found.total.flops, bound
+    (4, {'n': 1})
+    """
+    loaded = load(model)
+    with loaded.lock:
+        if run_costs not in loaded.memo:
+            found, bound = costs(loaded), {}
+            if found.unbound:
+                shapes = {name: np.shape(array) for name, array in random_feeds(loaded).items()}
+                graph = Graph.of(loaded)
+                for value in graph.inputs:
+                    shape = graph.type_of(int(value)).shape or ()
+                    sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
+                    bound.update({dim: size for dim, size in sizes if dim in found.unbound})
+                found = costs(loaded, shapes)
+            loaded.memo[run_costs] = found, bound
+        kept: tuple[Costs, Mapping[str, int]] = loaded.memo[run_costs]
+    return kept
+
+
+def _profiled(path: Path) -> Mapping[str, float]:
+    """Read the seconds of each node from a profile as onnxruntime writes it (a Chrome trace)."""
+    try:
+        events = json.loads(path.read_bytes())
+        spans = [(str(event["name"]), float(event["dur"])) for event in _of_nodes(events)]
+    except OSError as error:
+        raise OnnxNbError(f"{shown(str(path))} cannot be read: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        advice = "Give the file that InferenceSession.end_profiling() names."
+        raise OnnxNbError(f"{shown(str(path))} is not a profile of onnxruntime.", advice=advice) from error
+    if not spans:
+        raise OnnxNbError(f"{shown(str(path))} holds no times of nodes.", advice="Run the session before it is ended.")
+    seconds: Counter[str] = Counter()
+    for name, microseconds in spans:
+        seconds[name.removesuffix("_kernel_time")] += microseconds / 1e6  # type: ignore[assignment]  # counts floats
+    return seconds
+
+
+def _of_nodes(events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    return (event for event in events if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time"))
+
+
+def _by_group(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
+    tree = scopes(graph)
+    known = ~np.isnan(numbers)
+    count = len(tree.group_parent)
+    there = upward(np.add, np.bincount(tree.node_group[known], minlength=count), tree.group_parent) > 0
+    own = np.full(count, 0.0 if reduce == "sum" else -np.inf)
+    combine = np.add if reduce == "sum" else np.maximum
+    combine.at(own, tree.node_group[known], numbers[known])
+    groups = np.where(there, upward(combine, own, tree.group_parent), np.nan)
+    # a run knows a call as one node: of an opened one the whole has the number, though nothing in it does
+    calls = np.flatnonzero((tree.group_kind == FUNCTION) & ~there)
+    groups[calls] = numbers[tree.group_node[calls]]
+    return groups
+
+
+def _scale(numbers: NDArray[np.float64]) -> Scale:
+    """Choose log where the numbers are positive and span more than two orders of magnitude."""
+    found = numbers[np.isfinite(numbers) & (numbers > 0)]
+    if len(found) < 2 or np.any(numbers < 0):
+        return "linear"
+    return "log" if np.quantile(found, 0.95) > 100 * np.quantile(found, 0.05) else "linear"

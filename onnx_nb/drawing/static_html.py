@@ -1,0 +1,104 @@
+"""Results as plain HTML that needs no script: what a saved notebook shows of a panel where no widget lives."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from onnx_nb.analysis.errors import cut, plain, readable
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.external_data import Audit
+    from onnx_nb.analysis.run.capture import Capture
+
+ROWS: Final = 24
+"""So many rows at most, the rest is counted."""
+
+_TEXT: Final = 120
+
+
+def capture_still(capture: Capture) -> str:
+    """Give a table of the values of a capture, those that are not finite first.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb.analysis.run.capture import capture
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    >>> "Relu</td>" in capture_still(capture(onnx.parser.parse_model(text)))
+    True
+    """
+    rows = capture.rows()
+    odd = [bool((row["nan"] or 0) + (row["posinf"] or 0) + (row["neginf"] or 0)) for row in rows]
+    order = sorted(range(len(rows)), key=lambda place: not odd[place])
+    first = capture.nonfinite()
+    table = _table(
+        ("Value", "Op", "Type", "Min", "Max", "Mean", "NaN, Inf"),
+        3,
+        (
+            (
+                row["name"],
+                row["op_type"] or "input",
+                f"{row['dtype']} {'' if row['shape'] is None else '×'.join(map(str, row['shape']))}".strip(),
+                *(_number(row[key]) for key in ("min", "max", "mean")),
+                str(row["nan"] + row["posinf"] + row["neginf"]) if odd[place] else "",
+            )
+            for place in order[:ROWS]
+            if (row := rows[place])
+        ),
+    )
+    return _whole(repr(capture), "" if first is None else first.message, table, len(rows) - ROWS, "value")
+
+
+def audit_still(audit: Audit) -> str:
+    """Give the problems of an audit and its files as tables.
+
+    Examples
+    --------
+    >>> from onnx_nb.analysis.model.external_data import Audit
+    >>> audit_still(Audit("m.onnx", (), (), ()))
+    '<p><b>Audit(&#x27;m.onnx&#x27;: 0 of 0 tensors outside, 0 B in 0 files, no problems)</b></p>'
+    """
+    problems = [(problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in audit.problems]
+    problems.sort(key=lambda row: row[0] != "error")
+    tables = []
+    if problems:
+        tables.append(_table(("", "Problem", "What"), 3, problems[:ROWS], most=400))
+    if audit.files:
+        files = ((file.location, readable(file.nbytes), str(file.tensors)) for file in audit.files[:ROWS])
+        tables.append(_table(("File", "Size", "Tensors"), 1, files))
+    return _whole(repr(audit), "", "".join(tables), len(problems) - ROWS, "problem")
+
+
+def _whole(title: str, message: str, table: str, more: int, noun: str) -> str:
+    parts = [f"<p><b>{_escaped(title, 400)}</b></p>"]
+    if message:
+        parts.append(f"<p>{_escaped(message, 600)}</p>")
+    parts.append(table)
+    if more > 0:
+        parts.append(f"<p>and {more:,} more {noun}{'' if more == 1 else 's'}</p>")
+    return "".join(parts)
+
+
+def _table(heads: Sequence[str], texts: int, rows: Iterable[Sequence[str]], most: int = _TEXT) -> str:
+    """Make a table, of which so many columns at the left are texts."""
+    # notebooks put all cells to the right
+    looks = [' style="text-align:left"' if place < texts else "" for place in range(len(heads))]
+    head = "".join(f"<th{look}>{each}</th>" for each, look in zip(heads, looks, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{look}>{_escaped(cell, most)}</td>" for cell, look in zip(row, looks, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _escaped(text: str, most: int) -> str:
+    return html.escape(cut(plain(text), most))
+
+
+def _number(x: float | None) -> str:
+    return "–" if x is None or math.isnan(x) else f"{x:.4g}".replace("-", "−")

@@ -1,0 +1,258 @@
+/** Draws errors against depth with a pen: a canvas, or one that writes SVG. */
+
+import type { Pen } from "../render/canvas.ts";
+import type { Theme } from "../render/theme.ts";
+import type { Frame, Series } from "./errorseries.ts";
+
+export interface DepthLook {
+  readonly theme: Theme;
+  /** of isolated errors */
+  readonly isolated: string;
+}
+
+/** With more rows in view than this points are no dots of their own. */
+const DOTS = 400;
+const FONT = 10.5;
+
+export function drawDepth(pen: Pen, frame: Frame, first: number, { theme, isolated }: DepthLook): void {
+  const { depth, left, right, bottom, height } = frame;
+  pen.lineWidth = 1;
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.textBaseline = "middle";
+  for (const [y, label] of frame.ticks()) {
+    rule(pen, left, right, y, theme.line);
+    pen.textAlign = "right";
+    pen.fillStyle = theme.dim;
+    pen.fillText(label, left - 8, y);
+  }
+  pen.textAlign = "right";
+  if (!Number.isNaN(frame.floor)) {
+    rule(pen, left, right, frame.floor, theme.line);
+    pen.fillStyle = theme.dim;
+    pen.fillText("0", left - 8, frame.floor);
+  }
+  if (!Number.isNaN(frame.ceiling)) {
+    pen.fillStyle = theme.bad;
+    pen.fillText(depth.odd, left - 8, frame.ceiling);
+  }
+  names(pen, frame, theme);
+  if (first >= 0 && within(frame, first)) {
+    pen.strokeStyle = theme.bad;
+    pen.setLineDash([3, 3]);
+    pen.beginPath();
+    pen.moveTo(frame.x(first), 4);
+    pen.lineTo(frame.x(first), Math.max(bottom, height - 24));
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+  for (const series of depth.series) {
+    if (series.which === "cumulative") line(pen, frame, series, theme.accent);
+    dots(pen, frame, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
+  }
+  if (first < 0 || !within(frame, first)) return;
+  const own = depth.series[depth.series.length - 1];
+  if (own !== undefined) spot(pen, frame.x(first), frame.y(own.numbers[first]), 4.5, theme.bad);
+}
+
+/** px that the words above an exported plot take */
+export const CAPTION = 58;
+const MARGIN = 14;
+
+export interface Caption {
+  readonly title: string;
+  /** what is drawn against depth */
+  readonly metric: string;
+}
+
+/** What the panel around a plot says, for a picture that stands alone. */
+export function drawCaption(pen: Pen, frame: Frame, { title, metric }: Caption, { theme, isolated }: DepthLook): void {
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  pen.fillStyle = theme.text;
+  pen.font = `600 12px ${theme.font}`;
+  wrapped(pen, title, frame.width - 2 * MARGIN).forEach((text, at) => {
+    pen.fillText(text, MARGIN, 15 + 16 * at);
+  });
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.fillStyle = theme.dim;
+  const said = `${metric}, in order of execution`;
+  pen.fillText(said, MARGIN, CAPTION - 8);
+  let x = MARGIN + pen.measureText(said).width + 24;
+  for (const { which } of frame.depth.series) {
+    const y = CAPTION - 8;
+    pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
+    if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
+    else {
+      pen.beginPath();
+      pen.roundRect(x + 7, y - 3.5, 7, 7, 3.5);
+      pen.fill();
+    }
+    pen.fillStyle = theme.dim;
+    pen.fillText(which, x + 20, y);
+    x += 20 + pen.measureText(which).width + 18;
+  }
+}
+
+/** A text on two lines at most. */
+function wrapped(pen: Pen, text: string, width: number): string[] {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines[lines.length - 1] === "" ? word : `${lines[lines.length - 1]} ${word}`;
+    if (pen.measureText(longer).width <= width || lines[lines.length - 1] === "") lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  const [first, ...rest] = lines;
+  if (rest.length === 0) return [cut(pen, first, width)];
+  return [cut(pen, first, width), cut(pen, rest.join(" "), width)];
+}
+
+function cut(pen: Pen, text: string, width: number): string {
+  let kept = text.length;
+  while (kept > 1 && pen.measureText(kept < text.length ? `${text.slice(0, kept)}…` : text).width > width) {
+    kept = Math.floor(kept * 0.94);
+  }
+  return kept < text.length ? `${text.slice(0, kept)}…` : text;
+}
+
+/** Marks one point: a line down to its place, and a ring around each of its values. */
+export function drawChosen(pen: Pen, frame: Frame, row: number, colour: string, theme: Theme): void {
+  if (row < 0 || !within(frame, row)) return;
+  const x = frame.x(row);
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1;
+  pen.globalAlpha = 0.55;
+  pen.beginPath();
+  pen.moveTo(x, 4);
+  pen.lineTo(x, frame.height - 24);
+  pen.stroke();
+  pen.globalAlpha = 1;
+  for (const { numbers } of frame.depth.series) {
+    const y = frame.y(numbers[row]);
+    if (Number.isNaN(y)) continue;
+    pen.beginPath();
+    pen.roundRect(x - 5, y - 5, 10, 10, 5);
+    pen.strokeStyle = theme.background;
+    pen.lineWidth = 4;
+    pen.stroke();
+    pen.strokeStyle = colour;
+    pen.lineWidth = 2;
+    pen.stroke();
+  }
+}
+
+function within({ span }: Frame, row: number): boolean {
+  return row >= span.from - 0.5 && row <= span.to + 0.5;
+}
+
+function rule(pen: Pen, from: number, to: number, y: number, colour: string): void {
+  pen.fillStyle = colour;
+  pen.fillRect(from, Math.round(y), to - from, 1);
+}
+
+function names(pen: Pen, frame: Frame, theme: Theme): void {
+  let free = frame.left - 30;
+  const y = frame.height - 10;
+  for (const [row, label] of frame.marks()) {
+    const width = pen.measureText(label).width;
+    const x = Math.max(2, Math.min(frame.x(row), frame.width - width - 2));
+    if (x < free) continue;
+    pen.textAlign = "left";
+    pen.fillStyle = theme.edge;
+    pen.fillRect(Math.round(frame.x(row)), frame.height - 22, 1, 4);
+    pen.fillStyle = theme.dim;
+    pen.fillText(label, x, y);
+    free = x + width + 12;
+  }
+}
+
+/** The line through all points; where several share a pixel their whole range is drawn. */
+function line(pen: Pen, frame: Frame, { numbers }: Series, colour: string): void {
+  const [from, to] = rows(frame, numbers.length);
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1.6;
+  pen.lineJoin = "round";
+  pen.beginPath();
+  let begun = false;
+  let column = Number.NaN;
+  let low = 0;
+  let high = 0;
+  const turn = (): void => {
+    if (high - low > 1) {
+      pen.moveTo(column, low);
+      pen.lineTo(column, high);
+    }
+  };
+  for (let row = from; row <= to; row++) {
+    const number = numbers[row];
+    // over what is equal, as shapes and other integers mostly are
+    if (Number.isNaN(number) || (number === 0 && frame.depth.logarithmic) || !Number.isFinite(number)) continue;
+    const [x, y] = [frame.x(row), frame.y(number)];
+    if (Math.abs(x - column) < 0.75) {
+      low = Math.min(low, y);
+      high = Math.max(high, y);
+      continue;
+    }
+    if (begun) turn();
+    if (begun) pen.lineTo(x, y);
+    else pen.moveTo(x, y);
+    begun = true;
+    [column, low, high] = [x, y, y];
+  }
+  if (begun) turn();
+  pen.stroke();
+}
+
+function dots(pen: Pen, frame: Frame, { which, numbers }: Series, colour: string, bad: string): void {
+  const [from, to] = rows(frame, numbers.length);
+  const many = to - from > DOTS;
+  const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
+  const taken = new Set<number>();
+  const broken: [number, number][] = [];
+  const equal: [number, number][] = [];
+  pen.fillStyle = colour;
+  pen.globalAlpha = many ? 0.6 : 1;
+  pen.beginPath();
+  for (let row = from; row <= to; row++) {
+    const number = numbers[row];
+    if (Number.isNaN(number)) continue;
+    const [x, y] = [frame.x(row), frame.y(number)];
+    // of points on one pixel the first is enough
+    const cell = Math.round(x) * 8192 + Math.round(y);
+    if (taken.has(cell)) continue;
+    taken.add(cell);
+    if (!Number.isFinite(number)) broken.push([x, y]);
+    else if (number === 0 && frame.depth.logarithmic) equal.push([x, y]);
+    else if (which === "isolated" || !many) {
+      if (many) pen.rect(x - size, y - size, 2 * size, 2 * size);
+      else pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
+    }
+  }
+  pen.fill();
+  pen.globalAlpha = 1;
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (const [x, y] of equal) pen.roundRect(x - 1.8, y - 1.8, 3.6, 3.6, 1.8);
+  pen.stroke();
+  pen.fillStyle = bad;
+  pen.beginPath();
+  for (const [x, y] of broken) {
+    pen.moveTo(x, y - 4);
+    pen.lineTo(x + 4, y + 3);
+    pen.lineTo(x - 4, y + 3);
+    pen.closePath();
+  }
+  pen.fill();
+}
+
+function spot(pen: Pen, x: number, y: number, size: number, colour: string): void {
+  if (Number.isNaN(y)) return;
+  pen.fillStyle = colour;
+  pen.beginPath();
+  pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
+  pen.fill();
+}
+
+function rows({ span }: Frame, count: number): [number, number] {
+  return [Math.max(0, Math.ceil(span.from)), Math.min(count - 1, Math.floor(span.to))];
+}

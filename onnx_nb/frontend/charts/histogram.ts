@@ -1,0 +1,87 @@
+/** Statistics of a tensor in words, and its histogram in bars. */
+
+import { counted, el, plain } from "../panels/dom.ts";
+import type { StatisticsReply } from "../protocol/host.ts";
+import { written } from "../scene/formatting.ts";
+
+/** A histogram is drawn with at most so many bars. */
+const BARS = 64;
+
+export function statistics(found: StatisticsReply): Node[] {
+  const odd = found.nan + found.posinf + found.neginf;
+  const share = found.count > 0 ? `${Number(((100 * found.zeros) / found.count).toPrecision(3))}%` : "–";
+  const rows: readonly (readonly [label: string, text: string, bad: boolean])[] = [
+    ["mean ± std", `${said(found.mean)} ± ${said(found.std)}`, false],
+    ["min, max", `${said(found.min)}, ${said(found.max)}`, false],
+    ["NaN, Inf, 0", `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`, odd > 0],
+  ];
+  const list = el("dl", { class: "onnx-nb-rows" });
+  for (const [label, text, bad] of rows) {
+    const cell = el("span", { class: `onnx-nb-mono${bad ? " onnx-nb-bad" : ""}` }, text);
+    list.append(el("dt", {}, label), el("dd", {}, cell));
+  }
+  const parts: Node[] = found.source === "" ? [] : [el("div", { class: "onnx-nb-dim" }, found.source)];
+  if (found.counts.length > 1) parts.push(histogram(found));
+  parts.push(list);
+  return parts;
+}
+
+/** Where a few hundred times as many lie in one bar as in another, heights are those of the logarithms. */
+const STEEP = 300;
+
+export function histogram(
+  { counts, edges }: Pick<StatisticsReply, "counts" | "edges">,
+  scale: "linear" | "fitting" = "linear",
+): HTMLElement {
+  const each = Math.ceil(counts.length / BARS);
+  const bars: { readonly count: number; readonly from: number; readonly to: number }[] = [];
+  for (let at = 0; at < counts.length; at += each) {
+    const count = counts.slice(at, at + each).reduce((sum, part) => sum + part, 0);
+    bars.push({ count, from: edges[at], to: edges[Math.min(at + each, counts.length)] });
+  }
+  const most = Math.max(...bars.map(({ count }) => count));
+  const few = Math.min(...bars.map(({ count }) => count || most));
+  const steep = scale === "fitting" && few * STEEP < most;
+  const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(most) : count / most);
+  const [first, last] = [edges[0], edges[edges.length - 1]];
+  const zero = -first / (last - first);
+  const digits = said(first) === said(last) && first !== last ? 8 : 4;
+  const end = (x: number): string => written(x, digits);
+  return el(
+    "div",
+    {
+      class: "onnx-nb-histogram",
+      attrs: {
+        role: "img",
+        "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${plain(most)} in a bar`,
+      },
+    },
+    el(
+      "div",
+      { class: "onnx-nb-dim onnx-nb-tallest" },
+      `up to ${counted(most, "value")}${steep ? ", heights logarithmic" : ""}`,
+    ),
+    el(
+      "div",
+      { class: "onnx-nb-bars" },
+      ...bars.map(({ count, from, to }) =>
+        el("i", {
+          title: `${said(from)} … ${said(to)}: ${plain(count)}`,
+          style: { height: `${count === 0 ? 0 : Math.max(2, 100 * part(count))}%` },
+        }),
+      ),
+    ),
+    el(
+      "div",
+      { class: "onnx-nb-scale-ends" },
+      el("span", {}, end(first)),
+      zero > 0.2 && zero < 0.8 ? el("span", { class: "onnx-nb-zero", style: { left: `${100 * zero}%` } }, "0") : null,
+      el("span", {}, end(last)),
+    ),
+  );
+}
+
+/** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
+export function said(x: number | string): string {
+  return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
+}

@@ -1,0 +1,52 @@
+/** What a screen reader says of what happens in the view. */
+
+import type { Columns, Target } from "../protocol/columns.ts";
+import { counted, el, elide } from "./dom.ts";
+import { describe } from "./link.ts";
+
+export interface Voice {
+  readonly element: HTMLElement;
+  say(text: string): void;
+  /** says what is selected now */
+  selected(targets: readonly Target[]): void;
+}
+
+export function createVoice(columns: Columns): Voice {
+  const element = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const say = (text: string): void => {
+    element.textContent = elide(text, 300);
+  };
+  return {
+    element,
+    say,
+    selected(targets) {
+      const target = targets.at(-1);
+      if (target === undefined) {
+        say("Nothing selected");
+        return;
+      }
+      if (targets.length > 1) {
+        say(`${sorts(targets)} selected`);
+        return;
+      }
+      const { title, sub, kind } = describe(columns, target);
+      let more = "";
+      if (target.kind === "value") {
+        const producer = columns.producer[target.id];
+        const readers = columns.consumersOf(target.id).length;
+        more = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${counted(readers, "node")}`;
+      }
+      say(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${more}`);
+    },
+  };
+}
+
+/** "3 nodes, 1 scope" */
+export function sorts(targets: readonly Target[]): string {
+  const nouns = { node: "node", group: "scope", value: "tensor" } as const;
+  return (["node", "group", "value"] as const)
+    .map((kind) => [targets.filter((each) => each.kind === kind).length, nouns[kind]] as const)
+    .filter(([count]) => count > 0)
+    .map(([count, noun]) => counted(count, noun))
+    .join(", ");
+}

@@ -1,0 +1,64 @@
+/** Where the selection lies: its scopes from the outermost in. What does not fit gives way in the middle. */
+
+import type { Columns, Target } from "../protocol/columns.ts";
+import { el, elide } from "./dom.ts";
+import { link } from "./link.ts";
+
+export interface Crumbs {
+  readonly element: HTMLElement;
+  update(selection: Target | null): void;
+}
+
+/** Names are shortened to these, one after the other, before whole scopes give way. */
+const LENGTHS = [40, 24, 14, 9];
+
+export function createCrumbs(columns: Columns, signal: AbortSignal): Crumbs {
+  const element = el("nav", { class: "onnx-nb-crumbs", attrs: { "aria-label": "Scope of the selection" } });
+  let inside: readonly number[] = [];
+
+  /** `left` scopes from the outside and `right` from the inside, in names of at most so many characters. */
+  const fill = (left: number, right: number, most: number): void => {
+    element.replaceChildren();
+    const slash = (): HTMLElement => el("span", { attrs: { "aria-hidden": "true" } }, "/");
+    const add = (group: number): void => {
+      if (element.childElementCount > 0) element.append(slash());
+      const name = columns.str(columns.groupName[group]) || "scope";
+      element.append(link(elide(name, most), { kind: "group", id: group }, columns.str(columns.groupPath[group])));
+    };
+    inside.slice(0, left).forEach(add);
+    if (left + right < inside.length) {
+      const hidden = inside.slice(left, inside.length - right).map((group) => columns.str(columns.groupName[group]));
+      if (element.childElementCount > 0) element.append(slash());
+      element.append(el("span", { title: hidden.join(" / ").slice(0, 2000) }, "…"));
+    }
+    inside.slice(inside.length - right).forEach(add);
+  };
+  const fits = (): boolean => element.scrollWidth <= element.clientWidth;
+  const refit = (): void => {
+    const all = inside.length;
+    // both ends stay as long as they can: the nearest scopes say most, then the outermost one
+    for (const most of LENGTHS) {
+      for (let right = all; right > 0; right--) {
+        const left = right === all ? 0 : right > 1 || most === LENGTHS.at(-1) ? 1 : 0;
+        fill(left, right, most);
+        if (fits()) return;
+        if (right <= 2 && most !== LENGTHS.at(-1)) break;
+      }
+    }
+    fill(0, Math.min(1, all), LENGTHS.at(-1) ?? 14);
+  };
+
+  const observer = new ResizeObserver(refit);
+  observer.observe(element);
+  signal.addEventListener("abort", () => observer.disconnect(), { once: true });
+  return {
+    element,
+    update(selection) {
+      inside =
+        selection === null
+          ? []
+          : columns.ancestry(selection.kind === "group" ? selection.id : columns.groupOf(selection)).slice(1);
+      refit();
+    },
+  };
+}

@@ -1,0 +1,26 @@
+/** What stands in place of a graph that has nothing to draw. */
+
+import { type Columns, VALUE } from "../protocol/columns.ts";
+import { bytes, counted, el } from "./dom.ts";
+
+/** null if there is a node to draw */
+export function emptyState(columns: Columns): HTMLElement | null {
+  let drawn = 0;
+  for (let node = 0; node < columns.nodeCount && drawn === 0; node++) if (!columns.isFolded(node)) drawn++;
+  if (drawn > 0) return null;
+  const { meta } = columns;
+  const weights = columns.valueKind.reduce((sum, kind) => sum + (kind === VALUE.INITIALIZER ? 1 : 0), 0);
+  const holds = [
+    counted(columns.graphInputs.length, "input"),
+    counted(columns.graphOutputs.length, "output"),
+    counted(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
+  ];
+  const text = meta.nodes === 0 ? "This model has no nodes." : "All nodes of this model only make constants.";
+  return el(
+    "div",
+    { class: "onnx-nb-empty" },
+    el("b", {}, text),
+    el("p", {}, `It holds ${holds.join(", ")}.`),
+    el("p", { class: "onnx-nb-dim" }, "Was it saved before the graph was built, or cut out without outputs?"),
+  );
+}

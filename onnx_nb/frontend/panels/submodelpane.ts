@@ -1,0 +1,52 @@
+/** The pane beside a graph that shows a submodel cut out of it. */
+
+import type { Columns } from "../protocol/columns.ts";
+import { button, bytes, copyButton, counted, el } from "./dom.ts";
+
+export interface Beside {
+  readonly element: HTMLElement;
+  /**
+   * @param call gives the submodel in Python
+   * @param fill makes the view of the submodel, which lives until the signal aborts
+   */
+  show(submodel: Columns, call: string, fill: (root: HTMLElement, signal: AbortSignal) => void): void;
+}
+
+/** @param closed called when a person has closed the pane */
+export function createBeside(root: HTMLElement, closed: () => void, signal: AbortSignal): Beside {
+  const element = el("section", { class: "onnx-nb-beside", attrs: { "aria-label": "Submodel" } });
+  element.hidden = true;
+  let pane: AbortController | null = null;
+  const close = (): void => {
+    pane?.abort();
+    pane = null;
+    element.hidden = true;
+    element.replaceChildren();
+    root.classList.remove("onnx-nb-split");
+    closed();
+  };
+  signal.addEventListener("abort", () => pane?.abort(), { once: true });
+  return {
+    element,
+    show(submodel, call, fill) {
+      pane?.abort();
+      pane = new AbortController();
+      const inner = el("div");
+      const { nodes, nbytes } = submodel.meta;
+      element.replaceChildren(
+        el(
+          "header",
+          { class: "onnx-nb-bar" },
+          el("b", { title: "The model in the kernel" }, "g.submodel"),
+          el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, `${counted(nodes, "node")}, ${bytes(nbytes)}`),
+          copyButton(() => call, pane.signal, "Copy Python"),
+          button("Close", close, pane.signal, { attrs: { "aria-label": "Close submodel" } }),
+        ),
+        inner,
+      );
+      element.hidden = false;
+      root.classList.add("onnx-nb-split");
+      fill(inner, pane.signal);
+    },
+  };
+}

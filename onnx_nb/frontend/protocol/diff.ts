@@ -1,0 +1,140 @@
+/** What corresponds to what in two graphs, and what differs, as `Differences.columns` packs it. */
+
+import type { Tone, ToneData } from "../scene/diffstatus.ts";
+import type { Columns, Packed, Target, TypedArray } from "./columns.ts";
+
+/** 0 is the reference, 1 the candidate. */
+export type SideOf = 0 | 1;
+
+export interface Change {
+  readonly what: Tone;
+  /** "node", "attribute", "weight", … */
+  readonly kind: string;
+  readonly name: string;
+  /** type of the node, "" for what is no node */
+  readonly op: string;
+  readonly detail: string;
+  readonly reference: string;
+  readonly candidate: string;
+  readonly how: string;
+  /** in reference and candidate, −1 for none */
+  readonly nodes: readonly [number, number];
+  readonly tensors: readonly [number, number];
+}
+
+interface Half {
+  readonly there: Readonly<Record<Target["kind"], Int32Array>>;
+  readonly tones: ToneData;
+}
+
+export class PairData {
+  readonly changes: readonly Change[];
+  /** how many there are, also those that were not sent */
+  readonly total: number;
+  readonly counts: Readonly<Partial<Record<Tone, number>>>;
+  readonly message: string;
+  readonly #halves: readonly [Half, Half];
+  readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
+
+  constructor({ meta, arrays }: Packed) {
+    const { changes, total, counts, message, made } = meta as unknown as {
+      changes: readonly (readonly [Tone, ...string[]])[];
+      total: number;
+      counts: Partial<Record<Tone, number>>;
+      message: string;
+      /** what it is called to be in the candidate only */
+      made?: "new";
+    };
+    this.total = total;
+    this.counts = counts;
+    this.message = message;
+    this.changes = changes.map((row) => {
+      const [what, kind, name, op, detail, reference, candidate, how, ...places] = row;
+      const [n, m, v, w] = places.map(Number);
+      return { what, kind, name, op, detail, reference, candidate, how, nodes: [n, m], tensors: [v, w] };
+    });
+    const half = (side: SideOf): Half => {
+      const column = <T extends TypedArray>(name: string): T => {
+        const found = arrays.get(`${name}_${side}`);
+        if (found === undefined) throw new Error(`the kernel sent no column '${name}'`);
+        return found as T;
+      };
+      return {
+        there: { node: column("node"), value: column("value"), group: column("group") },
+        tones: {
+          only: side === 0 ? "removed" : (made ?? "added"),
+          folded: side === 0 ? "folded" : "folded in",
+          nodes: column("node_state"),
+          values: column("value_state"),
+          groupOnly: column("group_only"),
+          groupChanged: column("group_changed"),
+          groupFolded: column("group_folded"),
+        },
+      };
+    };
+    this.#halves = [half(0), half(1)];
+    for (const change of this.changes) {
+      for (const side of [0, 1] as const) {
+        const { nodes, tensors } = change;
+        if (nodes[side] >= 0) this.#note(side, `node ${nodes[side]}`, change);
+        if (tensors[side] >= 0) this.#note(side, `value ${tensors[side]}`, change);
+      }
+    }
+  }
+
+  #note(side: SideOf, key: string, change: Change): void {
+    const listed = this.#about[side].get(key);
+    if (listed === undefined) this.#about[side].set(key, [change]);
+    else listed.push(change);
+  }
+
+  tones(side: SideOf): ToneData {
+    return this.#halves[side].tones;
+  }
+
+  /** What a target of one side is on the other; null if the other has no such thing. */
+  counterpart(side: SideOf, target: Target): Target | null {
+    const id = this.#halves[side].there[target.kind][target.id] ?? -1;
+    return id < 0 ? null : { kind: target.kind, id };
+  }
+
+  /** The changes of a target; of a node also those of the weights and constants that it reads. */
+  about(side: SideOf, target: Target, columns: Columns): readonly Change[] {
+    const own = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
+    if (target.kind !== "node") return own;
+    const read = [...new Set(columns.inputsOf(target.id))].filter((value) => value >= 0 && columns.isConstant(value));
+    const keys = read.flatMap((value) => [`value ${value}`, `node ${columns.producer[value]}`]);
+    return [...own, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
+  }
+
+  /** The nearest thing before a target that both sides have: where the target would be on the other one. */
+  before(side: SideOf, target: Target, columns: Columns): Target | null {
+    const waiting = target.kind === "node" ? [target.id] : [columns.producer[target.id]];
+    const seen = new Set(waiting);
+    for (let at = 0; at < waiting.length && at < FAR; at++) {
+      const node = waiting[at];
+      if (node < 0) continue;
+      for (const value of columns.inputsOf(node)) {
+        if (value < 0 || columns.isConstant(value)) continue;
+        const there = this.counterpart(side, { kind: "value", id: value });
+        if (there !== null) return there;
+        const maker = columns.producer[value];
+        if (!seen.has(maker)) {
+          seen.add(maker);
+          waiting.push(maker);
+        }
+      }
+    }
+    return null;
+  }
+}
+
+/** So many nodes are gone up to find one that both sides have. */
+const FAR = 500;
+
+/** A change in a line, without the name. */
+export function wordsOf({ what, kind, detail, reference, candidate }: Change): string {
+  if (what !== "changed") return kind === "node" ? what : [kind, what, candidate || reference].join(" ").trim();
+  const subject = kind === detail || detail === "" ? kind : kind === "attribute" ? detail : `${kind} ${detail}`;
+  return `${subject}: ${reference || "none"} → ${candidate || "none"}`;
+}

@@ -1,0 +1,103 @@
+/** What a simplification did, as `analysis/simplify/provenance.py` packs it: two graphs as a pair, and every change. */
+
+import type { Packed, Target, TypedArray } from "./columns.ts";
+import { PairData, type SideOf } from "./diff.ts";
+
+/** What is said besides the changes; `provenance.account` makes it. */
+export interface Account {
+  readonly name: string;
+  readonly verdict: "verified" | "wrong" | "unchecked";
+  readonly said: string;
+  /** the Python that makes the same */
+  readonly call: string;
+  /** before and after */
+  readonly nodes: readonly [number, number];
+  readonly bytes: readonly [number, number];
+  readonly operators: readonly (readonly [name: string, before: number, after: number])[];
+  readonly left: readonly (readonly [node: string, op: string, nbytes: number, why: string])[];
+  readonly left_count: number;
+  /** rewrites and changes that are left out on request */
+  readonly skipped: readonly string[];
+  readonly outputs: readonly (readonly [name: string, largest: string, outside: number, count: number])[];
+  /** the original first */
+  readonly steps: readonly (readonly [name: string, nodes: number, done: number])[];
+  /** where it might be written to */
+  readonly path: string;
+}
+
+interface Meta {
+  readonly rules: readonly (readonly [name: string, does: string, count: number])[];
+  /** of each graph: all, gone or new, folded */
+  readonly nodes: readonly [readonly number[], readonly number[]];
+  readonly whats: readonly string[];
+  readonly whys: readonly string[];
+  readonly keys: readonly string[];
+}
+
+export class SimplificationData extends PairData {
+  readonly count: number;
+  readonly rules: Meta["rules"];
+  readonly nodes: Meta["nodes"];
+  readonly #meta: Meta;
+  readonly #arrays: ReadonlyMap<string, TypedArray>;
+
+  constructor(packed: Packed) {
+    super(packed);
+    this.#meta = packed.meta as unknown as Meta;
+    this.#arrays = packed.arrays;
+    this.rules = this.#meta.rules;
+    this.nodes = this.#meta.nodes;
+    this.count = this.#array("rule").length;
+  }
+
+  ruleOf(change: number): number {
+    return this.#array("rule")[change];
+  }
+
+  rule(change: number): string {
+    return this.rules[this.ruleOf(change)][0];
+  }
+
+  /** "Conv + BatchNormalization → Conv" */
+  what(change: number): string {
+    return this.#meta.whats[this.#array("what")[change]];
+  }
+
+  why(change: number): string {
+    return this.#meta.whys[this.#array("why")[change]];
+  }
+
+  /** the tensor that was made where it happened */
+  tensor(change: number): string {
+    return this.#meta.keys[this.#array("key")[change]];
+  }
+
+  /** By which it is undone. */
+  key(change: number): string {
+    return `${this.rule(change)}: ${this.tensor(change)}`;
+  }
+
+  /** −1 if there is none of this key */
+  find(key: string): number {
+    for (let change = 0; change < this.count; change++) if (this.key(change) === key) return change;
+    return -1;
+  }
+
+  /** What a change is about in one of the graphs: what it took or made, or where that was. */
+  targets(side: SideOf, change: number): Target[] {
+    const ends = this.#array(`targets_end_${side}`);
+    const found = this.#array(`targets_${side}`).subarray(ends[change], ends[change + 1]);
+    return Array.from(found, (id) => (id >= 0 ? { kind: "node", id } : { kind: "value", id: -1 - id }));
+  }
+
+  /** The change that took, folded or made a node; −1 for none. */
+  changeOf(side: SideOf, target: Target): number {
+    return target.kind === "node" ? (this.#array(`change_${side}`)[target.id] ?? -1) : -1;
+  }
+
+  #array(name: string): TypedArray {
+    const found = this.#arrays.get(name);
+    if (found === undefined) throw new Error(`the kernel sent no column '${name}'`);
+    return found;
+  }
+}

@@ -1,0 +1,109 @@
+import { describe, expect, it } from "vitest";
+import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { buildScene, createCache } from "../scene/build.ts";
+import { initialState, type Plan, type State } from "../scene/state.ts";
+import { boxOf, EDGE, faultsOf, marksOf } from "./highlights.ts";
+
+const columns = columnsOf(`
+  input x 8 float32
+  Relu enc/a : x -> p
+  Relu enc/b : p -> q
+  Add sum : q x -> r
+  Relu last : r -> y
+  If cond : y -> z
+  group body kind=BODY node=cond
+  group body/then kind=BRANCH node=cond
+  Relu body/then/inner : y -> t
+  fault enc/b
+  output z
+`);
+const value = (name: string): number => columns.find(name, "value")?.id ?? -1;
+const node = (name: string): number => columns.find(name, "node")?.id ?? -1;
+const closed = buildScene(columns, new Set([0]), measure, createCache(), {});
+const open = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache(), {});
+const encoder = closed.boxOf("group", groupAt(columns, "enc"));
+const state: State = initialState([0]);
+const plan: Plan = {
+  nodes: Int32Array.of(node("enc/a"), node("enc/b"), node("sum")),
+  missing: [{ value: value("x"), name: "x", message: "" }],
+  redundant: [value("y")],
+  suggestion: [],
+  alternative: [],
+  nbytes: 0,
+  message: "",
+};
+
+describe("marksOf", () => {
+  it("lights a tensor with its producer and all its consumers", () => {
+    const marks = marksOf(open, columns, { ...state, selection: { kind: "value", id: value("p") } }, new Map());
+    expect([...marks.lit].sort()).toEqual(
+      [open.boxOf("node", node("enc/a")), open.boxOf("node", node("enc/b"))].sort(),
+    );
+    expect(marks.values.get(value("p"))).toBe(EDGE.LIT);
+    expect(marks.selected.size).toBe(0);
+  });
+
+  it("counts what an extraction takes of a closed group and of the open ones around", () => {
+    const marks = marksOf(closed, columns, { ...state, plan }, new Map());
+    expect(marks.taken.get(encoder)).toBe(2);
+    expect(marks.taken.get(closed.boxOf("node", node("sum")))).toBe(1);
+    expect(marks.taken.has(closed.boxOf("node", node("last")))).toBe(false);
+    const inside = marksOf(open, columns, { ...state, plan }, new Map());
+    expect(inside.taken.get(open.boxOf("group", groupAt(columns, "enc")))).toBe(2);
+  });
+
+  it("marks missing tensors over everything else, redundant ones, and the way of the extraction", () => {
+    const cut = { inputs: [value("x"), value("y")], outputs: [value("r")] };
+    const marks = marksOf(closed, columns, { ...state, cut, plan }, new Map());
+    expect(marks.values.get(value("x"))).toBe(EDGE.MISSING);
+    expect(marks.values.get(value("y"))).toBe(EDGE.REDUNDANT);
+    expect(marks.values.get(value("r"))).toBe(EDGE.LIT);
+    const [edge] = closed.edgesOf(value("q"));
+    expect(marks.glowing.has(edge)).toBe(true);
+    for (const each of closed.edgesOf(value("z"))) expect(marks.glowing.has(each)).toBe(false);
+  });
+
+  it("shows a fault on the innermost box that is drawn", () => {
+    const faulty = {
+      ...columns,
+      meta: { ...columns.meta, faults: [{ kind: "x", message: "", node: node("enc/b"), value: -1 }] },
+    };
+    const marked = Object.assign(Object.create(Object.getPrototypeOf(columns)), columns, faulty) as typeof columns;
+    expect(faultsOf(closed, marked).get(encoder)).toBe(1);
+    expect([...faultsOf(open, marked).keys()]).toEqual([open.boxOf("node", node("enc/b"))]);
+  });
+
+  it("lights what a search found: boxes, edges, and where those are hidden the box around", () => {
+    const hits = [
+      { kind: "node", id: node("last") },
+      { kind: "value", id: value("r") },
+      { kind: "value", id: value("p") },
+      { kind: "value", id: value("x") },
+    ] as const;
+    const marks = marksOf(closed, columns, { ...state, hits }, new Map());
+    expect([...marks.hits].sort()).toEqual(
+      [closed.boxOf("node", node("last")), encoder, closed.boxOf("value", value("x"))].sort(),
+    );
+    expect([...marks.values]).toEqual([[value("r"), EDGE.GLOW]]);
+  });
+
+  it("lights all nodes of a chain and the tensors between them, most those of the one gone to", () => {
+    const chain = (...names: string[]) => ({ kind: "node", id: node(names[0]), chain: names.map(node) }) as const;
+    const hits = [chain("enc/a", "enc/b", "sum"), chain("sum", "last")];
+    const selection = { kind: "node", id: node("sum") } as const;
+    const marks = marksOf(open, columns, { ...state, hits, hit: 1, selection }, new Map());
+    expect([...marks.hits].sort()).toEqual(
+      ["enc/a", "enc/b", "sum", "last"].map((name) => open.boxOf("node", node(name))).sort(),
+    );
+    expect(marks.values.get(value("p"))).toBe(EDGE.GLOW);
+    expect(marks.values.get(value("q"))).toBe(EDGE.GLOW);
+    expect(marks.values.get(value("r"))).toBe(EDGE.LIT);
+    expect(marks.values.has(value("x"))).toBe(false);
+  });
+
+  it("takes the box of its bodies for a node that has some", () => {
+    const body = closed.boxOf("group", groupAt(columns, "body"));
+    expect(body).toBeGreaterThanOrEqual(0);
+    expect(boxOf(closed, columns, { kind: "node", id: node("cond") })).toBe(body);
+  });
+});

@@ -1,0 +1,187 @@
+/** What the state lights up in a scene: selection, hover, the planned extraction, faults, hits of a search. */
+
+import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../protocol/columns.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
+import { type State, selected } from "../scene/state.ts";
+import type { Hit } from "../search/search.ts";
+
+/** How an edge is drawn, weakest first; a stronger reason wins. */
+export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;
+
+export interface Marks {
+  /** boxes that are selected */
+  readonly selected: ReadonlySet<number>;
+  /** −1 for none */
+  readonly hovered: number;
+  /** producer and consumers of the selected tensor */
+  readonly lit: ReadonlySet<number>;
+  /** box → nodes in it that the extraction would take */
+  readonly taken: ReadonlyMap<number, number>;
+  /** value → how its edges are drawn; values not in here are plain */
+  readonly values: ReadonlyMap<number, number>;
+  /** edges on the way of the planned extraction */
+  readonly glowing: ReadonlySet<number>;
+  readonly inputs: ReadonlySet<number>;
+  readonly outputs: ReadonlySet<number>;
+  /** box → faults in it */
+  readonly faults: ReadonlyMap<number, number>;
+  readonly hits: ReadonlySet<number>;
+}
+
+/** Box of a target; a node with bodies is drawn as the group of its bodies. */
+export function boxOf(scene: Scene, columns: Columns, target: Target): number {
+  if (target.kind === "node" && columns.nodeBody[target.id] >= 0) {
+    const body = scene.boxOf("group", columns.nodeBody[target.id]);
+    if (body >= 0) return body;
+  }
+  return scene.boxOf(target.kind, target.id);
+}
+
+export function marksOf(scene: Scene, columns: Columns, state: State, faults: ReadonlyMap<number, number>): Marks {
+  const { selection, hover, cut, plan } = state;
+  const values = new Map<number, number>();
+  const mark = (value: number, how: number): void => {
+    values.set(value, Math.max(how, values.get(value) ?? EDGE.PLAIN));
+  };
+  const lit = new Set<number>();
+  const chosen = new Set<number>();
+  for (const target of selected(state)) {
+    const box = boxOf(scene, columns, target);
+    if (target.kind !== "value") {
+      if (box >= 0) chosen.add(box);
+      continue;
+    }
+    mark(target.id, EDGE.LIT);
+    const { producer, consumers } = scene.boxesOfValue(target.id);
+    if (producer >= 0) lit.add(producer);
+    for (const reader of consumers) lit.add(reader);
+    // a pill stands for the tensor itself; any other box is only its neighbour
+    if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
+  }
+  if (hover?.kind === "value") mark(hover.id, EDGE.HOVER);
+  for (const value of cut.inputs) mark(value, EDGE.LIT);
+  for (const value of cut.outputs) mark(value, EDGE.LIT);
+
+  const taken = new Map<number, number>();
+  const glowing = new Set<number>();
+  if (plan !== null) {
+    for (const value of plan.redundant) values.set(value, EDGE.REDUNDANT);
+    for (const { value } of plan.missing) mark(value, EDGE.MISSING);
+    count(scene, columns, plan.nodes, taken);
+    glow(scene, columns, plan.nodes, cut.inputs, taken, glowing);
+  }
+
+  const found = litBy(state.hits, scene, columns);
+  for (const value of found.values) mark(value, EDGE.GLOW);
+  const chain = state.hits[state.hit]?.chain ?? [];
+  // of the chain that is gone to the tensors stand out
+  if (selection?.kind === "node" && chain[0] === selection.id) {
+    for (const value of along(columns, chain)) mark(value, EDGE.LIT);
+  }
+  return {
+    selected: chosen,
+    hovered: hover === null || hover.kind === "value" ? -1 : boxOf(scene, columns, hover),
+    lit,
+    taken,
+    values,
+    glowing,
+    inputs: new Set(cut.inputs),
+    outputs: new Set(cut.outputs),
+    faults,
+    hits: found.boxes,
+  };
+}
+
+interface Lit {
+  readonly scene: Scene;
+  readonly boxes: ReadonlySet<number>;
+  readonly values: ReadonlySet<number>;
+}
+
+/** The same hits are lit for as long as they stand, whatever a person points at meanwhile. */
+const litBefore = new WeakMap<readonly Hit[], Lit>();
+
+function litBy(hits: readonly Hit[], scene: Scene, columns: Columns): Lit {
+  const known = litBefore.get(hits);
+  if (known?.scene === scene) return known;
+  const boxes = new Set<number>();
+  const values = new Set<number>();
+  const light = (target: Target): void => {
+    const box = boxOf(scene, columns, target);
+    if (box >= 0 && scene.boxes.kind[box] !== BOX.OPEN) boxes.add(box);
+  };
+  for (const { kind, id, chain } of hits) {
+    if (chain !== undefined) {
+      for (const node of chain) light({ kind: "node", id: node });
+      for (const value of along(columns, chain)) values.add(value);
+    } else if (kind === "value" && shownAsEdge(scene, columns, id)) values.add(id);
+    else light({ kind, id });
+  }
+  const lit = { scene, boxes, values };
+  litBefore.set(hits, lit);
+  return lit;
+}
+
+/** Tensors that one node of a chain makes and the next one reads. */
+function along(columns: Columns, chain: readonly number[]): number[] {
+  return chain.slice(1).flatMap((node, place) => {
+    const read = columns.inputsOf(node);
+    return Array.from(columns.outputsOf(chain[place])).filter((value) => value >= 0 && read.includes(value));
+  });
+}
+
+/** A tensor inside a closed scope and a weight show as the box they are in, an input or output of the graph as its own. */
+function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
+  if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
+  const kind = scene.boxes.kind[scene.boxOf("value", value)];
+  return kind !== BOX.INPUT && kind !== BOX.OUTPUT;
+}
+
+/** box → how many faults it shows; does not change while the scene stands. */
+export function faultsOf(scene: Scene, columns: Columns): Map<number, number> {
+  const nodes: number[] = [];
+  if (columns.meta.faults.length > 0) {
+    for (let node = 0; node < columns.nodeCount; node++) {
+      if ((columns.nodeFlags[node] & NODE_FAULT) !== 0) nodes.push(node);
+    }
+    for (let value = 0; value < columns.valueCount; value++) {
+      if ((columns.valueFlags[value] & VALUE_FAULT) === 0) continue;
+      const producer = columns.producer[value];
+      if (producer >= 0) nodes.push(producer);
+      else nodes.push(...columns.consumersOf(value));
+    }
+  }
+  const faults = new Map<number, number>();
+  count(scene, columns, new Set(nodes), faults);
+  // an open scope shows its faults inside
+  for (const box of faults.keys()) if (scene.boxes.kind[box] === BOX.OPEN) faults.delete(box);
+  return faults;
+}
+
+/** Adds each node to its box and to every open box around it. */
+function count(scene: Scene, columns: Columns, nodes: Iterable<number>, into: Map<number, number>): void {
+  for (const node of nodes) {
+    for (let box = boxOf(scene, columns, { kind: "node", id: node }); box >= 0; box = scene.boxes.parent[box]) {
+      into.set(box, (into.get(box) ?? 0) + 1);
+    }
+  }
+}
+
+/** Edges of values that a taken node makes or that are cut inputs, as far as they lead to something taken. */
+function glow(
+  scene: Scene,
+  columns: Columns,
+  nodes: Iterable<number>,
+  inputs: readonly number[],
+  taken: ReadonlyMap<number, number>,
+  glowing: Set<number>,
+): void {
+  const follow = (value: number): void => {
+    for (const edge of scene.edgesOf(value)) {
+      const to = scene.edges.toBox[edge];
+      if (to >= 0 && taken.has(to)) glowing.add(edge);
+    }
+  };
+  for (const node of nodes) for (const value of columns.outputsOf(node)) if (value >= 0) follow(value);
+  for (const value of inputs) follow(value);
+}

@@ -1,0 +1,104 @@
+/** Steps along the drawn graph for the arrow keys: through the borders of open scopes, to the nearest neighbour. */
+
+import type { Columns, Target } from "../protocol/columns.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
+import { boxOf } from "./highlights.ts";
+import { boxTarget } from "./hit.ts";
+
+export type Step = "up" | "down" | "left" | "right";
+
+/**
+ * Where a step leads: up and down to a producer or consumer, left and right to a neighbour at the same height. With
+ * `tensors` the step from a box stops at the tensor between.
+ */
+export function walk(scene: Scene, columns: Columns, from: Target | null, step: Step, tensors: boolean): Target | null {
+  if (scene.boxes.count === 0) return null;
+  if (from === null) return boxTarget(scene, start(scene));
+  const box = boxOf(scene, columns, from);
+  const pill = box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT);
+  if (from.kind === "value" && !pill) return fromTensor(scene, from.id, step);
+  if (box < 0) return boxTarget(scene, start(scene));
+  if (step === "left" || step === "right") return aside(scene, box, step);
+  const next = across(scene, box, step);
+  if (next === null) return null;
+  return tensors ? { kind: "value", id: next.value } : boxTarget(scene, next.box);
+}
+
+/** The first box from the top. */
+function start(scene: Scene): number {
+  const { count, y, kind } = scene.boxes;
+  let best = 0;
+  for (let box = 1; box < count; box++)
+    if (kind[box] !== BOX.OPEN && (kind[best] === BOX.OPEN || y[box] < y[best])) best = box;
+  return best;
+}
+
+function fromTensor(scene: Scene, value: number, step: Step): Target | null {
+  const { producer, consumers } = scene.boxesOfValue(value);
+  if (step === "up") return producer >= 0 ? boxTarget(scene, producer) : null;
+  if (step === "down") return consumers.length > 0 ? boxTarget(scene, consumers[0]) : null;
+  // tensors side by side come out of one box, or else go into one
+  const { edges } = scene;
+  const beside = (ends: Int32Array, box: number): number[] => {
+    const values = new Set<number>();
+    for (let edge = 0; edge < edges.count; edge++)
+      if (ends[edge] === box && edges.scope[edge] !== box) values.add(edges.value[edge]);
+    return [...values];
+  };
+  let around = producer >= 0 ? beside(edges.fromBox, producer) : [];
+  if (around.length < 2 && consumers.length > 0) around = beside(edges.toBox, consumers[0]);
+  const at = around.indexOf(value);
+  const next = around[at + (step === "right" ? 1 : -1)];
+  return at < 0 || next === undefined ? null : { kind: "value", id: next };
+}
+
+/** The nearest box whose height overlaps, on the wanted side, in the same scope. */
+function aside(scene: Scene, box: number, step: Step): Target | null {
+  const { count, parent, x, y, w, h } = scene.boxes;
+  let best = -1;
+  let distance = Number.POSITIVE_INFINITY;
+  for (let other = 0; other < count; other++) {
+    if (other === box || parent[other] !== parent[box]) continue;
+    if (y[other] > y[box] + h[box] || y[other] + h[other] < y[box]) continue;
+    const d = x[other] + w[other] / 2 - (x[box] + w[box] / 2);
+    const along = step === "right" ? d : -d;
+    if (along > 0 && along < distance) {
+      best = other;
+      distance = along;
+    }
+  }
+  return best < 0 ? null : boxTarget(scene, best);
+}
+
+/** The box at the other end of an edge that leaves (down) or enters (up) `box`, nearest in x. */
+function across(scene: Scene, box: number, step: "up" | "down"): { box: number; value: number } | null {
+  const { edges, boxes } = scene;
+  const here = step === "down" ? edges.fromBox : edges.toBox;
+  const there = step === "down" ? edges.toBox : edges.fromBox;
+  const middle = boxes.x[box] + boxes.w[box] / 2;
+  let best: { box: number; value: number } | null = null;
+  let distance = Number.POSITIVE_INFINITY;
+  const follow = (from: number, value: number, inside: boolean, depth: number): void => {
+    const candidates = value < 0 ? all(edges.count) : scene.edgesOf(value);
+    for (const edge of candidates) {
+      if (here[edge] !== from || there[edge] < 0 || depth > 64) continue;
+      // seen from inside an open box its border belongs to the edges within it, from outside to those around it
+      if (boxes.kind[from] === BOX.OPEN && (edges.scope[edge] === from) !== inside) continue;
+      const to = there[edge];
+      const through = edges.value[edge];
+      if (boxes.kind[to] !== BOX.OPEN) {
+        const d = Math.abs(boxes.x[to] + boxes.w[to] / 2 - middle);
+        if (d < distance) {
+          distance = d;
+          best = { box: to, value: through };
+        }
+      } else follow(to, through, edges.scope[edge] !== to, depth + 1);
+    }
+  };
+  follow(box, -1, false, 0);
+  return best;
+}
+
+function* all(count: number): Generator<number> {
+  for (let at = 0; at < count; at++) yield at;
+}

@@ -1,0 +1,109 @@
+/** Chains of nodes along the flow: each reads what the one before makes, or, past a gap, something made of it. */
+
+import type { Columns } from "../protocol/columns.ts";
+
+/** At most so many nodes lie in a gap. */
+export const WIDEST_GAP = 32;
+const FAR = 255;
+
+export interface Chains {
+  readonly paths: number[][];
+  readonly more: boolean;
+}
+
+/**
+ * All chains whose node at place k is in `masks[k]`, in the order of their first nodes. Across a gap one shortest way is
+ * taken to each node at its end, through nodes that match neither end of it: from the last of those to the next of these.
+ *
+ * From the end backwards it is found which nodes a chain can still be completed from; then, forwards, no way is lost.
+ */
+export function* chains(
+  columns: Columns,
+  masks: readonly Uint8Array[],
+  gaps: readonly boolean[],
+  most: number,
+): Generator<undefined, Chains, boolean | undefined> {
+  const { nodeCount } = columns;
+  const last = masks.length - 1;
+  const good = [...masks];
+  const passes = (node: number, place: number): boolean => masks[place][node] === 0 && masks[place - 1][node] === 0;
+  /** for a gap before place k: node → how many steps further the next node of place k is */
+  const far: Uint8Array[] = [];
+  for (let place = last; place > 0; place--) {
+    const before = new Uint8Array(nodeCount);
+    const steps = new Uint8Array(nodeCount).fill(FAR);
+    let front: number[] = [];
+    for (let node = 0; node < nodeCount; node++) if (good[place][node] === 1) front.push(node);
+    const reach = gaps[place] ? WIDEST_GAP + 1 : 1;
+    for (let step = 1; step <= reach && front.length > 0; step++) {
+      if (yield) return { paths: [], more: true };
+      const next: number[] = [];
+      for (const node of front) {
+        for (const value of columns.inputsOf(node)) {
+          const from = value < 0 ? -1 : columns.producer[value];
+          if (from < 0 || steps[from] !== FAR || columns.isFolded(from)) continue;
+          steps[from] = step;
+          before[from] = masks[place - 1][from];
+          if (passes(from, place)) next.push(from);
+        }
+      }
+      front = next;
+    }
+    good[place - 1] = before;
+    far[place] = steps;
+  }
+
+  const paths: number[][] = [];
+  const seen = new Uint32Array(nodeCount);
+  const cameFrom = new Uint32Array(nodeCount);
+  let round = 0;
+  const readersOf = (node: number): number[] => {
+    const readers: number[] = [];
+    for (const value of columns.outputsOf(node)) {
+      if (value >= 0) for (const reader of columns.consumersOf(value)) readers.push(reader);
+    }
+    return readers;
+  };
+  /** Ways from the end of a path to the next place, each without the node where it begins. */
+  const onward = (from: number, place: number): number[][] => {
+    const ways: number[][] = [];
+    seen[from] = ++round;
+    let front = [from];
+    for (let left = gaps[place] ? WIDEST_GAP : 0; front.length > 0; left--) {
+      const next: number[] = [];
+      for (const node of front) {
+        for (const reader of readersOf(node)) {
+          if (seen[reader] === round) continue;
+          seen[reader] = round;
+          cameFrom[reader] = node;
+          if (good[place][reader] === 1) {
+            const way = [reader];
+            for (let at = cameFrom[reader]; at !== from; at = cameFrom[at]) way.push(at);
+            ways.push(way.reverse());
+          } else if (passes(reader, place) && far[place][reader] <= left) next.push(reader);
+        }
+      }
+      front = next;
+    }
+    return ways;
+  };
+
+  // depth first, without recursion: what is still to be tried, the next one on top
+  let work = 0;
+  for (let first = 0; first < nodeCount; first++) {
+    if (good[0][first] === 0) continue;
+    const due: [path: number[], place: number][] = [[[first], 0]];
+    for (let top = due.pop(); top !== undefined; top = due.pop()) {
+      const [path, place] = top;
+      if (place === last) {
+        if (paths.length === most) return { paths, more: true };
+        paths.push(path);
+        continue;
+      }
+      if ((++work & 63) === 0 && (yield)) return { paths, more: true };
+      const ways = onward(path[path.length - 1], place + 1);
+      for (const way of ways.reverse()) due.push([[...path, ...way], place + 1]);
+    }
+  }
+  return { paths, more: false };
+}

@@ -1,0 +1,488 @@
+/** What a search finds: things, best first, or chains of nodes along the flow. In steps, so that it never holds up the page. */
+
+import type { Columns, Target } from "../protocol/columns.ts";
+import { chains } from "./chain.ts";
+import { globOf, type Kind, kindsOf, parse, plainValue, type Query, QueryError, shapeOf, type Term } from "./query.ts";
+import type { Matcher } from "./regex.ts";
+import { type Ranks, Texts } from "./stringindex.ts";
+import { trace } from "./trace.ts";
+
+/** How many hits are kept; a search with more is too wide to step through. */
+export const MOST_HITS = 5000;
+
+/** Something found. For a chain this is its first node, and `chain` holds all of them in the order of the flow. */
+export interface Hit extends Target {
+  readonly chain?: readonly number[];
+}
+
+export interface Found {
+  readonly hits: readonly Hit[];
+  /** how many there are; more than `hits` if those are too many to keep */
+  readonly total: number;
+  /** there may be more than `total`: the search was stopped, or of chains enough were found */
+  readonly more: boolean;
+  /** what is wrong with the query, null if nothing is */
+  readonly problem: string | null;
+}
+
+/** Yields now and then; `next(true)` asks it to stop early with what it has. */
+export type Searching = Generator<undefined, Found, boolean | undefined>;
+
+const NOTHING: Found = { hits: [], total: 0, more: false, problem: null };
+
+/** Everything found at once; `searching` is the same in steps. To light all that is found `most` may be more. */
+export function search(columns: Columns, text: string, most = MOST_HITS): Found {
+  const steps = searching(columns, text, most);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
+}
+
+/** Makes ready what the first search would have to wait for. */
+export function prepare(columns: Columns): void {
+  Texts.of(columns);
+}
+
+export function* searching(columns: Columns, text: string, most = MOST_HITS): Searching {
+  try {
+    const query = parse(text);
+    const judge = new Judge(columns, query);
+    if (query.chain) return yield* chainSearch(columns, query, judge);
+    return yield* plainSearch(columns, query.steps[0].terms, judge, most);
+  } catch (error) {
+    if (!(error instanceof QueryError)) throw error;
+    return { ...NOTHING, problem: error.message };
+  }
+}
+
+// ---------------------------------------------------------------- things
+
+const GROUP = 0;
+const NODE = 1;
+const VALUE = 2;
+const KIND_OF = ["group", "node", "value"] as const;
+
+function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, most: number): Searching {
+  if (terms.length === 0) return NOTHING;
+  const verdicts = terms.map((term) => judge.of(term));
+  // something of its own must match, so that a scope is found and not all that lies in it
+  const strict = terms.some((term) => !term.negative && term.field !== "kind");
+  const wanted = kindsWanted(terms);
+  // best first; a target is 4 × its number + its kind
+  const byRank: number[][] = [[], [], [], [], []];
+  let visited = 0;
+  let stopped = false;
+  const mask = judge.slow ? 63 : 4095;
+  const counts = [columns.groupCount, columns.nodeCount, columns.valueCount];
+  for (const kind of [GROUP, NODE, VALUE]) {
+    if (!wanted[kind]) continue;
+    for (let id = kind === GROUP ? 1 : 0; id < counts[kind] && !stopped; id++) {
+      if ((++visited & mask) === 0 && (yield)) stopped = true;
+      if (kind === NODE && columns.isFolded(id)) continue;
+      let best = strict ? 0 : 1;
+      let all = true;
+      for (let at = 0; at < terms.length && all; at++) {
+        const rank = verdicts[at][kind](id);
+        all = terms[at].negative === (rank === NO);
+        if (!terms[at].negative && rank > best) best = rank;
+      }
+      if (all && best > 0) byRank[4 - best].push(4 * id + kind);
+    }
+  }
+  const found = byRank.flat();
+  const hits = found.slice(0, most).map((each) => ({ kind: KIND_OF[each & 3], id: each >> 2 }));
+  return { hits, total: found.length, more: stopped, problem: null };
+}
+
+/** A search that only excludes is about the kinds of things that its fields are about. */
+function kindsWanted(terms: readonly Term[]): readonly boolean[] {
+  const about = (field: Term["field"], kind: number): boolean =>
+    field === "op" || field === "attr" || field === "before" || field === "after"
+      ? kind === NODE
+      : field === "dtype" || field === "shape"
+        ? kind === VALUE
+        : true;
+  if (terms.some((term) => !term.negative)) return [true, true, true];
+  return [GROUP, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
+}
+
+// ---------------------------------------------------------------- chains
+
+function* chainSearch(columns: Columns, { steps }: Query, judge: Judge): Searching {
+  const masks: Uint8Array[] = [];
+  const every = judge.slow ? 63 : 4095;
+  for (const { terms } of steps) {
+    const verdicts = terms.map((term) => judge.of(term)[NODE]);
+    const mask = new Uint8Array(columns.nodeCount);
+    for (let node = 0; node < columns.nodeCount; node++) {
+      if ((node & every) === every && (yield)) return { ...NOTHING, more: true };
+      if (columns.isFolded(node)) continue;
+      mask[node] = verdicts.every((verdict, at) => terms[at].negative === (verdict(node) === NO)) ? 1 : 0;
+    }
+    masks.push(mask);
+  }
+  const gaps = steps.map(({ gap }) => gap);
+  const { paths, more } = yield* chains(columns, masks, gaps, MOST_HITS);
+  const hits = paths.map((path): Hit => ({ kind: "node", id: path[0], ...(path.length > 1 && { chain: path }) }));
+  return { hits, total: hits.length, more, problem: null };
+}
+
+// ---------------------------------------------------------------- terms
+
+/** A term is about something else of a thing (what it lies in, what it makes): good enough beside a match of its own. */
+const NEAR = -1;
+const NO = 0;
+/** The thing itself matches; up to 4, the better the higher. */
+const OWN = 1;
+const WHOLE = 4;
+
+type Verdict = (id: number) => number;
+type Verdicts = readonly [group: Verdict, node: Verdict, value: Verdict];
+const never: Verdict = () => NO;
+
+class Judge {
+  /** looking at one thing may take long */
+  slow = false;
+  readonly #columns: Columns;
+  readonly #chain: boolean;
+  /** there is no other term, so what is only near is not found */
+  readonly #alone: boolean;
+  readonly #texts: Texts;
+
+  constructor(columns: Columns, { chain, steps }: Query) {
+    this.#columns = columns;
+    this.#chain = chain;
+    this.#alone = !chain && steps[0].terms.length === 1 && !steps[0].terms[0].negative;
+    this.#texts = Texts.of(columns);
+  }
+
+  of(term: Term): Verdicts {
+    switch (term.field) {
+      case null:
+        return this.#anywhere(term);
+      case "name":
+        return this.#name(term);
+      case "op":
+        return [never, this.#op(term), never];
+      case "dtype":
+        return this.#typed(this.#dtype(term), this.#columns.valueDtype);
+      case "shape":
+        return this.#typed(this.#shape(term), this.#columns.valueShape);
+      case "attr":
+        return [never, this.#attribute(term), never];
+      case "scope":
+        return this.#scope(term);
+      case "before":
+      case "after":
+        return [never, this.#along(term, term.field), never];
+      case "kind":
+        return this.#kind(term);
+    }
+  }
+
+  /** How well each string of the table matches one of the patterns; `whole`: not only a part of it. */
+  #ranks(term: Term, whole = false): Ranks {
+    const each = term.patterns.map((pattern): Ranks => {
+      if (pattern.type === "regex") return this.#matched(pattern.matches);
+      const { text, literal } = pattern;
+      if (!literal && /^\*+$/.test(text)) return () => OWN;
+      if (!literal && text.includes("*")) return this.#matched(globOf(text));
+      if (!whole) return this.#texts.holding(text);
+      return this.#texts.lazily((string) => (this.#texts.lower(string) === text ? WHOLE : NO));
+    });
+    return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
+  }
+
+  #matched(matches: Matcher): Ranks {
+    this.slow = true;
+    return this.#texts.lazily((string) => (this.#texts.test(matches, string) ? OWN : NO));
+  }
+
+  #anywhere(term: Term): Verdicts {
+    const { opName, nodeOp, nodeName, nodeGroup, nodeAttributes, valueName, valueDtype, valueShape, groupPath } =
+      this.#columns;
+    if (this.#chain) {
+      const exact = this.#ranks(term, true);
+      if (opName.some((name) => exact(name) === WHOLE)) return [never, this.#op(term), never];
+    }
+    const rank = this.#ranks(term);
+    const dtype = this.#ranksOf(term, (text) => {
+      const wanted = DTYPES[text] ?? text;
+      return this.#texts.lazily((string) => (this.#texts.lower(string) === wanted ? OWN : NO));
+    });
+    const shape = this.#ranksOf(term, (text) => {
+      // an x may stand for × and may be part of a name; whole dimensions, so that 6 is not in 768
+      const dims = (shape: string): string => `×${shape.replaceAll("x", "×")}×`;
+      const wanted = dims(text);
+      return this.#texts.lazily((string) => (dims(this.#texts.lower(string)).includes(wanted) ? OWN : NO));
+    });
+    const attribute = this.#ranksOf(term, (text) => {
+      // "3x3" of "kernel_shape 3×3"
+      const wanted = text.replaceAll("x", "×");
+      const words = (all: string): string[] => all.replaceAll("x", "×").split(/[\s·,[\]]+/);
+      return this.#texts.lazily((string) => (words(this.#texts.lower(string)).includes(wanted) ? OWN : NO));
+    });
+    const own = this.#scopeRank(rank);
+    const typed = (value: number): boolean => (dtype(valueDtype[value]) || shape(valueShape[value])) !== NO;
+    const named = (node: number): number => Math.max(rank(opName[nodeOp[node]]), rank(nodeName[node]));
+    if (this.#alone) return [own, named, (value) => rank(valueName[value]) || (typed(value) ? OWN : NO)];
+    const inside = this.#inside((group) => rank(groupPath[group]) !== NO || own(group) !== NO);
+    const about = (node: number): boolean =>
+      inside[nodeGroup[node]] === 1 ||
+      this.#makes(node, typed) ||
+      attribute(nodeAttributes[node]) !== NO ||
+      // exporters name weights by their module, and nodes by a number
+      this.#columns
+        .inputsOf(node)
+        .some((value) => value >= 0 && this.#columns.isConstant(value) && rank(valueName[value]) !== NO);
+    return [
+      (group) => own(group) || (inside[group] === 1 ? NEAR : NO),
+      (node) => named(node) || (about(node) ? NEAR : NO),
+      (value) => rank(valueName[value]) || (typed(value) ? OWN : inside[this.#groupOf(value)] === 1 ? NEAR : NO),
+    ];
+  }
+
+  /** As `#ranks`, but texts without a wildcard are looked for in a way of their own. */
+  #ranksOf(term: Term, plain: (text: string) => Ranks): Ranks {
+    const each = term.patterns.map((pattern): Ranks => {
+      if (pattern.type === "text" && (pattern.literal || !pattern.text.includes("*"))) return plain(pattern.text);
+      return this.#ranks({ ...term, patterns: [pattern] });
+    });
+    return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
+  }
+
+  /**
+   * What the flow leads through before or after what has this name: a node, a tensor (the nodes that make or read it), or
+   * a scope (all in it).
+   */
+  #along(term: Term, way: "before" | "after"): Verdict {
+    const { nodeName, nodeGroup, valueName, producer, groupPath } = this.#columns;
+    const rank = this.#ranks(term, true);
+    const starts: number[] = [];
+    const inside = this.#inside((group) => rank(groupPath[group]) !== NO);
+    for (let node = 0; node < nodeGroup.length; node++) if (inside[nodeGroup[node]] === 1) starts.push(node);
+    for (let node = 0; node < nodeName.length; node++) if (rank(nodeName[node]) !== NO) starts.push(node);
+    for (let value = 0; value < valueName.length; value++) {
+      if (rank(valueName[value]) === NO) continue;
+      if (way === "after") starts.push(...this.#columns.consumersOf(value));
+      else if (producer[value] >= 0) starts.push(producer[value]);
+    }
+    const reached = trace(this.#columns, starts, way);
+    return (node) => (reached[node] === 1 ? OWN : NO);
+  }
+
+  #name(term: Term): Verdicts {
+    const { nodeName, valueName } = this.#columns;
+    const rank = this.#ranks(term);
+    return [this.#scopeRank(rank), (node) => rank(nodeName[node]), (value) => rank(valueName[value])];
+  }
+
+  /** A scope is found by its own name or class, or by a path that ends in it. */
+  #scopeRank(rank: Ranks): Verdict {
+    const { groupName, groupPath, groupClass, groupParent } = this.#columns;
+    return (group) => {
+      const own = Math.max(rank(groupName[group]), rank(groupClass[group]));
+      if (own !== NO) return own;
+      const path = rank(groupPath[group]);
+      return path !== NO && rank(groupPath[groupParent[group]]) === NO ? path : NO;
+    };
+  }
+
+  /** 1 for groups that match and all groups in them. */
+  #inside(matches: (group: number) => boolean): Uint8Array {
+    const { groupCount, groupParent } = this.#columns;
+    const inside = new Uint8Array(groupCount);
+    for (let group = 1; group < groupCount; group++) {
+      inside[group] = inside[groupParent[group]] === 1 || matches(group) ? 1 : 0;
+    }
+    return inside;
+  }
+
+  /** Where a tensor lies: with what makes it; a weight with its first reader. */
+  #groupOf(value: number): number {
+    const { producer, nodeGroup } = this.#columns;
+    if (producer[value] >= 0) return nodeGroup[producer[value]];
+    const [reader] = this.#columns.consumersOf(value);
+    return reader === undefined || !this.#columns.isConstant(value) ? 0 : nodeGroup[reader];
+  }
+
+  /** The op of this name if the model has one, else those with it in their name: "Mul" is not MatMul, but "pool" is MaxPool. */
+  #op(term: Term): Verdict {
+    const { opName, opDomain, nodeOp } = this.#columns;
+    const exact = this.#ranks(term, true);
+    const part = this.#ranksOf(term, (text) =>
+      this.#texts.lazily((string) => (this.#texts.lower(string).includes(text) ? OWN : NO)),
+    );
+    const full = new Set(term.patterns.flatMap((pattern) => (pattern.type === "text" ? [pattern.text] : [])));
+    const named = (op: number): boolean => {
+      const domain = this.#texts.lower(opDomain[op]);
+      return exact(opName[op]) !== NO || full.has(domain) || full.has(`${domain}.${this.#texts.lower(opName[op])}`);
+    };
+    const whole = opName.some((_, op) => named(op));
+    const found = Uint8Array.from(opName, (name, op) => ((whole ? named(op) : part(name) !== NO) ? WHOLE : NO));
+    return (node) => found[nodeOp[node]];
+  }
+
+  /** A dtype of this name if the model has one, else those that begin so: "float" for float16 and float32. */
+  #dtype(term: Term): Ranks {
+    const used = new Set(this.#columns.valueDtype);
+    return this.#ranksOf(term, (text) => {
+      const wanted = DTYPES[text] ?? text;
+      const whole = [...used].some((string) => this.#texts.lower(string) === wanted);
+      return this.#texts.lazily((string) => {
+        const dtype = this.#texts.lower(string);
+        return (whole ? dtype === wanted : dtype.startsWith(wanted)) ? OWN : NO;
+      });
+    });
+  }
+
+  #shape(term: Term): Ranks {
+    const each = term.patterns.map((pattern): Ranks => {
+      if (pattern.type === "text" && pattern.literal) return this.#ranks({ ...term, patterns: [pattern] }, true);
+      return this.#matched(pattern.type === "regex" ? pattern.matches : shapeOf(pattern.text));
+    });
+    // a shape that is not known is no shape
+    return (string) => (string === 0 ? NO : Math.max(...each.map((rank) => rank(string))));
+  }
+
+  /** Of a tensor itself; of a node what it makes. */
+  #typed(rank: Ranks, column: Uint32Array): Verdicts {
+    const fits = (value: number): boolean => rank(column[value]) !== NO;
+    return [never, (node) => (this.#makes(node, fits) ? NEAR : NO), (value) => (fits(value) ? OWN : NO)];
+  }
+
+  #makes(node: number, fits: (value: number) => boolean): boolean {
+    const { outPtr, outValue } = this.#columns;
+    for (let at = outPtr[node]; at < outPtr[node + 1]; at++) if (outValue[at] >= 0 && fits(outValue[at])) return true;
+    return false;
+  }
+
+  /** What a node states; with a value also what it leaves at the default of its op. */
+  #attribute(term: Term): Verdict {
+    const { nodeAttributes, nodeOp, opDefaults } = this.#columns;
+    const wanted = term.patterns.map((pattern): ((whole: string) => readonly string[]) => {
+      if (pattern.type === "regex") return (whole) => (pattern.matches(whole) ? [whole] : []);
+      const [name, ...rest] = pattern.text.split("=");
+      const glob = (text: string): Matcher | null => (pattern.literal || !text.includes("*") ? null : globOf(text));
+      const [names, given] = [glob(name), plainValue(rest.join("="))];
+      const values = glob(given);
+      return (whole) =>
+        attributesOf(whole).flatMap(([key, value]) => {
+          if (name !== "" && !(names === null ? key === name : names(key))) return [];
+          return given === "" || (values === null ? sameValue(value, given) : values(value)) ? [key] : [];
+        });
+    });
+    this.slow = true;
+    const rank = this.#texts.lazily((string) => {
+      const whole = this.#columns.str(string);
+      return whole !== "" && wanted.some((fits) => fits(whole).length > 0) ? WHOLE : NO;
+    });
+    const valued = term.patterns.map((pattern) => pattern.type === "text" && /^[^=]+=./.test(pattern.text));
+    // op → its attributes that fit where they are left out
+    const fitting = Array.from(opDefaults, (string) => {
+      const whole = this.#columns.str(string);
+      return whole === "" ? [] : wanted.flatMap((fits, at) => (valued[at] ? fits(whole) : []));
+    });
+    if (fitting.every((keys) => keys.length === 0)) return (node) => rank(nodeAttributes[node]);
+    return (node) => {
+      const stated = rank(nodeAttributes[node]);
+      const left = fitting[nodeOp[node]];
+      if (stated !== NO || left.length === 0) return stated;
+      const keys = statedKeys(this.#columns.str(nodeAttributes[node]));
+      return keys !== null && left.some((key) => !keys.includes(key)) ? OWN : NO;
+    };
+  }
+
+  /** Nodes in a scope, and the scope itself. Dots and slashes are the same; "layer.1" is not "layer.10", if there is "layer.1". */
+  #scope(term: Term): Verdicts {
+    const { groupPath, groupClass, nodeGroup, groupParent } = this.#columns;
+    const one = (part: Ranks): Uint8Array =>
+      this.#inside((group) => part(groupPath[group]) !== NO || part(groupClass[group]) !== NO);
+    const each = term.patterns.map((pattern): Uint8Array => {
+      if (pattern.type === "regex") return one(this.#matched(pattern.matches));
+      const parts = (text: string): string => `/${text.replaceAll(".", "/").replace(/^\/|\/$/g, "")}/`;
+      const wanted = parts(pattern.text);
+      if (!pattern.literal && pattern.text.includes("*")) {
+        const matches = globOf(`*${wanted}*`);
+        return one(this.#texts.lazily((string) => (matches(parts(this.#texts.lower(string))) ? OWN : NO)));
+      }
+      const whole = one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(wanted) ? OWN : NO)));
+      if (whole.includes(1)) return whole;
+      const piece = wanted.slice(1, -1);
+      return one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(piece) ? OWN : NO)));
+    });
+    const inside = (group: number): boolean => each.some((flags) => flags[group] === 1);
+    const outermost = (group: number): boolean => inside(group) && !inside(groupParent[group]);
+    return [
+      (group) => (outermost(group) ? WHOLE : inside(group) ? NEAR : NO),
+      (node) => (inside(nodeGroup[node]) ? OWN : NO),
+      (value) => (inside(this.#groupOf(value)) ? NEAR : NO),
+    ];
+  }
+
+  #kind(term: Term): Verdicts {
+    const columns = this.#columns;
+    const kinds = new Set(term.patterns.flatMap((each): Kind[] => (each.type === "text" ? kindsOf(each.text) : [])));
+    const inputs = new Set(columns.graphInputs);
+    return [
+      () => (kinds.has("scope") ? NEAR : NO),
+      () => (kinds.has("node") ? NEAR : NO),
+      (value) => {
+        const weight = columns.isConstant(value);
+        const fits =
+          kinds.has(weight ? "weight" : "tensor") ||
+          (kinds.has("input") && inputs.has(value)) ||
+          (kinds.has("output") && columns.isGraphOutput(value));
+        return fits ? NEAR : NO;
+      },
+    ];
+  }
+}
+
+/** "pads [1, 1] · strides 2×2" → names with values in one way of writing. */
+export function attributesOf(text: string): [name: string, value: string][] {
+  return text.split(" · ").map((each) => {
+    const space = each.indexOf(" ");
+    return space < 0
+      ? [each.toLowerCase(), ""]
+      : [each.slice(0, space).toLowerCase(), plainValue(each.slice(space + 1))];
+  });
+}
+
+/** Names of the attributes that a text states; null if it was cut, so that there may be more. */
+export function statedKeys(text: string): readonly string[] | null {
+  if (text.endsWith("…")) return null;
+  return text === "" ? [] : attributesOf(text).map(([key]) => key);
+}
+
+/** Of a long value the columns hold the beginning, "1,2,…"; "1…" is as many ones as it takes. */
+function sameValue(value: string, given: string): boolean {
+  if (value === given) return true;
+  if (!value.endsWith("…")) return false;
+  const start = value.slice(0, -1);
+  if (start !== "" && !start.includes(",")) return given.split(",").every((item) => item === start);
+  return given.startsWith(start.replace(/,$/, ""));
+}
+
+/** Other names of dtypes. */
+const DTYPES: Readonly<Record<string, string>> = {
+  fp16: "float16",
+  f16: "float16",
+  half: "float16",
+  fp32: "float32",
+  f32: "float32",
+  fp64: "float64",
+  f64: "float64",
+  double: "float64",
+  bf16: "bfloat16",
+  i8: "int8",
+  i16: "int16",
+  i32: "int32",
+  i64: "int64",
+  long: "int64",
+  u8: "uint8",
+  u16: "uint16",
+  u32: "uint32",
+  u64: "uint64",
+};

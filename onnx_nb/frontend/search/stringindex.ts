@@ -1,0 +1,101 @@
+/** The string table of a graph as one long text, so that a word is looked for in all strings at once. */
+
+import type { Columns } from "../protocol/columns.ts";
+import { lower } from "./query.ts";
+import type { Matcher } from "./regex.ts";
+
+/** String of the table → how well it matches: 0 not, 1 somewhere, 2 at a word, 3 at the beginning, 4 as a whole. */
+export type Ranks = (string: number) => number;
+
+/** Of a longer string only the beginning is matched with a pattern. */
+const MATCHED = 1000;
+const known = new WeakMap<Columns, Texts>();
+
+export class Texts {
+  readonly #columns: Columns;
+  readonly #ptr: Uint32Array;
+  /** one character a byte, A–Z in lower case */
+  readonly #lower: string;
+  /** … in their own case, where all are of ASCII */
+  #plain: string | null | undefined;
+
+  static of(columns: Columns): Texts {
+    let texts = known.get(columns);
+    if (texts === undefined) {
+      texts = new Texts(columns);
+      known.set(columns, texts);
+    }
+    return texts;
+  }
+
+  private constructor(columns: Columns) {
+    this.#columns = columns;
+    this.#ptr = columns.stringPtr;
+    this.#lower = characters(lowered(columns.stringBytes));
+  }
+
+  /** For a text in lower case. */
+  holding(text: string): Ranks {
+    const wanted = characters(new TextEncoder().encode(text));
+    const ranks = new Uint8Array(this.#ptr.length - 1);
+    const ptr = this.#ptr;
+    const haystack = this.#lower;
+    let string = 0;
+    for (let at = haystack.indexOf(wanted); at >= 0 && wanted !== ""; ) {
+      while (ptr[string + 1] <= at) string++;
+      const [begin, end] = [ptr[string], ptr[string + 1]];
+      let rank = 0;
+      if (at + wanted.length <= end) {
+        rank = at > begin ? (wordAt(haystack, at - 1) ? 1 : 2) : at + wanted.length < end ? 3 : 4;
+        if (rank > ranks[string]) ranks[string] = rank;
+      }
+      // in a string that is found at a word nothing better follows
+      at = haystack.indexOf(wanted, rank > 1 ? end : at + 1);
+    }
+    return (index) => ranks[index];
+  }
+
+  /** Each string is judged when it is first asked for. */
+  lazily(judge: (string: number) => number): Ranks {
+    const ranks = new Uint8Array(this.#ptr.length - 1).fill(UNKNOWN);
+    return (string) => {
+      if (ranks[string] === UNKNOWN) ranks[string] = judge(string);
+      return ranks[string];
+    };
+  }
+
+  lower(string: number): string {
+    return lower(this.#columns.str(string));
+  }
+
+  test(matches: Matcher, string: number): boolean {
+    if (this.#plain === undefined) {
+      const bytes = this.#columns.stringBytes;
+      this.#plain = bytes.every((byte) => byte < 128) ? characters(bytes) : null;
+    }
+    if (this.#plain === null) return matches(this.#columns.str(string).slice(0, MATCHED));
+    const begin = this.#ptr[string];
+    return matches(this.#plain, begin, Math.min(this.#ptr[string + 1], begin + MATCHED));
+  }
+}
+
+const UNKNOWN = 255;
+
+function lowered(bytes: Uint8Array): Uint8Array {
+  const copy = bytes.slice();
+  for (let at = 0; at < copy.length; at++) {
+    const byte = copy[at];
+    if (byte >= 65 && byte <= 90) copy[at] = byte + 32;
+  }
+  return copy;
+}
+
+/** Each byte as a character; which one does not matter beyond ASCII, as long as it is the same everywhere. */
+function characters(bytes: Uint8Array): string {
+  return new TextDecoder("latin1").decode(bytes);
+}
+
+function wordAt(text: string, at: number): boolean {
+  const code = text.charCodeAt(at);
+  return (code >= 97 && code <= 122) || (code >= 48 && code <= 57) || code === 95;
+}

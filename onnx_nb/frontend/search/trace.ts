@@ -1,0 +1,48 @@
+/** What a node depends on, and what depends on it, through bodies of If, Loop and Scan too. */
+
+import type { Columns } from "../protocol/columns.ts";
+
+/** The nodes from which the flow leads to one of `starts`, or to which it leads from them; these included. */
+export function trace(columns: Columns, starts: Iterable<number>, way: "before" | "after"): Uint8Array {
+  const { inPtr, inValue, outPtr, outValue, producer, nodeGroup } = columns;
+  const owner = ownersOf(columns);
+  // a body runs when its owner does: the owner reads what its nodes read, and makes what they give
+  const inside = new Map<number, number[]>();
+  for (let node = 0; node < columns.nodeCount; node++) {
+    const of = owner[nodeGroup[node]];
+    if (of < 0 || of === node) continue;
+    const known = inside.get(of);
+    if (known === undefined) inside.set(of, [node]);
+    else known.push(node);
+  }
+  const reached = new Uint8Array(columns.nodeCount);
+  const stack: number[] = [];
+  const reach = (node: number): void => {
+    if (node < 0 || reached[node] === 1) return;
+    reached[node] = 1;
+    stack.push(node);
+  };
+  for (const node of starts) reach(node);
+  for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
+    if (way === "before") {
+      for (let at = inPtr[node]; at < inPtr[node + 1]; at++) if (inValue[at] >= 0) reach(producer[inValue[at]]);
+      for (const inner of inside.get(node) ?? []) reach(inner);
+    } else {
+      for (let at = outPtr[node]; at < outPtr[node + 1]; at++) {
+        if (outValue[at] >= 0) for (const reader of columns.consumersOf(outValue[at])) reach(reader);
+      }
+      if (owner[nodeGroup[node]] !== node) reach(owner[nodeGroup[node]]);
+    }
+  }
+  return reached;
+}
+
+/** group → the node in whose body it lies, −1 in the main graph */
+function ownersOf(columns: Columns): Int32Array {
+  const owner = new Int32Array(columns.groupCount).fill(-1);
+  for (let group = 1; group < columns.groupCount; group++) {
+    // parents have smaller numbers than their children
+    owner[group] = columns.groupNode[group] >= 0 ? columns.groupNode[group] : owner[columns.groupParent[group]];
+  }
+  return owner;
+}

@@ -1,0 +1,67 @@
+"""What an audit of external data found, in a cell: problems first, then the files, then every tensor."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from onnx_nb.analysis.model.external_data import Audit, audit
+from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.drawing.static_html import audit_still
+from onnx_nb.widgets._base import ResultWidget
+from onnx_nb.widgets._snapshot import Picture
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import ModelLike
+
+
+class ExternalDataPanel(ResultWidget):
+    """Where the weights of a model lie, and whether they are what it says.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`, which is audited without reading its weights, or what `onnx_nb.external_data.audit` gave.
+    height
+        Height of the table of tensors in pixels.
+    theme
+        ``"auto"`` follows the notebook.
+
+    Raises
+    ------
+    ModelFileError
+        If the model itself cannot be opened.
+    TypeError
+        If an argument is not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
+    >>> ExternalDataPanel(onnx.parser.parse_model(text)).audit.ok
+    True
+    """
+
+    audit: Audit
+
+    _kind = traitlets.Unicode("external_data").tag(sync=True)
+    _audit = traitlets.Bytes().tag(sync=True)
+
+    height = traitlets.Int(300, min=120).tag(sync=True)
+    """Height of the table of tensors in CSS pixels."""
+
+    def __init__(self, model: ModelLike | Audit, **traits: Any) -> None:
+        self.audit = model if isinstance(model, Audit) else audit(model)
+        found = {
+            "model": self.audit.model,
+            "problems": [asdict(problem) for problem in self.audit.problems],
+            "files": [asdict(file) for file in self.audit.files],
+            "tensors": self.audit.rows(),
+        }
+        still = Picture(repr(self.audit), audit_still(self.audit))
+        super().__init__(still, _audit=Columns({}, found).to_bytes(), **traits)
+
+    def __repr__(self) -> str:
+        return f"ExternalDataPanel({self.audit!r})"

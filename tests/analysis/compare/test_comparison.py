@@ -1,0 +1,183 @@
+"""A comparison names the first point that differs, ranks, merges, and comes back from a file as it was."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.errors import AlignmentError, ModelFileError
+
+VALUES = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
+NOISE = np.random.default_rng(1).standard_normal((4, 30))
+
+
+def errors(size: float, feed: int = 0) -> Errors:
+    return Errors.of(VALUES.astype(np.float64), VALUES + NOISE * size, feed=feed)
+
+
+def comparison(cumulative: list[float], isolated: list[float] | None = None, kinds: str = "") -> Comparison:
+    points = tuple(
+        Point(
+            f"p{depth}",
+            f"r{depth}",
+            f"c{depth}",
+            "name",
+            depth,
+            kinds[depth] if kinds else "Add",
+            cumulative=errors(size),
+            isolated=errors(isolated[depth]) if isolated else None,
+        )
+        for depth, size in enumerate(cumulative)
+    )
+    return Comparison("model.onnx", "model-fp16.onnx", points)
+
+
+def test_the_first_divergent_point_is_where_the_error_jumps() -> None:
+    c = comparison([0, 0, 1e-15, 3e-5, 4e-5, 1e-3, 2e-3])
+    found = c.first_divergent()
+    assert found is not None
+    assert found.name == "p3"
+    assert c.message.startswith("First differs at 'p3' (Add): an error of ")
+    assert "e-16 before it." in c.message
+
+
+def test_no_point_stands_out_where_all_is_rounding() -> None:
+    c = comparison([0, 1e-16, 2e-16, 8e-16])
+    assert c.first_divergent() is None
+    assert c.message.startswith("No point stands out: the largest error is ")
+    assert c.message.endswith("at 'p3'.")
+    assert comparison([0, 0]).message == "All 2 points are equal."
+    assert Comparison("a", "b").message == "No value of one side was found on the other."
+
+
+def test_isolated_errors_are_ranked_against_their_kind() -> None:
+    # all Softmax are inexact; the one Gemm is not worse than they are, but far worse than its like
+    isolated = [1e-3, 1e-7, 1e-3, 5e-4, 1e-7, 2e-7]
+    c = comparison([1e-3] * 6, isolated, "SGSGGG")
+    assert c.ranked()[0].name == "p3"
+    found = c.first_divergent()
+    assert found is not None
+    assert found.name == "p3"
+    scores = c.scores("isolated")
+    assert scores[3] == pytest.approx(errors(5e-4).rel_l2 * 2**23)
+    assert scores[0] == pytest.approx(1)
+    assert [point.name for point in c.ranked("max_abs")][:2] == ["p0", "p2"]
+
+
+def test_of_two_members_of_a_kind_the_faulty_one_stands_out() -> None:
+    c = comparison([1e-7] * 4, [1e-7, 1e-2, 1e-7, 1e-7], "LLAB")
+    found = c.first_divergent()
+    assert found is not None
+    assert found.name == "p1"
+    assert "the next worst is " in c.message
+    assert "100,000× smaller" in c.message
+
+
+def test_a_nan_on_one_side_diverges_before_all_else() -> None:
+    c = comparison([1e-17, 1e-17, 0.5])
+    broken = VALUES.astype(np.float64)
+    broken[1, 2] = np.nan
+    second = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    c = dataclasses.replace(c, points=(c.points[0], second, c.points[2]))
+    assert c.first_divergent() is second
+    assert c.message == "First differs at 'p1' (Add): 1 of 120 values are NaN or infinite on one side only."
+    assert c.ranked("sqnr")[0] is second
+
+
+def test_points_are_found_by_every_name() -> None:
+    c = dataclasses.replace(comparison([0, 1]), unmatched=(Unmatched("gone", "reference", "no tensor has its values"),))
+    assert c["p1"] is c["r1"] is c["c1"] is c.points[1]
+    assert (list(c), len(c), "r0" in c) == (["p0", "p1"], 2, True)
+    with pytest.raises(AlignmentError, match="'gone' is only in the reference: no tensor has its values"):
+        c["gone"]
+    with pytest.raises(AlignmentError, match="Closest names: 'p1'"):
+        c["p11"]
+
+
+def test_what_is_asked_for_and_is_not_there() -> None:
+    c = comparison([0, 1])
+    with pytest.raises(AlignmentError, match="isolated errors are not known"):
+        c.ranked("isolated")
+    with pytest.raises(AlignmentError, match="cannot be ranked by 'worst'"):
+        c.ranked("worst")
+    with pytest.raises(AlignmentError, match="no histogram of 'log' errors"):
+        c.histogram("p0", "log")  # type: ignore[arg-type]
+    with pytest.raises(AlignmentError, match="the isolated errors of 'p0' are not known"):
+        c.histogram("p0", which="isolated")
+
+
+def test_rows_have_every_metric(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    c = comparison([0, 1], [0, 2])
+    frame = c.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert {*METRICS, *(f"isolated_{name}" for name in METRICS), "score", "shape"} <= set(frame.columns)
+    assert frame.isolated_max_abs[1] == np.abs(VALUES + NOISE * 2 - VALUES.astype(np.float64)).max()
+    c.to_csv(tmp_path / "c.csv")
+    with (tmp_path / "c.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == ["p0", "p1"]
+    assert float(rows[1]["isolated_max_abs"]) == frame.isolated_max_abs[1]
+    assert rows[1]["shape"] == "4×30"
+    assert "isolated_max_abs" not in comparison([0]).rows()[0]
+
+
+def test_a_saved_comparison_comes_back(tmp_path: Path) -> None:
+    c = comparison([0, 1e-3], [0, math.pi])
+    complexes = Errors.of(np.array([1 + 2j, np.inf]), np.array([1 + 3j, 2]))
+    words = Errors.of(np.array(["a"], object), np.array(["b"], object))
+    extra = tuple(Point(f"x{at}", "x", "x", "name", 2, cumulative=each) for at, each in enumerate((complexes, words)))
+    c = dataclasses.replace(c, points=c.points + extra, unmatched=(Unmatched("z", "candidate", "made by QDQ", "Cast"),))
+    c.save(tmp_path / "c.npz")
+    again = Comparison.load(tmp_path / "c.npz")
+    assert again.unmatched == c.unmatched
+    assert again.to_frame().equals(c.to_frame())
+    for mine, yours in zip(c.points, again.points, strict=True):
+        for one, other in ((mine.cumulative, yours.cumulative), (mine.isolated, yours.isolated)):
+            assert (one is None) == (other is None)
+            if one is None or other is None:
+                continue
+            for field in dataclasses.fields(Errors):
+                here, there = getattr(one, field.name), getattr(other, field.name)
+                assert type(here) is type(there)
+                assert repr(here) == repr(there), field.name
+
+
+def test_a_file_that_is_no_comparison_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        Comparison.load(path)
+    path.write_bytes(b"PK nothing")
+    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+        Comparison.load(path)
+    np.savez(path, x=np.arange(3))
+    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+        Comparison.load(path)
+    np.savez(path, tree=np.array([{"a": 1}], object))
+    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+        Comparison.load(path)
+    comparison([0, 1]).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+        Comparison.load(path)
+
+
+def test_comparisons_of_feeds_merge() -> None:
+    merged = comparison([0, 1e-3]).merge(comparison([0, 2e-3]))
+    found = merged["p1"].cumulative
+    assert found is not None
+    assert merged.feeds == 2
+    assert found.count == 240
+    assert found.worst[0].feed == 1
+    assert found.max_abs == max(each.max_abs for each in (errors(1e-3), errors(2e-3)))
+    other = Comparison("a", "b", (Point("q", "q", "q", "name", 0, cumulative=errors(0)),))
+    with pytest.raises(AlignmentError, match="share no point"):
+        merged.merge(other)

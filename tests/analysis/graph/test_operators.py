@@ -1,0 +1,94 @@
+"""Kinds, formal names and defaults of operators."""
+
+from __future__ import annotations
+
+import onnx.defs
+import pytest
+
+from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.operators import CATEGORIES, category
+
+ALL = sorted({(schema.name, schema.domain) for schema in onnx.defs.get_all_schemas_with_history()})
+
+
+def test_every_operator_of_the_installed_onnx_has_a_kind_of_its_own_right() -> None:
+    in_the_table = {op for ops in operators._OPERATORS.values() for op in ops.split()}
+    assert not [key for key in ALL if key[0] not in in_the_table]
+
+
+def test_every_operator_of_the_installed_onnxruntime_has_one_too() -> None:
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    schemas = state.get_all_operator_schema()
+    assert {"com.microsoft", "ai.onnx.ml", ""} <= {schema.domain for schema in schemas}
+    other = CATEGORIES.index("other")
+    assert not [(s.domain, s.name) for s in schemas if category(s.name, s.domain) == other]
+    in_the_table = {op for ops in operators._OPERATORS.values() for op in ops.split()}
+    assert not [s.name for s in schemas if s.domain == "com.microsoft" and s.name not in in_the_table]
+
+
+def test_operators_for_training_have_a_kind() -> None:
+    trained = [op for op, domain in ALL if domain == "ai.onnx.preview.training"]
+    assert trained
+    assert all(CATEGORIES[category(op)] != "other" for op in trained)
+
+
+def test_no_operator_is_listed_under_two_kinds() -> None:
+    listed = [op for ops in operators._OPERATORS.values() for op in ops.split()]
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize(
+    ("op", "domain", "kind"),
+    [
+        ("Conv", "", "linear"),
+        ("MultiHeadAttention", "com.microsoft", "linear"),
+        ("Softmax", "", "activation"),
+        ("SkipLayerNormalization", "com.microsoft", "normalise"),
+        ("Add", "", "arithmetic"),
+        ("Where", "", "arithmetic"),
+        ("Reshape", "", "shape"),
+        ("ReduceMean", "", "pool"),
+        ("DequantizeLinear", "", "cast"),
+        ("If", "", "control"),
+        ("RandomNormal", "", "random"),
+        ("Constant", "", "input"),
+        ("aten_layer_norm", "pkg.onnxscript.torch_lib", "normalise"),
+        ("Frobnicate", "my.domain", "other"),
+        ("", "", "other"),
+        ("<script>alert(1)</script>", "", "other"),
+    ],
+)
+def test_kind(op: str, domain: str, kind: str) -> None:
+    assert CATEGORIES[category(op, domain)] == kind
+
+
+@pytest.mark.parametrize(("op", "domain"), ALL)
+def test_input_names_are_those_of_onnx(op: str, domain: str) -> None:
+    newest = onnx.defs.onnx_opset_version() if not domain else 100
+    schema = onnx.defs.get_schema(op, newest, domain)
+    assert operators.input_names(op, domain, newest) == tuple(formal.name for formal in schema.inputs)
+
+
+def test_an_operator_has_the_names_of_its_opset() -> None:
+    assert operators.input_names("Slice", "", 9) == ("data",)
+    assert operators.input_names("Slice", "ai.onnx", 13) == ("data", "starts", "ends", "axes", "steps")
+
+
+@pytest.mark.parametrize(
+    ("op", "domain", "opset"),
+    [("Mine", "my", 1), ("Relu", "", 0), ("Relu", "", -1), ("Relu", "", 2**63), ("a\0b", "", 1)],
+)
+def test_nothing_is_known_of_what_onnx_does_not_define(op: str, domain: str, opset: int) -> None:
+    assert operators.input_names(op, domain, opset) == ()
+    assert operators.documentation(op, domain, opset) == ""
+    assert not operators.attribute_defaults(op, domain, opset)
+
+
+def test_defaults_are_plain_values() -> None:
+    assert dict(operators.attribute_defaults("Conv", "", 17)) == {"auto_pad": "NOTSET", "group": 1}
+
+
+def test_only_operators_with_bodies_or_unknown_ones_may_hold_graphs() -> None:
+    with_bodies = {op for op, domain in ALL if not domain and operators.may_hold_graphs(op, "", 27)}
+    assert {"If", "Loop", "Scan", "SequenceMap"} <= with_bodies
+    assert "MatMul" not in with_bodies

@@ -1,0 +1,180 @@
+"""Which ONNX tensor carries which module's output: judged by the values alone, which the alignment hardly looks at."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import onnx_nb
+from onnx_nb import AlignmentError, FeedError, Graph, ModelFileError, export, record
+from onnx_nb.analysis.pytorch.alignment import Alignment, align, feeds_of
+
+if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+    pytest.skip("torch or transformers is not installed", allow_module_level=True)
+
+import torch
+from torch import nn
+
+from tests import modules
+
+# module outputs with a tensor, of all: TorchScript, dynamo, dynamo without optimisation
+FOUND = {
+    "conv": (17, 17, 17, 17),
+    "conv_bn": (21, 16, 16, 21),
+    "resnet": (278, 225, 225, 278),
+    "bert": (80, 80, 80, 80),
+    "bert_eager": (88, 88, 88, 88),
+    "llama": (59, 59, 57, 59),
+    "shared": (22, 22, 22, 22),
+    "tuples": (15, 13, 12, 13),
+}
+
+
+def every_value(model: onnx_nb.Model, feeds: dict[str, Any]) -> dict[str, Any]:
+    """What onnxruntime gives for every tensor of the main graph, weights included."""
+    proto = model.to_proto()
+    names = [name for node in proto.graph.node for name in node.output if name]
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    return {**weights, **feeds, **dict(zip(names, session.run(names, feeds), strict=True))}
+
+
+def same(a: Any, b: Any) -> bool:
+    if not isinstance(b, np.ndarray) or a.shape != b.shape:
+        return False
+    largest = float(np.abs(a).max(initial=0))  # rounding grows through 50 layers
+    return bool(np.allclose(a, b, rtol=1e-3, atol=1e-5 + 1e-4 * largest))
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+@pytest.mark.parametrize("name", list(modules.MODULES))
+def test_no_match_is_wrong_and_none_is_missed(name: str, how: str) -> None:
+    _, _, model, recording = modules.exported(name, how)
+    found = align(recording, model)
+    values = every_value(model, feeds_of(recording, model))
+    slots = [slot for call in recording.calls for slot in call.outputs]
+    computed = [value for key, value in values.items() if key not in model.initializers]
+    for match, slot in zip(found.matches, slots, strict=True):
+        recorded = recording.value(slot.value)
+        if match.tensor:
+            assert same(recorded, values[match.tensor]), match
+        else:
+            assert match.why
+            assert not any(same(recorded, value) for value in computed), match
+    counts = FOUND[name]
+    assert len(found) == counts[0]
+    assert len(found.matched) >= counts[1 + list(modules.EXPORTS).index(how)]
+    folded = [match for match in found.unmatched if "fold" in match.why]
+    if name in ("conv_bn", "resnet") and how != "plain":
+        assert len(folded) == len(found.unmatched)
+        assert {match.cls for match in folded} == {"Conv2d"}
+
+
+def test_an_alignment_is_saved_beside_the_model_and_holds_for_what_is_made_of_it(tmp_path: Path) -> None:
+    _, _, model, recording = modules.exported("conv_bn", "plain")
+    found = align(recording, model)
+    again = Alignment.load(found.save(tmp_path / "alignment.json"))
+    assert again.matches == found.matches
+    bare = model.to_proto()
+    for node in bare.graph.node:  # as most optimisers leave it
+        del node.metadata_props[:]
+        node.name = ""
+    with pytest.raises(AlignmentError, match=r"no node of .* bears the name of a submodule of ConvBN"):
+        align(recording, bare)
+    assert again.on(bare).matched == found.matched
+    fused = onnx.shape_inference.infer_shapes(bare)
+    head = found["fc"].tensor
+    quantised = next(node for node in fused.graph.node if found["pool"].tensor in node.output)
+    quantised.output[0] = f"{found['pool'].tensor}_DequantizeLinear_Output"
+    for node in fused.graph.node:
+        for place, name in enumerate(node.input):
+            if name == found["pool"].tensor:
+                node.input[place] = quantised.output[0]
+    there = again.on(fused)
+    assert there["fc"].tensor == head
+    assert (there["pool"].tensor, there["pool"].how) == (quantised.output[0], "suffix")
+    with pytest.raises(AlignmentError, match="no alignment that onnx_nb wrote"):
+        Alignment.load(Path(__file__))
+    with pytest.raises(AlignmentError, match="cannot be read"):
+        Alignment.load(tmp_path / "none.json")
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        found.save(tmp_path / "no folder" / "alignment.json")
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_a_model_of_another_module_is_told(exporter: str) -> None:
+    _, _, model, _ = modules.exported("bert", exporter)
+    module, kwargs = modules.fresh("conv")
+    with pytest.raises(AlignmentError, match="it is the export of another module"):
+        align(record(module, (), kwargs), model)
+
+
+def test_arguments_that_do_not_fit_are_told() -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.add(x, y)
+
+    module, x = Two().eval(), torch.ones(2)
+    model = export(module, (x, x), exporter="torchscript", input_names=["a", "b"])
+    recording = record(module, (x, 2 * x))
+    assert {name: float(array[0]) for name, array in feeds_of(recording, model).items()} == {"a": 1, "b": 2}
+    single = record(nn.ReLU().eval(), x)
+    with pytest.raises(FeedError, match="inputs 'a', 'b' of Two are no arguments of ReLU"):
+        feeds_of(single, model)
+    longer = record(module, (torch.ones(3), torch.ones(3)))
+    with pytest.raises(FeedError, match="'a'"):
+        feeds_of(longer, model)
+
+
+def test_rows_are_what_a_frame_shows() -> None:
+    _, _, model, recording = modules.exported("shared", "torchscript")
+    found = align(recording, model)
+    frame = found.to_frame()
+    assert list(frame["name"]) == [match.name for match in found.matches]
+    assert found["block.c#2"].tensor != found["block.c"].tensor
+    with pytest.raises(AlignmentError, match="Closest names: 'block"):
+        found["blokc"]
+    assert Graph.of(model).value(found["lin#2"].tensor) >= 0
+
+
+# functions that the forwards call and that have a tensor: TorchScript, dynamo, dynamo without optimisation
+FUNCTIONS = {
+    "conv_bn": (3, 3, 3),
+    "resnet": (16, 16, 16),
+    "bert": (43, 43, 47),
+    "bert_eager": (51, 51, 59),
+    "llama": (145, 145, 142),
+    "tuples": (2, 3, 3),
+}
+
+
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_what_a_forward_calls_itself_has_its_tensor_and_none_is_wrong(name: str, how: str) -> None:
+    module, kwargs, model, alone = modules.exported(name, how)
+    recording = record(module, (), kwargs, functions=True)
+    found = align(recording, model)
+    calls = [match for match in found.matches if not match.function]
+    assert calls == list(align(alone, model).matches)
+    functions = [match for match in found.matches if match.function]
+    assert len(functions) >= FUNCTIONS[name][list(modules.EXPORTS).index(how)]
+    values = every_value(model, feeds_of(recording, model))
+    for match in functions:
+        assert same(recording[match.name], values[match.tensor]), match
+        assert match.source
+    tensors = [match.tensor for match in functions]
+    assert len(set(tensors)) == len(tensors)
+    assert not {match.tensor for match in calls} & set(tensors)
+    if name == "resnet":
+        assert {match.function for match in functions} == {"add_"}
+        assert {match.source.partition(":")[0] for match in functions} == {"modeling_resnet.py"}

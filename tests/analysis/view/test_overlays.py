@@ -1,0 +1,145 @@
+"""Numbers for nodes and scopes: from names, weights, a capture, a profile of onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from onnx_nb import Graph, OnnxNbError, capture, load
+from onnx_nb.analysis.run.feeds import random_feeds
+from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
+from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.analysis.view.overlays import overlay
+from tests import models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from onnx_nb import Model
+
+
+@pytest.fixture(scope="module")
+def chain() -> Model:
+    return load(models.chain(200))
+
+
+def test_numbers_by_name_of_node_or_tensor_reach_their_scopes(chain: Model) -> None:
+    graph, tree = Graph.of(chain), scopes(Graph.of(chain))
+    random = np.random.default_rng(0)
+    by_node = {name: float(random.normal()) for name in graph.names[:150]}
+    for reduce, combine in (("sum", math.fsum), ("max", max)):
+        made = overlay(chain, by_node, label="x", reduce=reduce)  # type: ignore[arg-type]  # of two literals
+        assert made.nodes[:150].tolist() == list(by_node.values())
+        assert np.isnan(made.nodes[150:]).all()
+        for group in range(len(tree.group_parent)):
+            inside = [node for node in range(150) if _is_in(tree.group_parent, int(tree.node_group[node]), group)]
+            expected = combine([made.nodes[node] for node in inside]) if inside else math.nan
+            assert made.groups[group] == pytest.approx(expected, nan_ok=True)
+    tensors = {graph.value_names[int(graph.node_outputs(node)[0])]: by_node[graph.names[node]] for node in range(150)}
+    assert np.array_equal(overlay(chain, tensors).nodes[:150], made.nodes[:150])
+
+
+def _is_in(parent: np.ndarray[tuple[int], np.dtype[np.int32]], group: int, around: int) -> bool:
+    while group >= 0:
+        if group == around:
+            return True
+        group = int(parent[group])
+    return False
+
+
+def test_names_that_are_not_there_are_told(chain: Model) -> None:
+    name = Graph.of(chain).names[0]
+    made = overlay(chain, {name: 1.0, "nobody": 2.0})
+    assert made.unmatched == ("nobody",)
+    with pytest.raises(OnnxNbError, match="Closest names"):
+        overlay(chain, {name + "x": 1.0})
+
+
+def test_parameters_of_a_scope_count_shared_weights_once() -> None:
+    model = load(models.light("resnet50"))
+    made = overlay(model, "parameters")
+    assert made.groups[0] == columns(model).arrays["group_params"][0]
+    sizes = {name: math.prod(info.shape) for name, info in model.initializers.items()}
+    for node, proto in enumerate(model.proto.graph.node):
+        assert made.nodes[node] == sum(sizes.get(name, 0) for name in proto.input)
+    assert overlay(model, "weight bytes").nodes.sum() >= made.nodes.sum()
+
+
+def test_a_capture_gives_times_and_statistics() -> None:
+    model = load(models.chain(60))
+    cap = capture(model, random_feeds(model))
+    seconds = overlay(model, cap)
+    assert (seconds.label, seconds.reduce) == ("seconds", "sum")
+    assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
+    std = overlay(model, cap, label="std")
+    output = model.proto.graph.node[5].output[0]
+    assert std.nodes[5] == cap.statistics(output).std
+    with pytest.raises(OnnxNbError, match="no number called 'colour'"):
+        overlay(model, cap, label="colour")
+
+
+def test_an_opened_call_has_the_number_of_its_node() -> None:
+    model = load(models.functions())
+    tree = scopes(Graph.opened(model))
+    cap = capture(model, random_feeds(model))
+    calls = np.flatnonzero((tree.group_kind == FUNCTION) & (tree.group_parent == 0))
+    assert len(calls) == 3
+    seconds, std = overlay(model, cap), overlay(model, cap, label="std")
+    for group in calls:
+        node = int(tree.group_node[group])
+        assert seconds.groups[group] == cap.nodes[node].seconds
+        assert std.groups[group] == cap.statistics(model.proto.graph.node[node].output[0]).std
+    # and is counted once
+    assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
+    # what is known inside of a call goes before what is said of it
+    inside = int(np.flatnonzero(tree.node_group == calls[0])[0])
+    name = (
+        Graph.opened(model).names[inside]
+        or Graph.opened(model).value_names[int(Graph.opened(model).node_outputs(inside)[0])]
+    )
+    assert overlay(model, {name: 7.0}).groups[calls[0]] == 7.0
+
+
+def test_a_profile_of_onnxruntime_gives_times(tmp_path: Path) -> None:
+    model = load(models.chain(60))
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.to_proto().SerializeToString(), options)
+    session.run(None, random_feeds(model))
+    profile = session.end_profiling()
+    made = overlay(model, profile)
+    events = json.loads((tmp_path / profile).read_text())
+    spent = sum(event["dur"] for event in events if event["name"].endswith("_kernel_time")) / 1e6
+    assert made.groups[0] == pytest.approx(spent)
+    assert made.label == "seconds"
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"a": 1}', "[1, 2]", '[{"cat": "Node"}]', "[]"])
+def test_what_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(content)
+    with pytest.raises(OnnxNbError, match=r"profile|times"):
+        overlay(load(models.chain(60)), path)
+
+
+def test_scale_follows_the_numbers(chain: Model) -> None:
+    names = Graph.of(chain).names
+    assert overlay(chain, {name: 10.0**-at for at, name in enumerate(names[:8])}).scale == "log"
+    assert overlay(chain, {name: 1.0 + at for at, name in enumerate(names[:8])}).scale == "linear"
+    assert overlay(chain, {name: at - 1.0 for at, name in enumerate(names[:8])}).scale == "linear"
+
+
+def test_macs_of_a_model_with_open_dimensions_are_those_of_random_feeds() -> None:
+    model = load(models.exported("resnet50", dynamo=True))
+    made = overlay(model, "MACs")
+    # one image of 224×224 through ResNet-50 without the classifier's 2,048 × 2: He et al. say 4.1 billion in all
+    assert made.groups[0] == made.nodes.sum()
+    assert 4.05e9 < made.groups[0] < 4.15e9
+    assert overlay(model, "activation bytes").groups[0] > 0

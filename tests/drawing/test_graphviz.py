@@ -1,0 +1,703 @@
+"""The graph as DOT: against the browser's own scene, against the columns, and through dot."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import graphviz
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from onnx import TensorProto, helper, numpy_helper
+
+import onnx_nb
+from onnx_nb import ModelGraph, OnnxNbError, to_graphviz
+from onnx_nb.analysis.scopes.scopes import FUNCTION
+from onnx_nb.analysis.view.graph_columns import Columns, columns
+from onnx_nb.drawing.boxes import Box, Boxes, Sheet, group_label, node_label, pill_label
+from onnx_nb.drawing.graphviz import _LOOKS, BOX_LIMIT
+from tests import models
+from tests.analysis.scopes.test_scopes import MODELS as EVERY
+from tests.analysis.submodel.test_extraction import BRANCHES
+from tests.dags import dags
+
+FRONTEND = models.ROOT / "onnx_nb" / "frontend"
+MODELS: dict[str, Callable[[], Path]] = {
+    "one": models.one_node,
+    "empty": models.empty,
+    "functions": models.functions,
+    "control_flow": models.control_flow,
+    "chain": lambda: models.chain(1000),
+    "densenet": lambda: models.light("densenet121"),
+    "resnet": lambda: models.exported("resnet50", dynamo=True),
+    "resnet torchscript": lambda: models.exported("resnet50", dynamo=False),
+    "bert": lambda: models.exported("bert", dynamo=True),
+    "llama": lambda: models.exported("llama", dynamo=True),
+}
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="the program dot is not installed")
+SPACES = re.compile(r"[\s\xa0]+")
+
+
+SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+
+
+# ---------------------------------------------------------------- the browser's scene is the truth
+
+SCENE = """
+import { readFileSync } from "node:fs";
+import { unpack } from "./model/codec.ts";
+import { Columns } from "./model/columns.ts";
+import { buildScene, createCache } from "./scene/build.ts";
+import { defaultOpen } from "./scene/opening.ts";
+import { BOX } from "./scene/scene.ts";
+const columns = new Columns(await unpack(new Uint8Array(readFileSync(process.argv[2]))));
+const asked = JSON.parse(process.argv[3]);
+const open = asked === null ? defaultOpen(columns) : new Set(asked);
+const measure = (text, px, bold) => Array.from(text).length * px * (bold ? 0.6 : 0.55);
+const { boxes, edges, ...rest } = buildScene(columns, open, measure, createCache());
+const scene = buildScene(columns, open, measure, createCache());
+const kinds = Object.fromEntries(Object.entries(BOX).map(([name, kind]) => [kind, name.toLowerCase()]));
+const box = (b) => [kinds[boxes.kind[b]], boxes.id[b], boxes.parent[b]];
+const made = { open: [...open], boxes: [], edges: [] };
+for (let b = 0; b < boxes.count; b++) made.boxes.push([...box(b), scene.label(b)]);
+for (let e = 0; e < edges.count; e++) {
+  made.edges.push([edges.value[e], edges.fromBox[e], edges.toBox[e], edges.captured[e]]);
+}
+process.stdout.write(JSON.stringify(made));
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Build scenes with the front end's own code, in Node."""
+    esbuild = FRONTEND / "node_modules" / ".bin" / "esbuild"
+    if shutil.which("node") is None or not esbuild.exists():
+        pytest.skip("needs Node and the front end's packages: `make test` installs them")
+    folder = tmp_path_factory.mktemp("scene")
+    script, data = folder / "scene.mjs", folder / "columns"
+    bundle = [str(esbuild), "--bundle", "--format=esm", "--platform=node", "--loader=ts", f"--outfile={script}"]
+    subprocess.run(bundle, cwd=FRONTEND, input=SCENE, text=True, check=True, capture_output=True, timeout=600)
+
+    def scene(made: Columns, opened: list[int] | None = None) -> dict[str, Any]:
+        data.write_bytes(made.to_bytes())
+        command = ["node", str(script), str(data), json.dumps(opened)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    return scene
+
+
+def compare_with_browser(made: Columns, scene: dict[str, Any]) -> None:
+    """Same boxes, each at the same place in the tree, same edges between boxes, same words."""
+    sheet = Sheet(made)
+    boxes = Boxes(sheet, set(scene["open"]))
+    places = made.arrays["graph_outputs"].tolist()
+    ours: Counter[tuple[str, int, int]] = Counter()
+    for group in (g for g, hidden in enumerate(boxes.front) if hidden < 0):
+        for box in boxes.inside(group):
+            shows = box.kind == "group" and boxes.front[box.id] < 0
+            number = places[box.id] if box.kind == "output" else box.id
+            kind = {"result": "output"}.get(box.kind, box.kind)
+            ours["open" if shows else kind, number, group] += 1
+    group_of = [-1 if kind != "open" else id_ for kind, id_, *_ in scene["boxes"]]
+    theirs = Counter((kind, id_, group_of[at] if at >= 0 else 0) for kind, id_, at, _ in scene["boxes"])
+    assert ours == theirs
+    assert boxes.count() == sum(kind != "open" for kind, *_ in scene["boxes"])
+
+    names = [(kind, id_) for kind, id_, *_ in scene["boxes"]]
+    leaves = {"node", "group", "output"}
+    arrives = {(value, *names[to]): captured for value, _, to, captured in scene["edges"] if to >= 0}
+    arrives = {end: bool(captured) for end, captured in arrives.items() if end[1] in leaves}
+    leave = {(value, *names[at]) for value, at, to, _ in scene["edges"] if at >= 0 and to >= 0}
+    leave = {end for end in leave if end[1] in ("node", "group", "input", "output")}
+    edges = boxes.edges()
+
+    def end(value: int, box: Box) -> tuple[int, str, int]:
+        kind = "output" if box.kind == "result" else box.kind
+        return value, kind, places[box.id] if box.kind == "output" else box.id
+
+    drawn = [edge for edge in edges if edge.target.kind != "enter"]
+    assert {end(edge.value, edge.target): edge.captured for edge in drawn} == arrives
+    assert {end(edge.value, e) for edge in edges if (e := edge.source).kind != "missing"} == leave
+
+    for kind, id_, _, label in scene["boxes"]:
+        of = {"node": node_label, "group": group_label, "open": group_label}.get(kind, pill_label)(sheet, id_)
+        lines = [[list(pair) for pair in line] for line in of.lines] if kind != "open" else []
+        assert [of.title, of.sub, lines] == [label["title"], label["sub"], label["lines"]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_opens_shows_and_says_what_the_browser_does(name: str, browser: Any) -> None:
+    made = columns(MODELS[name]())
+    scene = browser(made)
+    assert set(scene["open"]) == Sheet(made).first_opening()
+    compare_with_browser(made, scene)
+
+
+@pytest.mark.parametrize("name", ["control_flow", "bert", "chain"])
+@pytest.mark.parametrize("opened", ["nothing", "everything", "every second"])
+def test_shows_what_the_browser_does_whatever_is_open(name: str, opened: str, browser: Any) -> None:
+    made = columns(MODELS[name]())
+    groups = range(len(made.arrays["group_parent"]))
+    asked = {"nothing": [0], "everything": list(groups), "every second": [g for g in groups if g % 2 == 0]}[opened]
+    compare_with_browser(made, browser(made, asked))
+
+
+def test_shows_faulty_graphs_as_the_browser_does(browser: Any) -> None:
+    for proto in (cyclic(), dangling(), twice()):
+        made = columns(proto)
+        compare_with_browser(made, browser(made))
+
+
+def test_a_scope_that_also_reads_a_captured_value_itself_is_met_by_a_plain_line(browser: Any) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float x) => (float z, float w) {
+        y = If(c) <then_branch = t () => (float o) { o = Abs(x) }, else_branch = e () => (float p) { p = Neg(x) }>
+        v = Exp(x) z = Add(v, y) w = Abs(c) }"""
+    proto = onnx.parser.parse_model(text)
+    for node, name in zip(proto.graph.node, ("/blk/If", "/blk/Exp", "/blk/Add", "/Abs"), strict=True):
+        node.name = name
+    made = columns(proto)
+    for opened in ([0], [0, 1]):
+        compare_with_browser(made, browser(made, opened))
+    captured = {edge.captured for edge in Boxes(Sheet(made), {0}).edges()}
+    assert captured == {False}
+
+
+# ---------------------------------------------------------------- the DOT, against a count of its own
+
+
+def cyclic() -> onnx.ModelProto:
+    nodes = [helper.make_node("Add", ["x", "c"], ["a"]), helper.make_node("Neg", ["a"], ["b"])]
+    return model_of(
+        [*nodes, helper.make_node("Abs", ["b"], ["c"]), helper.make_node("Sum", ["c", "c", "self"], ["self"])], "c"
+    )
+
+
+def dangling() -> onnx.ModelProto:
+    return model_of([helper.make_node("Add", ["x", "nobody"], ["y"], "add")], "y")
+
+
+def twice() -> onnx.ModelProto:
+    """Names that stand for two things, an input listed twice, an output nobody makes, two weights as outputs."""
+    proto = model_of([helper.make_node("Neg", ["x"], ["y"], "n"), helper.make_node("Abs", ["y"], ["y"], "n")], "y")
+    proto.graph.input.append(proto.graph.input[0])
+    for name in ("nobody", "w", "y"):
+        proto.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]))
+    return proto
+
+
+def model_of(nodes: list[onnx.NodeProto], output: str) -> onnx.ModelProto:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", output)]
+    weights = [numpy_helper.from_array(np.zeros(2, np.float32), "w")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def laid_out(drawn: graphviz.Digraph) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """What dot makes of it: nodes and clusters by name, and edges with the names of their ends."""
+    found = json.loads(drawn.pipe("json"))
+    objects = found.get("objects", [])
+    edges = [
+        {**edge, "ends": (objects[edge["tail"]]["name"], objects[edge["head"]]["name"])}
+        for edge in found.get("edges", [])
+        if edge.get("style") != "invis"
+    ]
+    return {each["name"]: each for each in objects}, edges
+
+
+def svg_of(drawn: graphviz.Digraph) -> ET.Element:
+    return ET.fromstring(drawn.pipe("svg"))  # noqa: S314 (dot made it just now)
+
+
+def flat_edges(proto: onnx.ModelProto) -> Counter[tuple[str, str]]:
+    """Count for a model without bodies, by names alone: (maker, reader) of every tensor, once a reader."""
+    graph = proto.graph
+    weights = {w.name for w in graph.initializer}
+    makers = {f"{v.name}": f"input:{v.name}" for v in graph.input}
+    for place, node in enumerate(graph.node):
+        makers |= {name: f"node{place}" for name in node.output if name}
+    found: Counter[tuple[str, str]] = Counter()
+    for place, node in enumerate(graph.node):
+        for name in dict.fromkeys(node.input):
+            if name and name not in weights:
+                found[makers[name], f"node{place}"] += 1
+    for place, output in enumerate(graph.output):
+        if output.name not in weights:
+            found[makers[output.name], f"output{place}"] += 1
+    return found
+
+
+def named_ends(proto: onnx.ModelProto, drawn: graphviz.Digraph) -> Counter[tuple[str, str]]:
+    """The edges of the DOT text itself, without dot: identifiers as `flat_edges` has them."""
+    sheet = Sheet(columns(proto))
+    found: Counter[tuple[str, str]] = Counter()
+    for line in drawn.source.splitlines():
+        edge = re.match(r"\t(\w+?)(?::\w+)* -> (\w+?)(?::\w+)* \[", line)
+        if edge and not edge[2].startswith("stub"):
+            tail = edge[1]
+            if tail.startswith("stub"):
+                value = int(tail.partition("_")[0].removeprefix("stub"))
+                tail = f"node{sheet.producer[value]}" if sheet.producer[value] >= 0 else f"input{value}"
+            if tail.startswith("input"):
+                tail = f"input:{sheet.text('value_name', int(tail.removeprefix('input')))}"
+            found[tail, edge[2]] += 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_there_is_one_edge_for_each_tensor_and_reader(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    tensors, nodes = ["x"], list[onnx.NodeProto]()
+    for number in range(60):
+        reads = [tensors[i] for i in random.integers(max(0, len(tensors) - 9), len(tensors), random.integers(1, 4))]
+        made = [f"t{number}_{k}" for k in range(random.integers(1, 3))]
+        weights = ["w"] * int(random.integers(0, 2))
+        nodes.append(helper.make_node("Any", [*reads, "", *weights], made, f"n{number}", domain="my"))
+        tensors += made
+    proto = model_of(nodes, tensors[-1])
+    proto.graph.output.append(helper.make_tensor_value_info("t20_0", TensorProto.FLOAT, [2]))
+    proto.graph.output.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]))
+    assert named_ends(proto, to_graphviz(proto, open=["*"])) == flat_edges(proto)
+
+
+@given(dags())
+@settings(max_examples=25)
+def test_random_graphs_show_every_tensor_once_for_each_reader(proto: onnx.ModelProto) -> None:
+    drawn = to_graphviz(proto, open=["*"])
+    made = columns(proto)
+    sheet = Sheet(made)
+    expected = set()
+    for node in range(sheet.node_count):
+        if sheet.folded[node]:
+            continue
+        for value in sheet.inputs(node):
+            if value >= 0 and not sheet.constant[value]:
+                body = int(made.arrays["node_body"][node])
+                if body >= 0 and sheet.kind[body] == FUNCTION:
+                    inside = {
+                        other
+                        for other in sheet.readers(value)
+                        if body in sheet.around(int(made.arrays["node_group"][other])) and not sheet.folded[other]
+                    }
+                    if inside:
+                        continue  # a call hands it on
+                reader = f"enter{node}" if body >= 0 else f"node{node}"
+                expected.add((sheet.text("value_name", value), reader))
+    lines = [line for line in drawn.source.splitlines() if "->" in line and "style=invis" not in line]
+    found = [
+        (re.search(r'tooltip="?([^"\n]+)', line + "\n")[1], re.search(r"-> (\w+)", line)[1])  # type: ignore[index]
+        for line in lines
+    ]
+    reads = [end for end in found if end[1].startswith(("node", "enter"))]
+    assert len(set(reads)) == len(reads)
+    assert {(name.split(" ")[0], reader) for name, reader in reads} == expected
+
+
+@needs_dot
+@pytest.mark.parametrize("direction", ["down", "right"])
+def test_inputs_keep_their_order_and_are_met_at_their_ports(direction: Any) -> None:
+    """c − a − b … read in an order that is not that of the inputs."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] a, float[2] b, float[2] c, bool[2] d) => (float[2] y) { y = Where(d, c, a) z = Sum(c, b, a) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [2]))
+    boxes, edges = laid_out(to_graphviz(proto, direction=direction))
+    sheet = Sheet(columns(proto))
+    axis = 0 if direction == "down" else 1
+    for node, names in (("node0", "dca"), ("node1", "cba")):
+        order = []
+        for edge in edges:
+            if edge["ends"][1] == node:
+                tip = edge["pos"].split()[0].removeprefix("e,").split(",")
+                at = float(tip[axis]) * (1 if direction == "down" else -1)
+                order.append((at, sheet.text("value_name", int(edge["ends"][0].removeprefix("input")))))
+        assert "".join(name for _, name in sorted(order)) == names
+        assert {edge["headport"][:2] for edge in edges if edge["ends"][1] == node} == {"i0", "i1", "i2"}
+    assert len(boxes) == 4 + 2 + 2
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_model_opens_on_20_to_60_boxes(name: str) -> None:
+    path = EVERY[name]()
+    sheet = Sheet(columns(path))
+    boxes = Boxes(sheet, sheet.first_opening()).count()
+    ends = len(sheet.column["graph_inputs"]) + len(sheet.column["graph_outputs"])
+    everything = Boxes(sheet, set(range(sheet.group_count))).count()
+    assert boxes == everything if everything <= 20 + ends else 20 <= boxes <= 60
+
+
+@needs_dot
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
+    path = MODELS[name]()
+    drawn = to_graphviz(path, theme=theme)
+    sheet = Sheet(columns(path))
+    boxes = Boxes(sheet, sheet.first_opening())
+    objects, edges = laid_out(drawn)
+    shown = [each for each in objects if re.match(r"(node|group|input|output|result)\d", each)]
+    assert len(shown) == boxes.count()
+    assert {each for each in objects if each.startswith("cluster")} == {
+        f"cluster{group}" for group, hidden in enumerate(boxes.front) if hidden < 0 and group
+    }
+    stubs = {each["ends"][1] for each in edges if each["ends"][1].startswith("stub")}
+    assert len(edges) == len(boxes.edges()) + len(stubs)
+    svg = svg_of(drawn)
+    words = SPACES.sub(" ", " ".join("".join(each.itertext()) for each in svg.iter(f"{SVG}text")))
+    for node in (int(each.removeprefix("node")) for each in shown if each.startswith("node")):
+        assert sheet.op(node) in words
+    for edge in boxes.edges():
+        shape = sheet.text("value_shape", edge.value)
+        assert len(shape) > 24 or shape in words
+    colours = set(_LOOKS[theme].category.values())
+    stripes = {polygon.get("fill") for polygon in svg.iter(f"{SVG}polygon")}
+    kinds = {int(each.removeprefix("node")) for each in shown if each.startswith("node")}
+    categories = {sheet.meta["categories"][sheet.column["op_category"][sheet.column["node_op"][n]]] for n in kinds}
+    assert stripes & colours == {_LOOKS[theme].category[category] for category in categories}
+    pictures = models.ROOT / "build" / "screenshots"
+    pictures.mkdir(parents=True, exist_ok=True)
+    (pictures / f"graphviz-{name.replace(' ', '-')}-{theme}.png").write_bytes(drawn.pipe("png"))
+
+
+def test_weights_scalars_and_attributes_stand_in_their_node() -> None:
+    source = to_graphviz(models.functions()).source
+    assert "block.0.weight" not in source.replace("tooltip", "")
+    node = {n: next(line for line in source.splitlines() if line.strip().startswith(f"node{n} ")) for n in (4, 10)}
+    words = {n: SPACES.sub(" ", re.sub("<[^>]*>|&#160;", " ", line)) for n, line in node.items()}
+    # inside of calls, too
+    assert "MatMul B 3×3" in words[4]
+    assert "Mul B 0.5" in words[10]
+
+
+def test_closed_scopes_say_what_is_in_them_and_how_often() -> None:
+    source = to_graphviz(models.chain(1000), open=[]).source
+    words = SPACES.sub(" ", re.sub("<[^>]*>|&#160;", " ", source))
+    assert "layers 0–57 ×58" in words
+    assert "17 ops each" in words
+
+
+def test_captured_values_are_dashed_and_no_others() -> None:
+    sheet = Sheet(columns(models.control_flow()))
+    hidden, x = sheet.named("tensor")["hidden"], sheet.named("tensor")["x"]
+    lines = [line for line in to_graphviz(models.control_flow()).source.splitlines() if "->" in line]
+    dashed = [line for line in lines if "style=dashed" in line]
+    owner = sheet.named("node")
+    expected = {
+        f"node{sheet.producer[hidden]}:s -> node{owner['/choose/then/Add']}:n",
+        f"node{sheet.producer[hidden]}:s -> node{owner['/choose/else/Sub']}:n",
+        f"input{x}:s -> node{owner['/loop/Add']}:i1:n",
+    }
+    assert {line.strip().split(" [")[0] for line in dashed} == expected
+
+
+# ---------------------------------------------------------------- names that are not trusted
+
+HOSTILE = [
+    "<b>x</b>",
+    'a"b\\',
+    'a\\"b',
+    "line\nbreak\r\tx",
+    "x" * 10_000,
+    "😀🤷🏽\u200d♀️",
+    "\x01\x1b[31m",
+    "&amp;&lt;&#78;",
+    "\\N\\G\\E\\L",
+    "\\\\N",
+    "<>",
+    "-->",
+    "} digraph {",
+    "\u202eabc",
+    "node0:s",
+    "%s{}",
+    "'",
+    "\ufffe\uffff",
+    "]]>",
+    "\u2028",
+    "/*",
+    "//",
+    "#x",
+    "\\",
+    " ",
+    "node",
+    "\n",
+]
+
+
+@needs_dot
+def test_hostile_names_are_text_and_nothing_else() -> None:
+    nodes, tensor = [], "x"
+    for number, name in enumerate(HOSTILE):
+        made = f"{name}_{number}"
+        nodes.append(helper.make_node(name, [tensor, "w<&"], [made], name, domain="d" + name, text=name))
+        tensor = made
+    weights = [numpy_helper.from_array(np.zeros((2, 2, 2), np.float32), "w<&")]
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b<i>\\N", "😀\n"]),
+        helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None),
+    ]
+    proto = helper.make_model(helper.make_graph(nodes, '../../"<g>\\', ends[:1], ends[1:], weights))
+    drawn = to_graphviz(proto)
+    assert Path(drawn.filepath).name == "model.gv"
+    objects, edges = laid_out(drawn)
+    assert {name for name in objects if name.startswith("node")} == {f"node{n}" for n in range(len(HOSTILE))}
+    assert len(edges) == len(HOSTILE) + 1
+    svg = svg_of(drawn)
+    assert {element.tag.removeprefix(SVG) for element in svg.iter()} == {
+        "svg",
+        "g",
+        "title",
+        "polygon",
+        "path",
+        "text",
+        "a",
+    }
+    words = "".join("".join(each.itertext()) for each in svg.iter(f"{SVG}text")).replace("\u2060", "")
+    assert words.count("\\N\\G\\E\\L") == 3  # operator, domain and attribute
+    links = list(svg.iter(f"{SVG}a"))
+    assert {key for link in links for key in link.attrib} == {f"{LINK}title"}
+    tips = {
+        group.findtext(f"{SVG}title"): group.findall(f".//{SVG}a")[0].get(f"{LINK}title", "")
+        for group in svg.iter(f"{SVG}g")
+        if group.get("class") == "node"
+    }
+    for number, name in enumerate(HOSTILE):
+        said = tips[f"node{number}"].replace("\u2060", "")
+        plain = SPACES.sub(" ", re.sub("[\x00-\x1f\ufffe\uffff\u2028]", " ", name)).strip()
+        assert (plain[:100] if len(plain) > 300 else plain) in SPACES.sub(" ", said), name
+    assert max(map(len, drawn.source.splitlines())) < 6000
+
+
+# ---------------------------------------------------------------- faults, nothing, too much
+
+
+@needs_dot
+def test_faults_are_marked_and_explained() -> None:
+    drawn = to_graphviz(dangling())
+    objects, edges = laid_out(drawn)
+    assert "⚠" in objects["node0"]["label"]
+    assert "nobody" in objects["node0"]["tooltip"]
+    missing = next(name for name in objects if name.startswith("missing"))
+    assert (missing, "node0") in [edge["ends"] for edge in edges]
+    assert "⚠" not in to_graphviz(models.one_node()).source
+
+
+@needs_dot
+def test_cycles_are_drawn() -> None:
+    _, edges = laid_out(to_graphviz(cyclic()))
+    ends = [edge["ends"] for edge in edges]
+    assert ("node2", "node0") in ends
+    assert "⚠" in to_graphviz(cyclic()).source
+
+
+@needs_dot
+def test_faults_in_closed_scopes_mark_the_scope() -> None:
+    nodes = [helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/{'abc'[i // 12]}/Relu_{i}") for i in range(36)]
+    nodes[30].op_type = "Unheard"
+    ends = [helper.make_tensor_value_info(f"t{i}", TensorProto.FLOAT, [2]) for i in (0, 36)]
+    proto = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:]))
+    objects, _ = laid_out(to_graphviz(proto, open=[]))
+    assert [name for name, each in objects.items() if "⚠" in each["label"]] == ["group3"]
+    assert "Unheard" in objects["group3"]["tooltip"]
+    opened, _ = laid_out(to_graphviz(proto, open=["c"]))
+    assert [name for name, each in opened.items() if "⚠" in each.get("label", "")] == ["node30"]
+
+
+@needs_dot
+@pytest.mark.parametrize("readers", [8, 9])
+def test_a_tensor_with_many_readers_is_drawn_as_stubs_with_its_name(readers: int) -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["wide<b>"], "make")]
+    nodes += [helper.make_node("Abs", ["wide<b>"], [f"a{number}"]) for number in range(readers)]
+    nodes.append(helper.make_node("Sum", [f"a{number}" for number in range(readers)], ["y"]))
+    objects, edges = laid_out(to_graphviz(model_of(nodes, "y")))
+    stubs = [name for name in objects if name.startswith("stub")]
+    ends = [edge["ends"] for edge in edges]
+    if readers == 8:
+        assert not stubs
+        assert [("node0", f"node{number + 1}") for number in range(8)] == [end for end in ends if end[0] == "node0"]
+    else:
+        assert len(stubs) == 10
+        tail = min(stubs, key=len)
+        assert all("wide&lt;b&gt;" in objects[name]["label"] for name in stubs)
+        assert [end for end in ends if end[0] == "node0"] == [("node0", tail)]
+        assert {end for end in ends if end[0].startswith("stub")} == {
+            (f"{tail}_node{number + 1}", f"node{number + 1}") for number in range(9)
+        }
+
+
+@needs_dot
+def test_dot_finds_an_end_with_all_of_a_transformer_open() -> None:
+    """Masks and shapes that every layer reads made it run for minutes."""
+    objects, _ = laid_out(to_graphviz(models.exported("bert", dynamo=True), open=["*"]))
+    assert sum(name.startswith("node") for name in objects) > 400
+
+
+@needs_dot
+def test_an_empty_graph_says_so() -> None:
+    objects, edges = laid_out(to_graphviz(models.empty()))
+    assert [each["label"] for each in objects.values()] == ["This model has no nodes."]
+    assert not edges
+
+
+@needs_dot
+def test_a_branch_without_nodes_is_there() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float x) => (float y) {
+        y = If(c) <then_branch = t () => (float o) { o = Abs(x) }, else_branch = e () => (float x) {} > }"""
+    objects, _ = laid_out(to_graphviz(onnx.parser.parse_model(text)))
+    assert sum(name.startswith("cluster") for name in objects) == 3
+
+
+def test_too_many_boxes_are_refused_with_advice() -> None:
+    with pytest.raises(OnnxNbError, match=r"would have [\d,]+ boxes.*Close scopes") as caught:
+        to_graphviz(models.chain(10_000), open=["*"])
+    assert f"{BOX_LIMIT:,}" in caught.value.message
+    assert len(to_graphviz(models.chain(100_000)).source) < 200_000
+
+
+def test_without_dot_the_text_is_there_and_drawing_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    drawn = to_graphviz(models.one_node())
+    assert drawn.source.startswith("digraph model {")
+    with pytest.raises(graphviz.ExecutableNotFound):
+        drawn.pipe("svg")
+
+
+def test_wrong_arguments_are_explained() -> None:
+    with pytest.raises(OnnxNbError, match=r"no direction 'up'.*'down' or 'right'"):
+        to_graphviz(models.one_node(), direction="up")  # type: ignore[arg-type]
+    with pytest.raises(OnnxNbError, match=r"no theme 'auto'.*'light' or 'dark'"):
+        to_graphviz(models.one_node(), theme="auto")  # type: ignore[arg-type]
+    with pytest.raises(OnnxNbError, match=r"no scope is called 'layers.60'.*'layers.6'"):
+        to_graphviz(models.chain(1000), open=["layers.60"])
+    with pytest.raises(OnnxNbError, match=r"called '/layers.0/attn/sofmax'.*'/layers.0/attn/Softmax'"):
+        to_graphviz(models.chain(1000), highlight=["/layers.0/attn/sofmax"])
+
+
+def test_the_model_is_not_changed() -> None:
+    proto = onnx.parser.parse_model(BRANCHES)
+    before = proto.SerializeToString(deterministic=True)
+    onnx_nb.to_graphviz(proto, highlight=[proto.graph.input[0].name])
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+# ---------------------------------------------------------------- what is open, what is lit
+
+
+def test_scopes_open_by_path_with_those_around_them_and_by_pattern() -> None:
+    path = models.chain(1000)
+    sheet = Sheet(columns(path))
+    layer = sheet.named("scope")["layers.3/attn"]
+    assert sheet.matching(["layers.3/attn"]) == {0, layer, sheet.parent[layer], sheet.parent[sheet.parent[layer]]}
+    assert sheet.matching(f"layers.3/attn#{layer}") == sheet.matching(["layers.3/attn"])
+    attention = {sheet.text("group_path", group) for group in sheet.matching(["layers.?/attn"])}
+    assert attention == {
+        "",
+        "layers 0–57",
+        *(f"layers.{i}" for i in range(10)),
+        *(f"layers.{i}/attn" for i in range(10)),
+    }
+    assert sheet.matching(["*"]) == set(range(sheet.group_count))
+    assert sheet.matching([]) == {0}
+    drawn = to_graphviz(path, open=["layers.3/attn"]).source
+    assert f"cluster{layer} " in drawn
+
+
+def accented(drawn: graphviz.Digraph, theme: str = "light") -> set[str]:
+    """What is drawn in the accent's colour, or in that of what is missing."""
+    look = _LOOKS[theme]
+    lines = [line.strip() for line in drawn.source.splitlines() if re.search(r"\w+ (\[|->)", line)]
+    lines = [line for line in lines if re.search(f'(?i)color="?({look.accent}|{look.bad})', line)]
+    return {re.sub(r":\w+", "", line.split(" [")[0]) for line in lines if not line.startswith(("node [", "edge ["))}
+
+
+def test_highlights_light_tensors_nodes_and_the_closed_scopes_around_them() -> None:
+    path = models.chain(1000)
+    sheet = Sheet(columns(path))
+    group, node = sheet.named("scope")["layers 0–57"], sheet.named("node")["/head.0/Tanh"]
+    assert accented(to_graphviz(path, open=[])) == set()
+    assert accented(to_graphviz(path, open=[], highlight="/layers.5/attn/Softmax")) == {f"group{group}"}
+    assert accented(to_graphviz(path, open=[], highlight=["/head.0/Tanh"])) == {f"node{node}"}
+    made = "/head.0/Tanh_output_0"
+    lit = {f"node{node}", f"node{node + 1}", f"node{node} -> node{node + 1}"}
+    assert accented(to_graphviz(path, open=[], highlight=[made])) == lit
+
+
+def test_a_widget_draws_what_it_shows() -> None:
+    path = models.chain(1000)
+    g = ModelGraph(path, theme="dark")
+    sheet = Sheet(columns(path))
+    layer = sheet.named("scope")["layers.3"]
+    row = sheet.parent[layer]
+    assert g.to_graphviz().source == to_graphviz(path, theme="dark").source
+    # what the browser writes: paths with numbers, the root among them
+    g.view = {"open": ["#0", f"layers 0–57#{row}", f"layers.3#{layer}", "gone#99999"]}
+    assert g.to_graphviz().source == to_graphviz(path, open=["layers.3"], theme="dark").source
+    # all but one
+    assert sheet.at_paths(["*", f"-layers.3#{layer}"]) == set(range(sheet.group_count)) - {layer}
+    g.view = {"open": ["#0"]}
+    g.selection = [{"kind": "node", "name": "", "id": sheet.named("node")["/head.0/Tanh"]}]
+    light = g.to_graphviz(theme="light", direction="right")
+    assert light.source == to_graphviz(path, open=[], direction="right", highlight=["/head.0/Tanh"]).source
+    g.selection = [{"kind": "tensor", "name": "gone"}, {"kind": "tensor", "name": "x", "id": 10**9}, {}]
+    assert g.to_graphviz().source == to_graphviz(path, open=[], highlight=["x"], theme="dark").source
+    g.close()
+
+
+def test_a_widget_draws_the_planned_extraction() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {
+        a = Abs(x) b = Neg(a) c = Mul(b, a) d = Relu(c) y = Exp(d) }"""
+    g = ModelGraph(onnx.parser.parse_model(text), inputs=["a"], outputs=["d"])
+    drawn = g.to_graphviz()
+    assert "in &#160;2 f32" in drawn.source
+    assert "out &#160;2 f32" in drawn.source
+    inside = {"node1", "node2", "node3", "node1 -> node2", "node2 -> node3"}
+    assert accented(drawn) == inside | {"node0 -> node1", "node0 -> node2", "node3 -> node4"}
+    g.inputs = ["b"]  # Mul also needs a
+    red = [line for line in g.to_graphviz().source.splitlines() if _LOOKS["light"].bad in line]
+    assert {re.sub(r":\w+", "", line.strip().split(" [")[0]) for line in red} == {"node0 -> node1", "node0 -> node2"}
+    assert all("style=dashed" in line for line in red)
+    g.close()
+
+
+# ---------------------------------------------------------------- colours
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_are_those_of_the_stylesheet(theme: str) -> None:
+    css = (FRONTEND / "style" / "base.css").read_text()
+    blocks = re.findall(r"^\.onnx-nb(?:-dark)? \{(.*?)^\}", css, re.DOTALL | re.MULTILINE)
+    found: dict[str, str] = dict(re.findall(r"--nb-([\w-]+): (.*?);", blocks[0]))
+    if theme == "dark":
+        found |= dict(re.findall(r"--nb-([\w-]+): (.*?);", blocks[1]))
+    look = _LOOKS[theme]
+    names = {"bg-own": look.background, "text-own": look.text, "accent-own": look.accent, "bad": look.bad}
+    names |= {"warn": look.warn, "tint": look.tint}
+    assert names == {name: found[name] for name in names}
+    categories = Columns.from_bytes(columns(models.one_node()).to_bytes()).meta["categories"]
+    assert look.category == {name: found[f"cat-{name}"] for name in categories}
+
+    def colour(variable: str) -> list[int]:
+        given: str = found.get(f"{variable}-own", found[variable])
+        if given.startswith("#"):
+            return [int(given[at : at + 2], 16) for at in (1, 3, 5)]
+        one = re.fullmatch(r"var\(--nb-(\w+)\)", given)
+        if one:
+            return colour(one[1])
+        mix = re.fullmatch(r"color-mix\(in srgb, var\(--nb-(\w+)\) ([\d.]+)%, var\(--nb-(\w+)\)\)", given)
+        assert mix
+        share = float(mix[2]) / 100
+        return [round(a * share + b * (1 - share)) for a, b in zip(colour(mix[1]), colour(mix[3]), strict=True)]
+
+    ours = {"line": look.line, "card": look.card, "scope0": look.scopes[0], "scope1": look.scopes[1]}
+    ours |= {"dim": look.dim, "edge": look.edge}
+    assert ours == {name: "#" + bytes(colour(name)).hex() for name in ours}

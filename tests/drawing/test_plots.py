@@ -1,0 +1,141 @@
+"""Pictures of a comparison show the numbers that it has, and need neither pyplot nor a display."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from onnx_nb.analysis.compare.comparison import Comparison, Point
+from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.errors import OnnxNbError
+
+VALUES = np.random.default_rng(0).standard_normal((4, 30))
+NOISE = np.random.default_rng(1).standard_normal((4, 30))
+
+
+def comparison(sizes: list[float], isolated: list[float] | None = None, prefix: str = "p") -> Comparison:
+    def errors(size: float) -> Errors:
+        return Errors.of(VALUES, VALUES + NOISE * size)
+
+    return Comparison("a.onnx", "b.onnx", tuple(
+        Point(f"{prefix}{at}", f"r{at}", f"c{at}", "name", at, "Add", cumulative=errors(size),
+              isolated=errors(isolated[at]) if isolated else None)
+        for at, size in enumerate(sizes)
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS.keys() - {"argmax"}))
+def test_every_metric_is_drawn_where_it_is(metric: str) -> None:
+    c = comparison([1e-7, 1e-6, 1e-3, 2e-3])
+    figure = c.plot_errors(metric)
+    assert isinstance(figure, Figure)
+    known = [point.errors().metric(metric) for point in c.points]
+    drawn = np.asarray(figure.axes[0].lines[0].get_ydata())
+    expected = [value for value in known if value] if metric not in ("outside", "mismatches") else known
+    assert drawn.tolist() == expected
+
+
+def test_both_errors_are_drawn_and_the_first_is_marked() -> None:
+    c = comparison([1e-7, 1e-7, 0.1, 0.1], [1e-7, 0, 0.1, 1e-7])
+    axes = c.plot_errors("max_abs").axes[0]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["cumulative", "isolated"]
+    isolated = next(each for each in axes.collections if each.get_label() == "isolated")
+    places = np.asarray(isolated.get_offsets())
+    assert places[:, 0].tolist() == [0, 2, 3]
+    assert places[1, 1] == c["p2"].errors("isolated").max_abs
+    marks = [line for line in axes.lines if np.asarray(line.get_xdata()).tolist() == [2, 2]]
+    assert len(marks) == 1
+    assert axes.get_yscale() == "log"
+
+
+def test_a_nan_on_one_side_stands_at_the_top() -> None:
+    c = comparison([1e-7, 1e-7])
+    broken = VALUES.copy()
+    broken[0, 0] = np.nan
+    worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    axes = dataclasses.replace(c, points=(c.points[0], worst)).plot_errors().axes[0]
+    tops = [np.asarray(each.get_offsets()) for each in axes.collections]
+    assert any(len(places) and places[0, 1] > 0.5 * axes.get_ylim()[1] for places in tops)
+
+
+def test_equal_models_can_be_drawn() -> None:
+    c = comparison([0, 0])
+    c.plot_errors().savefig(io.BytesIO())
+    c.plot_histogram("p0").savefig(io.BytesIO())
+
+
+@pytest.mark.parametrize("kind", ["absolute", "signed", "relative", "ulp"])
+def test_a_histogram_has_the_counts(kind: str) -> None:
+    c = comparison([1e-7, 1e-3])
+    axes = c.plot_histogram("p1", kind).axes  # type: ignore[arg-type]
+    assert len(axes) == 1
+    stairs = axes[0].patches[0]
+    histogram = c.histogram("p1", kind)  # type: ignore[arg-type]
+    counts, edges, _ = stairs.get_data()  # type: ignore[attr-defined]
+    assert counts.tolist() == histogram.counts.tolist()
+    assert edges.tolist() == histogram.edges.tolist()
+    assert len(c.plot_histogram("r1").axes) == 2
+
+
+def test_parts_of_a_model_are_named() -> None:
+    c = comparison([1e-7] * 6, prefix="encoder.layer.0.x")
+    other = comparison([1e-7] * 6, prefix="encoder.layer.1.x")
+    axes = dataclasses.replace(c, points=c.points + other.points).plot_errors().axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["layer.0", "layer.1"]
+    assert axes.get_xticks().tolist() == [0, 6]
+
+
+def test_names_are_no_formulas() -> None:
+    figure = comparison([0, 1e-3], prefix=r"$\frac{").plot_errors()
+    figure.savefig(io.BytesIO())
+    comparison([0, 1e-3], prefix="<script>$x$").plot_histogram("<script>$x$1").savefig(io.BytesIO())
+
+
+def test_names_below_the_axis_are_no_formulas_and_stay_on_their_line() -> None:
+    c = comparison([1e-7, 1e-3])
+    names = ("$x^{2$", "two\nlines\u202e")
+    points = tuple(dataclasses.replace(point, name=name) for point, name in zip(c.points, names, strict=True))
+    figure = dataclasses.replace(c, points=points).plot_errors()
+    figure.savefig(io.BytesIO())
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["$x^{2$", "two·lines·"]
+
+
+def test_no_line_leads_to_a_nan_which_is_named_beside_the_axis() -> None:
+    c = comparison([1e-7, 1e-7, 1e-7])
+    broken = np.where(VALUES > 2, np.nan, VALUES)
+    worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    axes = dataclasses.replace(c, points=(c.points[0], worst, c.points[2])).plot_errors().axes[0]
+    assert np.asarray(axes.lines[0].get_xdata()).tolist() == [0, 2]
+    assert [text.get_text() for text in axes.texts] == ["NaN, Inf"]
+
+
+def test_a_notebook_shows_it_as_png_on_any_ground() -> None:
+    figure = comparison([1e-7, 1e-3]).plot_errors()
+    data = figure._repr_png_()  # type: ignore[attr-defined]
+    assert data.startswith(b"\x89PNG")
+    assert figure.get_facecolor() == (0, 0, 0, 0)
+
+
+def test_pyplot_is_not_imported() -> None:
+    code = (
+        "import sys; from tests.drawing.test_plots import comparison; comparison([0, 1]).plot_errors()\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+def test_what_cannot_be_drawn_says_why() -> None:
+    with pytest.raises(OnnxNbError, match="There are: max_abs"):
+        comparison([0, 1]).plot_errors("worst")
+    with pytest.raises(OnnxNbError, match="argmax is known of outputs only"):
+        comparison([0, 1]).plot_errors("argmax")
+    with pytest.raises(OnnxNbError, match="has no points to draw"):
+        Comparison("a", "b").plot_errors()

@@ -1,0 +1,122 @@
+"""The notebook extension in a real IPython shell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+import onnx.parser
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+import onnx_nb
+from onnx_nb.analysis.pytorch import source_lines
+from onnx_nb.notebook import display
+from tests import models
+from tests.analysis.submodel.test_extraction import BRANCHES
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture
+def shell() -> Iterator[Any]:
+    shell: Any = InteractiveShell()
+    yield shell
+    shell.history_manager.end_session()
+
+
+def shown(shell: Any, value: object) -> dict[str, Any]:
+    data: dict[str, Any] = shell.display_formatter.format(value)[0]
+    return data
+
+
+def test_a_bare_proto_shows_the_view_instead_of_its_text(shell: Any) -> None:
+    proto = onnx.parser.parse_model(BRANCHES)
+    before = shown(shell, proto)
+    assert WIDGET not in before
+    shell.run_line_magic("load_ext", "onnx_nb")
+    data = shown(shell, proto)
+    assert WIDGET in data
+    assert data["text/plain"] == "Model('branches', 9 nodes, 20 B, opset 17)"
+    shell.run_line_magic("unload_ext", "onnx_nb")
+    assert shown(shell, proto) == before
+
+
+def test_lines_of_a_cell_are_told_by_its_number(shell: Any) -> None:
+    display.name_cells(shell)
+    try:
+        shell.run_cell("1 + 1", store_history=True)
+        shell.run_cell(
+            "from onnx_nb.analysis.pytorch.source_lines import running_line\n\nline = running_line()",
+            store_history=True,
+        )
+        assert shell.user_ns["line"] == "In[2]:3"
+    finally:
+        source_lines.name_cells(lambda _: "")
+
+
+def test_a_huge_proto_is_never_printed(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.run_line_magic("load_ext", "onnx_nb")
+    proto = onnx.load(models.light("densenet121"))
+    printers = shell.display_formatter.formatters["text/plain"]
+    monkeypatch.setattr(type(printers), "__call__", lambda *_: pytest.fail("the proto was printed"))
+    assert shown(shell, proto)["text/plain"].startswith("Model('")
+
+
+def test_what_another_extension_showed_comes_back(shell: Any) -> None:
+    def other(model: object, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": "theirs"}
+
+    shell.display_formatter.mimebundle_formatter.for_type_by_name("onnx.onnx_ml_pb2", "ModelProto", other)
+    shell.run_line_magic("load_ext", "onnx_nb")
+    assert WIDGET in shown(shell, onnx.ModelProto())
+    shell.run_line_magic("reload_ext", "onnx_nb")
+    shell.run_line_magic("unload_ext", "onnx_nb")
+    assert shown(shell, onnx.ModelProto()) == {"text/plain": "theirs"}
+
+
+def test_a_proto_that_cannot_be_shown_says_why(shell: Any) -> None:
+    shell.run_line_magic("load_ext", "onnx_nb")
+    data = shown(shell, onnx.ModelProto())
+    assert "text/plain" in data
+    assert "Traceback" not in data["text/plain"]
+
+
+def test_the_magic_loads_names_and_is_gone_after_unload(shell: Any) -> None:
+    shell.run_line_magic("load_ext", "onnx_nb")
+    path = models.light("squeezenet")
+    view = shell.run_line_magic("onnx", f"'{path}' --name net")
+    assert isinstance(view, onnx_nb.ModelView)
+    assert shell.user_ns["net"] is view.model
+    with pytest.raises(UsageError, match=r"nowhere\.onnx"):
+        shell.run_line_magic("onnx", "nowhere.onnx")
+    shell.run_line_magic("unload_ext", "onnx_nb")
+    assert shell.find_line_magic("onnx") is None
+
+
+def test_loading_the_extension_imports_neither_onnx_nor_widgets() -> None:
+    code = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "onnx_nb")
+print([m for m in ("onnx", "onnxruntime", "ipywidgets", "anywidget", "matplotlib.pyplot") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_import_in_a_notebook_is_enough_for_a_model_to_show_itself() -> None:
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+import onnx_nb
+model = onnx_nb.load(PATH)
+print(sorted(shell.display_formatter.format(model)[0]))
+""".replace("PATH", repr(str(models.light("squeezenet"))))
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "['application/vnd.jupyter.widget-view+json', 'text/plain']"

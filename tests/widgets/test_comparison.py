@@ -1,0 +1,279 @@
+"""ComparisonPanel: what it hands to the browser, how it goes with a graph, and its page."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import onnx_nb
+from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, parts
+from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.notebook.display import show_models
+from onnx_nb.widgets._channel import Call, Cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RANDOM = np.random.default_rng(0)
+VALUES = RANDOM.standard_normal((2, 5, 40)).astype(np.float32)
+NORM = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 96] x, float[96] s, float[96] b) => (float[2, 96] y)
+{{ a = Exp(x)  n = LayerNormalization<epsilon = {}>(a, s, b)  y = Tanh(n) }}"""
+STRANGE = '<ir_version: 8, opset_import: ["": 17]> g (float[2] p) => (float[2] q) { q = Exp(p) }'
+EXACT, ROUGH = (onnx.parser.parse_model(NORM.format(epsilon)) for epsilon in ("1e-12", "1e-2"))
+for _node in (*EXACT.graph.node, *ROUGH.graph.node):
+    _node.name = f"{_node.op_type} node"
+
+
+def errors(size: float) -> Errors:
+    noise = np.random.default_rng(1).standard_normal(VALUES.shape).astype(np.float32)
+    return Errors.of(VALUES, VALUES + np.float32(size) * noise)
+
+
+def comparison(*, isolated: bool = True) -> Comparison:
+    """Eight points; the sixth is wrong by itself, and all after it are because of it."""
+    points = tuple(
+        Point(
+            name=f"encoder.layer.{depth // 2}.{('dense', 'norm')[depth % 2]}",
+            reference=f"r{depth}",
+            candidate=f"t{depth}",
+            matched="scope",
+            depth=depth,
+            op_type=("Linear", "LayerNorm")[depth % 2],
+            node=f"node {depth}",
+            cumulative=errors(0 if depth == 0 else 1e-6 if depth < 5 else 1e-2),
+            isolated=errors(1e-2 if depth == 5 else 1e-6) if isolated else None,
+        )
+        for depth in range(8)
+    )
+    return Comparison("torch Bert", "bert.onnx", points, (Unmatched("drop", "reference", "dead", "Dropout"),))
+
+
+def columns_in(panel: ComparisonPanel) -> Columns:
+    assert panel._columns is not None
+    return Columns.from_bytes(panel._columns)
+
+
+def test_a_panel_has_every_metric_of_every_point() -> None:
+    c = comparison()
+    packed = columns_in(ComparisonPanel(c))
+    for which in ("cumulative", "isolated"):
+        for name, metric in METRICS.items():
+            wanted = [metric.of(getattr(point, which)) for point in c.points]
+            assert np.array_equal(packed.arrays[f"{which}_{name}"], wanted, equal_nan=True), name
+    assert np.array_equal(packed.arrays["score"], c.scores("isolated"))
+    names = [packed.meta["names"][place] for place in packed.arrays["name"]]
+    assert names == c.names
+    assert packed.meta["message"] == c.message
+    assert packed.meta["first"] == packed.meta["notable"] == 5
+    assert packed.meta["missing_reasons"] == ["dead"]
+    assert packed.meta["outside"] == 1
+    assert packed.arrays["cumulative_state"].tolist() == [1, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_small_histogram_stands_further_right_where_errors_are_larger() -> None:
+    packed = columns_of(comparison())
+    sparks = packed.arrays["sparks"].reshape(-1, SPARK)
+    middle = sparks @ np.arange(SPARK) / sparks.sum(axis=1)
+    assert middle[5] > middle[[0, 1, 2, 3, 4, 6, 7]].max() + 3
+    low, high = packed.arrays["spark_ends"]
+    largest = errors(1e-2).max_abs
+    assert 10.0**low < errors(1e-6).max_abs < largest <= 10.0**high
+    assert sparks.max() == 255
+
+
+def test_the_detail_of_a_point_is_what_its_errors_are() -> None:
+    reference, candidate = VALUES.copy(), VALUES.copy()
+    candidate[0, 1, 7] += 0.5
+    candidate[1, 3, 2] = np.nan
+    found = Errors.of(reference, candidate)
+    packed = Columns.from_bytes(detail_of(Point("p", "p", "p", "name", 0, cumulative=found)).to_bytes())
+    about = packed.meta["cumulative"]
+    assert (about["nan"], about["inf"], about["equal"], about["axis"]) == (1, 0, 398, 2)
+    assert about["worst"][0][0] == "[1, 3, 2]"
+    assert about["worst"][0][2] == "NaN"
+    assert about["worst"][1][0] == "[0, 1, 7]"
+    assert packed.arrays["cumulative_worst"].tolist()[:2] == [math.inf, pytest.approx(0.5, rel=1e-6)]
+    assert np.flatnonzero(packed.arrays["cumulative_channels"]).tolist() == [2, 7]
+    counts, edges = (packed.arrays[f"cumulative_absolute_{name}"] for name in ("counts", "edges"))
+    assert counts.sum() + about["zeros"]["absolute"] == 399
+    assert edges[0] <= found.max_abs <= edges[-1]
+    assert "isolated" not in packed.meta
+
+
+def test_details_of_the_worst_points_come_along_and_others_are_asked_for() -> None:
+    c = comparison()
+    one = len(detail_of(c.points[5]).to_bytes())
+    packed = columns_of(c, details=2 * one)
+    assert packed.arrays["detail_row"][0] == 5
+    assert packed.meta["left_out"] == 8 - len(packed.arrays["detail_row"]) > 0
+    end = packed.arrays["detail_end"][0]
+    first = Columns.from_bytes(packed.arrays["details"][:end].tobytes())
+    assert first.meta["isolated"]["count"] == VALUES.size
+    assert columns_of(c).meta["left_out"] == 8
+
+
+def test_what_is_looked_at_first() -> None:
+    assert ComparisonPanel(comparison()).selection == "encoder.layer.2.norm"
+    assert ComparisonPanel(comparison(), selection="").selection == ""
+    even = dataclasses.replace(comparison(isolated=False), points=comparison(isolated=False).points[:4])
+    assert even.first_divergent() is None
+    found = notable(even)
+    assert found is not None
+    assert found.errors().rel_l2 == max(point.errors().rel_l2 for point in even.points)
+    same = dataclasses.replace(even, points=even.points[:1])
+    assert notable(same) is None
+    assert ComparisonPanel(same).selection == ""
+    assert ComparisonPanel(Comparison("a", "b")).selection == ""
+
+
+def test_the_one_point_that_differs_by_itself_is_the_only_one() -> None:
+    c = comparison()
+    points = [dataclasses.replace(point, isolated=errors(1e-2 if point.depth == 5 else 0)) for point in c.points]
+    said = dataclasses.replace(c, points=tuple(points)).message
+    assert re.search(r": its own error is \S+ of its norm, no other has one\.$", said)
+
+
+def test_parts_are_named_by_what_tells_most() -> None:
+    names = ["embeddings"] + [f"encoder.layer.{n}.{part}.x" for n in range(4) for part in ("attention", "mlp")]
+    assert [label for _, label in parts(names)] == ["embeddings", "layer.0", "layer.1", "layer.2", "layer.3"]
+    assert parts([]) == []
+
+
+def test_choosing_a_point_selects_its_tensor_in_the_graph_and_back() -> None:
+    c = compare(EXACT, ROUGH)
+    for model in (ROUGH, EXACT):
+        g = ModelGraph(model)
+        panel = ComparisonPanel(c, graph=g)
+        assert [(each["kind"], each["name"]) for each in g.selection] == [("tensor", "n")]
+        g.selection = [{"kind": "tensor", "name": "y"}]
+        assert panel.selection == "y"
+        panel.selection = "a"
+        assert g.selection[0]["name"] == "a"
+        g.selection = [{"kind": "node", "name": "Tanh node", "id": 2}]
+        assert panel.selection == "y"
+        assert g.selection[0]["kind"] == "node"
+        panel.close()
+        g.selection = [{"kind": "tensor", "name": "n"}]
+        assert panel.selection != "n"
+
+
+def test_a_graph_is_coloured_by_the_errors_and_by_the_metric_that_is_drawn() -> None:
+    c = compare(EXACT, ROUGH)
+    g = ModelGraph(ROUGH)
+    panel = ComparisonPanel(c, graph=g)
+    shown: dict[str, Any] = g._overlay
+    assert shown["label"] == "cumulative"
+    found = np.frombuffer(shown["nodes"])
+    assert found.tolist() == [0.0, c["n"].errors().rel_l2, c["y"].errors().rel_l2]
+    panel.metric = "max_abs"
+    assert g._overlay["label"] == "max_abs"
+    assert np.frombuffer(g._overlay["nodes"])[1] == c["n"].errors().max_abs
+    other = ModelGraph(EXACT)
+    panel.graph = other
+    assert g._overlay is None
+    assert other._overlay["label"] == "max_abs"
+    other.overlay("parameters")
+    panel.graph = None
+    panel.metric = "rmse"
+    assert other._overlay["label"] == "parameters"
+
+
+def test_a_graph_of_neither_side_is_refused() -> None:
+    stranger = ModelGraph(onnx.parser.parse_model(STRANGE))
+    with pytest.raises(OnnxNbError, match=r"none of the 6 tensors of ComparisonPanel.* is in g"):
+        ComparisonPanel(compare(EXACT, ROUGH), graph=stranger)
+    assert stranger._overlay is None
+
+
+def test_an_overlay_says_which_numbers_a_comparison_has() -> None:
+    g = ModelGraph(ROUGH)
+    c = compare(EXACT, ROUGH)
+    with pytest.raises(OnnxNbError, match="isolated errors are not known"):
+        g.overlay(c, label="isolated")
+    with pytest.raises(OnnxNbError, match=r"no number called 'max'. It has 'isolated', 'cumulative', 'max_abs'"):
+        g.overlay(c, label="max")
+
+
+def test_nodes_are_infinite_where_only_one_side_is_nan() -> None:
+    log = '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) {{ a = {}(x) y = Neg(a) }}'
+    exact, other = (onnx.parser.parse_model(log.format(op)) for op in ("Log", "Identity"))
+    c = compare(exact, other, {"x": -np.ones(4, np.float32)})
+    g = ModelGraph(other)
+    made = g.overlay(c)
+    assert made is not None
+    assert made.nodes.tolist() == [math.inf, math.inf]
+
+
+def test_the_page_holds_the_points_and_nothing_else_may_run(tmp_path: Path) -> None:
+    evil = '</script><img src=x onerror="x"><!--'
+    c = comparison()
+    c = dataclasses.replace(c, reference=evil, points=(dataclasses.replace(c.points[0], name=evil), *c.points[1:]))
+    path = ComparisonPanel(c).to_html(tmp_path / "new" / "page.html")
+    text = path.read_text(encoding="utf-8")
+    assert evil not in text
+    assert text.count("<script") == text.count("</script>") == 3
+    found = re.search(r'id="onnx-nb-points">([^<]*)<', text)
+    assert found is not None
+    packed = Columns.from_bytes(base64.b64decode(found[1]))
+    assert packed.meta["left_out"] == 0
+    assert packed.meta["names"][0] == evil
+
+
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
+def test_a_comparison_displays_as_its_panel(shell: InteractiveShell) -> None:
+    show_models(shell)
+    assert shell.display_formatter is not None
+    c = compare(EXACT, ROUGH)
+    data, _ = shell.display_formatter.format(c)
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/plain"] == repr(c)
+
+
+def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
+    c = onnx_nb.compare_torch(module, torch.ones(3, 4), exporter="torchscript")
+    panel = ComparisonPanel(c)
+    assert panel._verbs == ["isolate", "drill"]
+    assert ComparisonPanel(compare(EXACT, ROUGH))._verbs == []
+    told: list[str] = []
+    call = Call(1, "isolate", {"name": "2"}, lambda content, _buffers: told.append(content["progress"]["message"]))
+    reply = panel._answer_isolate(call)
+    assert panel.isolated is not None
+    assert panel.isolated.path == "2"
+    assert "panel.isolated" in reply.value["message"]
+    assert told == ["cutting out '2'"]
+    inside = Columns.from_bytes(bytes(panel._answer_drill(call).buffers[0]))
+    assert panel.drilled is not None
+    assert len(inside.arrays["name"]) == len(panel.drilled) > 0
+    assert {point.source for point in panel.drilled.points} == {""}
+    call.args = {"row": 0, "inside": "2"}
+    detail = Columns.from_bytes(bytes(panel._answer_detail(call).buffers[0]))
+    assert detail.meta == detail_of(panel.drilled.points[0]).meta
+    call.stop.set()
+    for answer in (panel._answer_isolate, panel._answer_drill, panel._answer_page):
+        call.args = {"name": "0"}
+        with pytest.raises(Cancelled):
+            answer(call)
+    assert (panel.isolated.path, list(panel._inside)) == ("2", ["2"])
+    for args, said in (({"row": 0, "inside": "1"}, "'1' was not drilled into"), ({"row": 99}, "there is no point 99")):
+        call.args = args
+        with pytest.raises(OnnxNbError, match=said):
+            panel._answer_detail(call)

@@ -1,0 +1,187 @@
+"""CapturePanel and ExternalDataPanel: what they hand to the browser, and how they follow a graph."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from onnx import TensorProto, helper
+
+import onnx_nb
+from onnx_nb import CapturePanel, ExternalDataPanel, ModelGraph, OnnxNbError, capture, load
+from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.drawing.static_html import capture_still
+from onnx_nb.notebook.display import show_models
+from tests import models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOG = """<ir_version: 8, opset_import: ["": 17]>
+g (float[4] x) => (float[4] z) { a = Neg(x)  b = Log(a)  z = Relu(b) }"""
+
+STRANGE = '<ir_version: 8, opset_import: ["": 17]> g (float[2] p) => (float[2] q) { q = Exp(p) }'
+
+
+def digest_of(panel: CapturePanel) -> Columns:
+    assert panel._digest is not None
+    return Columns.from_bytes(panel._digest)
+
+
+def test_a_capture_panel_has_every_value_in_order_of_execution() -> None:
+    cap = capture(load(models.exported("bert", dynamo=True)))
+    packed = digest_of(CapturePanel(cap))
+    assert packed.meta["names"] == cap.names
+    assert packed.meta["nonfinite"] is None
+    for row in (0, len(cap) // 2, len(cap) - 1):
+        found = cap.statistics(cap.names[row])
+        assert [packed.arrays[name][row] for name in ("count", "zeros")] == [found.count, found.zeros]
+        assert np.array_equal([packed.arrays["mean"][row]], [found.mean], equal_nan=True)
+        begin, end = packed.arrays["ptr"][row : row + 2]
+        assert np.array_equal(packed.arrays["bins"][begin:end], found.histogram.counts)
+
+
+def test_the_first_value_that_is_not_finite_is_told_in_words() -> None:
+    cap = capture(onnx.parser.parse_model(LOG), {"x": np.array([1, -1, 0, -2], np.float32)})
+    meta = digest_of(CapturePanel(cap)).meta
+    first = cap.nonfinite()
+    assert first is not None
+    assert meta["nonfinite"] == {"name": "b", "message": first.message}
+    assert "Log makes 1 NaN and 1 −Inf" in first.message
+
+
+def test_choosing_a_row_selects_the_tensor_in_the_graph_and_back() -> None:
+    model = load(onnx.parser.parse_model(LOG))
+    g = ModelGraph(model)
+    panel = CapturePanel(capture(model), graph=g)
+    panel.selection = "b"
+    assert [(each["kind"], each["name"]) for each in g.selection] == [("tensor", "b")]
+    g.selection = [{"kind": "tensor", "name": "a"}]
+    assert panel.selection == "a"
+    g.selection = [{"kind": "node", "name": ""}]
+    assert panel.selection == "a"
+    g.selection = [{"kind": "node", "name": "", "id": 2}]
+    assert panel.selection == "z"
+    assert g.selection[0]["kind"] == "node"
+    panel.close()
+    g.selection = [{"kind": "tensor", "name": "a"}]
+    assert panel.selection == "z"
+
+
+def test_a_graph_of_another_model_is_followed_by_name() -> None:
+    other = ModelGraph(onnx.parser.parse_model(LOG.replace("b = Log(a)", "b = Exp(a)").replace("z", "q")))
+    panel = CapturePanel(capture(onnx.parser.parse_model(LOG)), graph=other)
+    panel.selection = "b"
+    assert other.selection[0]["name"] == "b"
+    panel.selection = "z"  # the other has none
+    assert other.selection[0]["name"] == "b"
+    assert panel._linked == "Linked with the graph of g, which has 3 of 4 tensors"
+
+
+def test_a_link_is_undone_made_again_and_refused_where_it_means_nothing() -> None:
+    model = load(onnx.parser.parse_model(LOG))
+    one, other = ModelGraph(model), ModelGraph(model)
+    panel = CapturePanel(capture(model), graph=one, selection="b")
+    assert panel._linked == "Linked with the graph of g"
+    panel.graph = None
+    panel.selection = "a"
+    one.selection = [{"kind": "tensor", "name": "z"}]
+    assert (panel.selection, one.selection[0]["name"], panel._linked) == ("a", "z", "")
+    panel.graph = other
+    assert other.selection[0]["name"] == "a"
+    other.selection = [{"kind": "tensor", "name": "x"}]
+    assert panel.selection == "x"
+    stranger = ModelGraph(onnx.parser.parse_model(STRANGE))
+    with pytest.raises(OnnxNbError, match=r"none of the 4 tensors of CapturePanel.* is in g"):
+        panel.graph = stranger
+    panel.selection = "b"
+    assert (panel.graph, other.selection[0]["name"]) == (other, "b")
+
+
+def test_a_large_capture_is_fetched_rather_than_saved() -> None:
+    cap = capture(load(onnx.parser.parse_model(LOG)))
+    panel = CapturePanel(cap)
+    assert panel._answer_columns(None).buffers == [panel._packed]  # type: ignore[arg-type]
+
+
+def external(tmp_path: Path, *, size: int) -> Path:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[100], data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": "w.bin", "offset": "0", "length": "400"}.items():
+        weight.external_data.add(key=key, value=value)
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [info("x", TensorProto.FLOAT, [100])],
+        [info("y", TensorProto.FLOAT, [100])],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    (tmp_path / "w.bin").write_bytes(bytes(size))
+    return tmp_path / "m.onnx"
+
+
+def test_an_audit_is_handed_on_whole(tmp_path: Path) -> None:
+    path = external(tmp_path, size=300)
+    found = onnx_nb.external_data.audit(path)
+    for panel in (ExternalDataPanel(path), ExternalDataPanel(found)):
+        meta = Columns.from_bytes(panel._audit).meta
+        assert [problem["kind"] for problem in meta["problems"]] == ["bounds", "orphan"]
+        assert meta["tensors"][0]["problems"] == ["bounds"]
+        assert meta["files"][0]["nbytes"] == 300
+        assert meta["model"] == "m.onnx"
+
+
+def test_a_saved_notebook_has_a_table_in_place_of_the_panel(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    panel = CapturePanel(capture(onnx.parser.parse_model(LOG), {"x": np.array([1, -1, 0, -2], np.float32)}))
+    assert panel._picture is not None
+    place = panel._picture._place()
+    assert f"onnx-nb-picture-{panel._picture_id}" in place
+    rows = re.findall(r"<tr><td[^>]*>(\w+)</td><td[^>]*>(\w+)</td><td[^>]*>float32 4</td>.*?<td>(\d*)</td></tr>", place)
+    assert rows == [("b", "Log", "2"), ("z", "Relu", "1"), ("x", "input", ""), ("a", "Neg", "")]
+    assert "Log makes 1 NaN" in place
+    model = onnx.parser.parse_model(LOG)
+    model.graph.node[0].output[0] = model.graph.node[1].input[0] = evil
+    still = capture_still(capture(model))
+    assert evil not in still
+    assert html.escape(evil) in still
+    audit = ExternalDataPanel(external(tmp_path, size=300))
+    assert audit._picture is not None
+    assert re.search("<td[^>]*>error</td><td[^>]*>bounds</td>", audit._picture._place())
+    many = capture_still(capture(onnx.parser.parse_model(chain(40))))
+    assert many.count("<tr>") == 25
+    assert "and 17 more values" in many
+
+
+def chain(length: int) -> str:
+    nodes = " ".join(f"t{at + 1} = Neg(t{at})" for at in range(length))
+    return f'<ir_version: 8, opset_import: ["": 17]> g (float[2] t0) => (float[2] t{length}) {{ {nodes} }}'
+
+
+def test_arguments_are_checked() -> None:
+    cap = capture(onnx.parser.parse_model(LOG))
+    with pytest.raises(TypeError, match="Did you mean 'height'"):
+        CapturePanel(cap, heigth=3)
+
+
+@pytest.fixture
+def shell() -> Iterator[Any]:
+    shell: Any = InteractiveShell()
+    show_models(shell)
+    yield shell
+    shell.history_manager.end_session()
+
+
+def test_results_show_their_panels_in_a_cell(shell: Any, tmp_path: Path) -> None:
+    results = [capture(onnx.parser.parse_model(LOG)), onnx_nb.external_data.audit(external(tmp_path, size=400))]
+    for result in results:
+        data = shell.display_formatter.format(result)[0]
+        assert "application/vnd.jupyter.widget-view+json" in data
+        assert data["text/plain"] == repr(result)

@@ -1,0 +1,202 @@
+"""The widgets without a browser: traits, arguments, and the verbs as a browser would ask them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import traitlets
+
+import onnx_nb
+from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
+from onnx_nb.analysis.view.graph_columns import Columns
+from tests import models
+from tests.analysis.submodel.test_extraction import BRANCHES
+
+
+def graph() -> ModelGraph:
+    return ModelGraph(onnx.parser.parse_model(BRANCHES))
+
+
+def ask(widget: ModelGraph, verb: str, **args: Any) -> tuple[dict[str, Any], list[bytes]]:
+    """Send what the browser would send and give the answer it would get."""
+    got: list[tuple[dict[str, Any], list[bytes]]] = []
+    done = threading.Event()
+
+    def send(content: dict[str, Any], buffers: list[bytes]) -> None:
+        got.append((content, buffers))
+        done.set()
+
+    widget.send = send
+    widget._handle_custom_msg({"id": 1, "verb": verb, "args": args}, [])
+    assert done.wait(60)
+    return got[0]
+
+
+def test_arguments_are_checked_and_the_closest_one_is_named() -> None:
+    with pytest.raises(TypeError, match=r"ModelGraph has no argument 'hieght'\. Did you mean 'height'"):
+        ModelGraph(models.one_node(), hieght=300)
+    with pytest.raises(TypeError, match=r"ModelSummary has no argument 'x'\. It has"):
+        ModelSummary(models.one_node(), x=1)
+
+
+@pytest.mark.parametrize("height", [True, -1, "700", float("nan"), float("inf")])
+def test_a_height_of_columns_is_a_number(height: object) -> None:
+    g = ModelGraph(models.one_node())
+    with pytest.raises(traitlets.TraitError, match="column_height"):
+        g.view = {"column_height": height}
+    g.view = {"column_height": 700}
+    assert g.view == {"column_height": 700}
+
+
+def test_a_view_is_checked() -> None:
+    widget = graph()
+    mark = {"name": "first", "open": [], "camera": {"x": 1, "y": 2.5, "zoom": 1}}
+    widget.view = {"open": ["a"], "search": "op:Add", "colour": None, "bookmarks": [mark]}
+    assert widget.view["bookmarks"] == [{**mark, "selection": None}]
+    for wrong, message in (
+        ({"serach": ""}, "Did you mean 'search'"),
+        ({"open": "encoder"}, r"view\['open'\] is a list of paths"),
+        ({"camera": {"x": 0, "y": 0}}, "x, y, zoom"),
+        ({"camera": {"x": 0, "y": 0, "zoom": 0}}, "zoom above 0"),
+        ({"bookmarks": [{"name": "first"}]}, r"view\['bookmarks'\]\[0\] lacks open, camera"),
+    ):
+        with pytest.raises(traitlets.TraitError, match=message):
+            widget.view = wrong
+    with pytest.raises(traitlets.TraitError, match="view has no 'zoom'"):
+        ModelGraph(models.one_node(), view={"zoom": 2})
+
+
+def test_numbers_from_a_cell_take_the_place_of_those_chosen_in_the_bar() -> None:
+    widget = graph()
+    widget.view = {"colour": "MACs", "search": "x"}
+    widget.overlay("parameters")
+    assert widget.view == {"search": "x"}
+
+
+def test_small_columns_are_saved_with_the_notebook_and_large_ones_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = graph()
+    assert Columns.from_bytes(small.get_state()["_columns"]).meta["name"] == small.model.name
+    monkeypatch.setattr("onnx_nb.widgets.graph.COLUMNS_IN_STATE", 10)
+    large = graph()
+    assert large.get_state()["_columns"] is None
+    content, buffers = ask(large, "columns")
+    assert "error" not in content
+    assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 9
+
+
+def test_the_state_never_holds_the_weights() -> None:
+    weight = onnx.numpy_helper.from_array(np.random.default_rng(0).random((500, 500)), "w")
+    proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
+    state = ModelGraph(proto).get_state()
+    assert sum(len(v) for k, v in state.items() if isinstance(v, (bytes, str)) and k != "_esm") < 10_000
+
+
+def test_plan_says_what_analysis_says() -> None:
+    widget = graph()
+    content, buffers = ask(widget, "plan", inputs=["b"], outputs=["w"])
+    plan = onnx_nb.plan_extraction(widget.model, ["b"], ["w"])
+    structure = Graph.of(widget.model)
+    value = content["value"]
+    np.testing.assert_array_equal(np.frombuffer(buffers[0], "<i4"), plan.nodes)
+    assert [m["name"] for m in value["missing"]] == ["c"]
+    assert [structure.value_names[v] for v in value["suggestion"]] == ["b", "c"]
+    assert value["message"] == plan.message
+    json.dumps(content)
+
+
+def test_extract_gives_the_submodel_to_kernel_and_browser() -> None:
+    widget, seen = graph(), list[Any]()
+    widget.observe(lambda change: seen.append(change.new), "submodel")
+    content, buffers = ask(widget, "extract", inputs=["a"], outputs=["e"])
+    assert widget.submodel is not None
+    assert seen == [widget.submodel]
+    assert content["value"] == {"message": repr(widget.submodel)}
+    assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 3
+
+
+def test_extract_with_an_input_missing_is_an_error_and_changes_nothing() -> None:
+    widget = graph()
+    content, _ = ask(widget, "extract", inputs=["b"], outputs=["w"])
+    assert content["error"]["type"] == "ExtractionError"
+    assert "'c'" in content["error"]["message"]
+    assert widget.submodel is None
+
+
+def test_the_same_from_a_cell() -> None:
+    widget = graph()
+    widget.inputs, widget.outputs = ["b"], ["w"]
+    assert [m.name for m in widget.plan().missing] == ["c"]
+    with pytest.raises(ExtractionError):
+        widget.extract()
+    widget.inputs = ["b", "c"]
+    assert widget.extract() is widget.submodel
+
+
+@pytest.mark.parametrize(("kind", "number"), [("node", 0), ("value", 0), ("group", 0)])
+def test_inspect_is_plain_json(kind: str, number: int) -> None:
+    content, _ = ask(graph(), "inspect", kind=kind, id=number)
+    assert set(json.loads(json.dumps(content))["value"]) == {"rows", "attributes", "documentation", "source"}
+
+
+def test_view_is_summary_above_graph() -> None:
+    view = ModelView(models.light("squeezenet"), height=300)
+    assert view.children == (view.summary, view.graph)
+    assert (view.graph.height, view.summary.expanded) == (300, False)
+    assert view.summary.summary.nodes == view.graph.model.proto.graph.node.__len__()
+
+
+def test_closing_ends_the_worker() -> None:
+    widget = graph()
+    ask(widget, "ping")
+    workers = [t for t in threading.enumerate() if t.name == "onnx_nb ping"]
+    widget.close()
+    for worker in workers:
+        worker.join(60)
+    assert workers
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_the_page_is_whole_and_lets_nothing_in(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(BRANCHES)
+    evil = "</script><script>alert(1)</script><!--"
+    proto.graph.node[0].name = proto.graph.name = proto.doc_string = evil
+    path = ModelView(proto).to_html(tmp_path / "new" / "page.html")
+    text = path.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert evil not in text
+    assert text.count("<script") == text.count("</script>") == 4
+    assert not [p for p in path.parent.iterdir() if p != path]
+
+
+@pytest.mark.parametrize("name", ["widget.js", "pairs.js", "results.js"])
+def test_a_bundle_cannot_close_its_own_script_element(name: str) -> None:
+    bundle = (Path(onnx_nb.__file__).parent / "static" / name).read_text(encoding="utf-8")
+    assert "</script" not in bundle
+    assert "<!--" not in bundle
+
+
+def test_the_costs_in_a_summary_are_counted_for_the_sizes_that_are_given() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[batch, 3] x, float[3, 4] w) => (float[batch, 4] z) { z = MatMul(x, w) }"""
+    summary = ModelSummary(onnx.parser.parse_model(text))
+    assert summary.summary.macs is None
+    assert summary.summary.unbound == ("batch",)
+    for size in (5, 7):
+        summary.shapes = {"batch": size}
+        assert summary.summary.macs == size * 3 * 4
+        assert summary._summary["cost"]["known_macs"] == size * 3 * 4
+    summary.shapes = {"x": [2, 9]}
+    assert "'x'" in summary._problem
+    assert summary.summary.macs == 7 * 3 * 4, "what was counted stays"
+    summary.shapes = {}
+    assert (summary.summary.macs, summary._problem) == (None, "")
+    summary.shapes = {"batch": 0}
+    assert summary.summary.macs == 0
+    assert ModelSummary(onnx.parser.parse_model(text), shapes={"batch": 2}).shapes == {"batch": 2}
