@@ -19,7 +19,7 @@ import onnxruntime
 
 from onnx_nb.analysis.compare.comparison import compare
 from onnx_nb.analysis.compare.metrics import Errors
-from onnx_nb.analysis.run.feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from tests import models
 
 if TYPE_CHECKING:

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.alignment import Alignment, align
     from onnx_nb.analysis.pytorch.compare_torch import TorchComparison, compare_torch
     from onnx_nb.analysis.pytorch.debugger import Debugger
-    from onnx_nb.analysis.pytorch.record import Recording, export, mark, record
+    from onnx_nb.analysis.pytorch.export import export, mark
+    from onnx_nb.analysis.pytorch.record import Recording, record
     from onnx_nb.analysis.run.capture import Capture, capture
-    from onnx_nb.analysis.run.feeds import check_feeds, random_feeds, read_feeds
+    from onnx_nb.analysis.run.feeds import check_feeds, read_feeds
+    from onnx_nb.analysis.run.random_feeds import random_feeds
     from onnx_nb.analysis.run.session import run
     from onnx_nb.analysis.simplify.simplify import Simplification, rewrites, simplify
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
@@ -90,13 +92,13 @@ _HOME = {
     "compare_torch": "analysis.pytorch.compare_torch",
     "costs": "analysis.cost.costs",
     "differences": "analysis.compare.diff",
-    "export": "analysis.pytorch.record",
+    "export": "analysis.pytorch.export",
     "extract": "analysis.submodel.extraction",
     "load": "analysis.model.model",
-    "mark": "analysis.pytorch.record",
+    "mark": "analysis.pytorch.export",
     "partition": "analysis.submodel.partition",
     "plan_extraction": "analysis.submodel.extraction",
-    "random_feeds": "analysis.run.feeds",
+    "random_feeds": "analysis.run.random_feeds",
     "read_feeds": "analysis.run.feeds",
     "record": "analysis.pytorch.record",
     "rewrites": "analysis.simplify.simplify",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError, closest, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.algorithms import upward
 from onnx_nb.analysis.graph.graph import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS
@@ -227,7 +228,7 @@ class Sheet:
                 # scopes that only fold others have no path of their own
                 groups = {g for g, path in enumerate(paths) if pattern == "*" or fnmatch.fnmatchcase(path, names)}
             if not groups:
-                raise OnnxNbError(f"no scope is called {shown(pattern)}.", advice=_nearest(pattern, paths))
+                raise OnnxNbError(f"no scope is called {quoted(pattern)}.", advice=_nearest(pattern, paths))
             for group in groups:
                 found.update(self.around(group))
         return found
@@ -258,7 +259,7 @@ class Sheet:
                 return kind, found
         every = {**self.named("scope"), **self.named("node"), **self.named("tensor")}
         raise OnnxNbError(
-            f"no tensor, node or scope of the model is called {shown(name)}.", advice=_nearest(name, every)
+            f"no tensor, node or scope of the model is called {quoted(name)}.", advice=_nearest(name, every)
         )
 
     def faulty(self) -> set[int]:
@@ -279,7 +280,7 @@ def _rows(ptr: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    near = ", ".join(map(shown, closest(name, names)))
+    near = ", ".join(map(quoted, closest(name, names)))
     return f"Closest names: {near}." if near else "Names are shown by onnx_nb.ModelGraph(model)."
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.scopes.scopes import scopes
@@ -278,7 +279,7 @@ def write_page(path: str | os.PathLike[str], text: str) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"the folder {shown(str(target.parent))} cannot be made: {error.strerror or error}."
+        message = f"the folder {quoted(str(target.parent))} cannot be made: {error.strerror or error}."
         raise OnnxNbError(message, advice="Choose a folder that you may write to.") from error
     with together() as files:
         files.add(target, [text.encode()])

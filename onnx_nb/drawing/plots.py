@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from onnx_nb.analysis.compare.metrics import METRICS, Errors
-from onnx_nb.analysis.errors import OnnxNbError, cut, plain
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import printable, shortened
 from onnx_nb.analysis.run.log_histogram import LogHistogram
 from onnx_nb.analysis.view.comparison_table import parts
 
@@ -235,7 +236,7 @@ def _name_places(axes: Axes, names: Sequence[str]) -> None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         return
     axes.set_xlabel("in order of execution")
-    labels = [plain(label) for _, label in starts]
+    labels = [printable(label) for _, label in starts]
     # no two of them meet on one line
     room = min((after - before for (before, _), (after, _) in itertools.pairwise(starts)), default=len(names))
     level = max(map(len, labels)) < 90 * room / len(names)
@@ -283,7 +284,7 @@ def _say(axes: Axes, what: str) -> None:
 
 def _told(point: Point, errors: Errors) -> str:
     what = f" ({point.op_type})" if point.op_type else ""
-    parts = [plain(f"{cut(point.name, 70)}{what}")]
+    parts = [printable(f"{shortened(point.name, 70)}{what}")]
     if errors.is_equal:
         parts.append(f"all {errors.count:,} values are equal")
     elif errors.finite:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnx_nb.analysis.errors import cut, plain, readable
+from onnx_nb.analysis.formatting import bytes_text, printable, shortened
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.external_data import Audit
@@ -67,7 +67,7 @@ def audit_still(audit: Audit) -> str:
     if problems:
         tables.append(_table(("", "Problem", "What"), 3, problems[:ROWS], most=400))
     if audit.files:
-        files = ((file.location, readable(file.nbytes), str(file.tensors)) for file in audit.files[:ROWS])
+        files = ((file.location, bytes_text(file.nbytes), str(file.tensors)) for file in audit.files[:ROWS])
         tables.append(_table(("File", "Size", "Tensors"), 1, files))
     return _whole(repr(audit), "", "".join(tables), len(problems) - ROWS, "problem")
 
@@ -97,7 +97,7 @@ def _table(heads: Sequence[str], texts: int, rows: Iterable[Sequence[str]], most
 
 
 def _escaped(text: str, most: int) -> str:
-    return html.escape(cut(plain(text), most))
+    return html.escape(shortened(printable(text), most))
 
 
 def _number(x: float | None) -> str:

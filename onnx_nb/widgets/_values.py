@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError, readable, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.statistics import Statistics
@@ -104,7 +105,7 @@ class Values:
         name = self._name(value)
         if array.nbytes > DOWNLOAD:
             what = "g.model.tensor" if self._is_weight(value) else "onnx_nb.capture(g.model, g.feeds, keep=…)"
-            message = f"{shown(name)} has {readable(array.nbytes)}, too much to send through the browser."
+            message = f"{quoted(name)} has {bytes_text(array.nbytes)}, too much to send through the browser."
             raise OnnxNbError(message, advice=f"Save it in the kernel: numpy.save(path, …) with {what}.")
         file = io.BytesIO()
         # types of ml_dtypes have no .npy code of their own: their bytes are written, as numpy's tools do
@@ -116,12 +117,12 @@ class Values:
         graph = Graph.opened(self.model)
         name = self._name(value)
         if graph.value_frame[value] >= len(graph.plain.frames):
-            message = f"{shown(name)} lies inside {graph.place(int(graph.value_frame[value]))}, which runs as a whole."
+            message = f"{quoted(name)} lies inside {graph.place(int(graph.value_frame[value]))}, which runs as a whole."
             advice = "Capture what the call gives, or load onnx.inliner.inline_local_functions(model.to_proto())."
             raise OnnxNbError(message, advice=advice)
         if graph.value_frame[value] != 0:
             owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
-            message = f"{shown(name)} lies inside a body of {owner}, which may run many times, or not at all."
+            message = f"{quoted(name)} lies inside a body of {owner}, which may run many times, or not at all."
             raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
         made = capture(self.model, self.feeds, tensors=[name], keep=[name], progress=call.progress)
         self._single[value] = made
@@ -134,7 +135,7 @@ class Values:
         if self._is_weight(value):
             if value not in self._weights:
                 array = weight(Graph.opened(self.model), value)
-                message = f"Reading {readable(array.nbytes)}…"
+                message = f"Reading {bytes_text(array.nbytes)}…"
                 told = lambda done: call.progress(done, message)  # noqa: E731
                 self._weights[value] = Statistics.of(array, progress=told)
             return self._weights[value]
@@ -153,7 +154,7 @@ class Values:
         found = known[name]
         if isinstance(found, np.ndarray):
             return found
-        raise OnnxNbError(f"{shown(name)} is a sequence or an optional value, not one array.")
+        raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
     def _source(self, value: int) -> str:
         """Say where the numbers come from."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.errors import OnnxNbError, cut, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.capture_table import of_capture
 from onnx_nb.analysis.view.selection import found_in
@@ -70,9 +71,9 @@ class CapturePanel(LinkedWidget):
         self._packed = (
             of_capture(capture)
             .columns(
-                model=cut(capture.model.name, 200),
+                model=shortened(capture.model.name, 200),
                 runs=f"{capture.feeds} run{'' if capture.feeds == 1 else 's'}",
-                stopped="" if stopped is None else f"Stopped at {shown(stopped.name)}: nothing after it was run.",
+                stopped="" if stopped is None else f"Stopped at {quoted(stopped.name)}: nothing after it was run.",
                 nonfinite=None if first is None else {"name": first.name, "message": first.message},
             )
             .to_bytes()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.compare.metrics import METRICS
-from onnx_nb.analysis.errors import OnnxNbError, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.comparison_table import columns_of, detail_of, notable, tensor_at
 from onnx_nb.analysis.view.selection import found_in
@@ -140,7 +141,7 @@ class ComparisonPanel(LinkedWidget):
         inside = str(call.args.get("inside") or "")
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
-            raise OnnxNbError(f"{shown(inside)} was not drilled into.", advice="Press Drill down again.")
+            raise OnnxNbError(f"{quoted(inside)} was not drilled into.", advice="Press Drill down again.")
         row = int(call.args.get("row") or 0)
         if not 0 <= row < len(comparison.points):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, shortened
 from onnx_nb.analysis.simplify.provenance import account, of_simplification
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.html import simplification_page
@@ -132,7 +133,9 @@ class SimplificationPanel(PairWidget):
         for name in names:
             if name not in kept:
                 listed = ", ".join(kept) or "nothing"
-                raise OnnxNbError(f"{cut(name, LONGEST)!r} is not left out.", advice=f"Left out: {cut(listed, 1000)}.")
+                raise OnnxNbError(
+                    f"{shortened(name, LONGEST)!r} is not left out.", advice=f"Left out: {shortened(listed, 1000)}."
+                )
             kept.remove(name)
         return self._again(kept if names else [])
 
@@ -232,7 +235,7 @@ class SimplificationPanel(PairWidget):
         if not replace and os.path.lexists(target):
             return Reply({"path": str(target), "exists": True})
         written = self.save(target, replace=True)
-        return Reply({"path": str(written), "exists": False, "size": readable(written.stat().st_size)})
+        return Reply({"path": str(written), "exists": False, "size": bytes_text(written.stat().st_size)})
 
 
 LONGEST = 200

@@ -26,16 +26,18 @@ from onnx_nb.analysis.compare.diff import Differences, differences
 from onnx_nb.analysis.compare.distances import by_norm
 from onnx_nb.analysis.compare.metrics import ATOL, METRICS, RTOL, Errors, Worst, precision
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
+from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.model import archive
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.progress import Done, count_of
 from onnx_nb.analysis.pytorch.record import Recording
 from onnx_nb.analysis.run.array_store import available_memory
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.executor import spread
-from onnx_nb.analysis.run.feeds import inputs, read_feeds
+from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.log_histogram import Floats, LogHistogram
 from onnx_nb.analysis.run.statistics import Histogram
 
@@ -198,14 +200,14 @@ class Point:
             raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
         found: Errors | None = getattr(self, which) if which else self.isolated or self.cumulative
         if found is None:
-            message = f"the {which or ''} errors of {shown(self.name)} are not known.".replace("  ", " ")
+            message = f"the {which or ''} errors of {quoted(self.name)} are not known.".replace("  ", " ")
             raise AlignmentError(message, advice="compare_torch gives both.")
         return found
 
     def __repr__(self) -> str:
         known = (("cumulative", self.cumulative), ("isolated", self.isolated))
         errors = "".join(f", {name} {found.rel_l2:.2g}" for name, found in known if found is not None)
-        return f"Point({shown(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
+        return f"Point({quoted(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
 
 
 @dataclass(frozen=True)
@@ -253,9 +255,9 @@ class Comparison:
             return found
         for missing in self.unmatched:
             if missing.name == name:
-                raise AlignmentError(f"{shown(name)} is only in the {missing.side}: {missing.reason}.")
-        near = ", ".join(map(shown, closest(str(name), self._by_name)))
-        message = f"there is no point called {shown(str(name))}."
+                raise AlignmentError(f"{quoted(name)} is only in the {missing.side}: {missing.reason}.")
+        near = ", ".join(map(quoted, closest(str(name), self._by_name)))
+        message = f"there is no point called {quoted(str(name))}."
         raise AlignmentError(message, advice=f"Closest names: {near}." if near else "See comparison.names.")
 
     def __contains__(self, name: object) -> bool:
@@ -274,7 +276,7 @@ class Comparison:
         points = f"{len(self.points):,} point{'' if len(self.points) == 1 else 's'}"
         equal = sum(all(errors.is_equal for errors in _known(point)) for point in self.points)
         feeds = f", {self.feeds:,} feeds" if self.feeds != 1 else ""
-        sides = f"{shown(self.reference)} and {shown(self.candidate)}"
+        sides = f"{quoted(self.reference)} and {quoted(self.candidate)}"
         return f"{type(self).__name__}({points} of {sides}, {equal:,} equal{feeds})"
 
     @property
@@ -326,26 +328,26 @@ class Comparison:
             if not size:
                 return f"All {len(known):,} points are equal." if len(known) > 1 else "The only point is equal."
             if len(known) == 1:
-                return f"{shown(worst.name)}, the only point, has an error of {_figure(size)} of its norm."
-            return f"No point stands out: the largest error is {_figure(size)} of the norm, at {shown(worst.name)}."
+                return f"{quoted(worst.name)}, the only point, has an error of {_figure(size)} of its norm."
+            return f"No point stands out: the largest error is {_figure(size)} of the norm, at {quoted(worst.name)}."
         what = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
         errors = first.errors()
         why = f" {first.difference[:1].upper()}{first.difference[1:]}." if first.difference else ""
         if errors.mismatches:
             many = f"{errors.mismatches:,} of {errors.count:,} values"
             kind = "different" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
-            return f"First differs at {shown(first.name)}{what}: {many} are {kind}.{why}"
+            return f"First differs at {quoted(first.name)}{what}: {many} are {kind}.{why}"
         if first.isolated is None:
             before = [_size(point.cumulative) for point in self.points[: self.points.index(first)] if point.cumulative]
             after = f"at most {_figure(max(before))} before it" if any(before) else "none before it"
             own = f"an error of {_figure(errors.rel_l2)} of its norm"
-            return f"First differs at {shown(first.name)}{what}: {own}, {after}.{why}"
+            return f"First differs at {quoted(first.name)}{what}: {own}, {after}.{why}"
         others = [point.isolated for point in self.points if point is not first and point.isolated is not None]
         rest = max((_size(other) for other in others), default=0.0)
         ratio = errors.rel_l2 / rest if rest else math.inf
         next_worst = f"the next worst is {f'{_times(ratio)} smaller' if ratio > 1 else _figure(rest)}"
         own = f"its own error is {_figure(errors.rel_l2)} of its norm, {next_worst if rest else 'no other has one'}"
-        return f"First differs at {shown(first.name)}{what}: {own}.{why}"
+        return f"First differs at {quoted(first.name)}{what}: {own}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:
         """Give the points that have such errors, the worst first.
@@ -520,7 +522,7 @@ class Comparison:
             common += yours is not None
             merged.append(mine if yours is None else _merged(mine, yours, self.feeds))
         if not common and self.points and other.points:
-            message = f"the comparisons of {shown(self.candidate)} and {shown(other.candidate)} share no point."
+            message = f"the comparisons of {quoted(self.candidate)} and {quoted(other.candidate)} share no point."
             raise AlignmentError(message, advice="Merge comparisons of the same two models.")
         merged += [
             _merged(dataclasses.replace(point, cumulative=None, isolated=None), point, self.feeds)
@@ -760,7 +762,7 @@ def _compared(
     for option in proposed:
         if option.reference not in matched[0] and option.candidate in owner:
             names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
-            why = f"the candidate's {shown(names[0])} is what {shown(names[1])} is in the reference"
+            why = f"the candidate's {quoted(names[0])} is what {quoted(names[1])} is in the reference"
             reasons[0].setdefault(option.reference, why)
     unmatched = [
         Unmatched(
@@ -820,12 +822,12 @@ def _with_weights(comparison: Comparison, graphs: tuple[Graph, Graph]) -> Compar
             continue
         mine, yours = (graph.model.initializers[name] for graph, name in zip(graphs, names, strict=True))
         if mine.shape != yours.shape:
-            texts.append(f"weight {shown(names[0])} is {_shape(yours.shape)} instead of {_shape(mine.shape)}")
+            texts.append(f"weight {quoted(names[0])} is {_shape(yours.shape)} instead of {_shape(mine.shape)}")
             continue
         errors = Errors.of(*(graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True)))
         if not errors.is_equal:
             many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
-            texts.append(f"weight {shown(names[0])} differs in {many}, by at most {errors.max_abs:.3g}")
+            texts.append(f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}")
     if not texts:
         return comparison
     better = dataclasses.replace(first, difference=", ".join(texts))
@@ -869,11 +871,11 @@ def _feeds(sides: _Sides, feeds: Any) -> Iterator[dict[str, Any]]:
 def _kept_feed(side: lockstep.Kept, number: int) -> dict[str, Any]:
     model = side.graph.model
     feed = {}
-    for name in inputs(model):
+    for name in input_types(model):
         if side.graph.value(name) in side.names:
             feed[name] = side.array(name, number)
         elif name not in model.initializers:
-            message = f"the capture of {model.called} did not keep its input {shown(name)}."
+            message = f"the capture of {model.called} did not keep its input {quoted(name)}."
             raise FeedError(message, advice="Give feeds= on which it was run, or keep the inputs as well.")
     return feed
 

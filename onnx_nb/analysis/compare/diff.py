@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.node_matching import HOW, Matching, attributes_of, commutative, match
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import upward
 from onnx_nb.analysis.graph.attribute_text import attribute_text
@@ -81,7 +82,7 @@ class Change:
         >>> Change("attribute", "changed", "conv1", "Conv", "strides", "1, 1", "2, 2").message
         "Conv 'conv1': strides 1, 1 → 2, 2"
         """
-        subject = f"{self.op} {shown(self.name)}" if self.op and self.name else self.op or shown(self.name)
+        subject = f"{self.op} {quoted(self.name)}" if self.op and self.name else self.op or quoted(self.name)
         if self.what != "changed":
             rest = self.candidate or self.reference
             return f"{subject} {self.what}" + (f": {rest}" if rest and self.kind != "node" else "")
@@ -172,8 +173,8 @@ class Differences:
             value = int(self.matching.value[graph.value(name)])
             return other.value_names[value] if value >= 0 else None
         if name not in graph.names:
-            near = ", ".join(map(shown, closest(name, [*graph.value_names, *graph.names])))
-            message = f"the reference has no tensor and no node {shown(name)}."
+            near = ", ".join(map(quoted, closest(name, [*graph.value_names, *graph.names])))
+            message = f"the reference has no tensor and no node {quoted(name)}."
             raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
         node = int(self.matching.node[graph.names.index(name)])
         return other.names[node] if node >= 0 else None
@@ -305,7 +306,7 @@ def _with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, I
 
 
 def _called(change: Change) -> str:
-    return f"{change.op} {shown(change.name)}" if change.name else change.op
+    return f"{change.op} {quoted(change.name)}" if change.name else change.op
 
 
 def differences(
@@ -477,7 +478,7 @@ class _Pairs:
             place = names[slot[at]] if slot[at] < len(names) else f"input {slot[at]}"
             if (v < 0 or w < 0) and _is_empty(self.graphs[v < 0], w if v < 0 else v):
                 continue
-            texts = [shown(g.value_names[x]) if x >= 0 else "" for g, x in ((a, v), (b, w))]
+            texts = [quoted(g.value_names[x]) if x >= 0 else "" for g, x in ((a, v), (b, w))]
             yield self._changed("input", (n, m), place, *texts)
 
     def _hold_the_same(self, v: int, w: int) -> bool:
@@ -555,7 +556,7 @@ class _Pairs:
                     yield Change(kind, "removed", name, "", "", old, "", tensors=(v, -1))
                     continue
                 if b.value_names[w] != name:
-                    yield self._changed_value(kind, (v, w), "name", shown(name), shown(b.value_names[w]))
+                    yield self._changed_value(kind, (v, w), "name", quoted(name), quoted(b.value_names[w]))
                 if (new := str(b.type_of(w))) != old:
                     yield self._changed_value(kind, (v, w), "type", old, new)
             met = {int(there[v]) for v in left}
@@ -565,17 +566,21 @@ class _Pairs:
             shared = [int(there[v]) for v in left if int(there[v]) in right]
             order = [w for w in right if w in met]
             if shared != order:
-                before, after = (cut(", ".join(b.value_names[w] for w in ws), LONGEST) for ws in (shared, order))
+                before, after = (shortened(", ".join(b.value_names[w] for w in ws), LONGEST) for ws in (shared, order))
                 yield Change(kind, "changed", "", f"{kind}s", "order", before, after)
 
     def _changed(self, kind: str, nodes: tuple[int, int], detail: str, old: str, new: str) -> Change:
         op, name = _node(self.graphs[0], nodes[0])
         how = HOW[self.matching.node_how[nodes[0]]]
-        return Change(kind, "changed", name, op, detail, cut(old, LONGEST), cut(new, LONGEST), how=how, nodes=nodes)
+        return Change(
+            kind, "changed", name, op, detail, shortened(old, LONGEST), shortened(new, LONGEST), how=how, nodes=nodes
+        )
 
     def _changed_value(self, kind: str, values: tuple[int, int], detail: str, old: str, new: str) -> Change:
         name, how = self.graphs[0].value_names[values[0]], HOW[self.matching.value_how[values[0]]]
-        return Change(kind, "changed", name, "", detail, cut(old, LONGEST), cut(new, LONGEST), how=how, tensors=values)
+        return Change(
+            kind, "changed", name, "", detail, shortened(old, LONGEST), shortened(new, LONGEST), how=how, tensors=values
+        )
 
 
 def _pass_on(graph: Graph, state: NDArray[np.uint8]) -> None:
@@ -698,7 +703,7 @@ class _Protos:
         return f"{sparse}{self.graph.type_of(value)}"
 
     def what(self, value: int) -> str:
-        return f"weight {shown(self.graph.value_names[value])} of {self.graph.model.called}"
+        return f"weight {quoted(self.graph.value_names[value])} of {self.graph.model.called}"
 
     def pieces(self, tensor: onnx.TensorProto, what: str) -> tuple[object, Iterator[bytes | memoryview]]:
         """Give where the bytes of a weight lie, for equality, and the bytes in pieces of `CHUNK`."""
@@ -713,7 +718,7 @@ class _Protos:
 
 def _tell(progress: Progress | None, part: float, name: str) -> None:
     if progress is not None:
-        progress(part, f"comparing {shown(name)}")
+        progress(part, f"comparing {quoted(name)}")
 
 
 def _values_differ(a: _Protos, v: int, b: _Protos, w: int, check: Callable[[], None]) -> str:
@@ -828,7 +833,7 @@ def _whole(left: Model, right: Model) -> Iterator[Change]:
             elif kind == "function":
                 yield Change(kind, what, key)
             else:
-                yield Change(kind, what, key, "", "", cut(old or "", LONGEST), cut(new or "", LONGEST))
+                yield Change(kind, what, key, "", "", shortened(old or "", LONGEST), shortened(new or "", LONGEST))
 
 
 def _functions(model: Model) -> dict[str, str]:
@@ -843,8 +848,8 @@ def _functions(model: Model) -> dict[str, str]:
 
 def _metadata(model: Model) -> dict[str, str]:
     proto = model.proto
-    producer = " ".join(part for part in map(text, (proto.producer_name, proto.producer_version)) if part)
-    return {"producer": producer, **{text(entry.key): text(entry.value) for entry in proto.metadata_props}}
+    producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
+    return {"producer": producer, **{plain_text(entry.key): plain_text(entry.value) for entry in proto.metadata_props}}
 
 
 def _groups_alike(tree: Scopes, other: Scopes, there: Ints) -> Ints:

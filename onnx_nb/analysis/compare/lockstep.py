@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.metrics import Errors, classes_axis
 from onnx_nb.analysis.compare.value_matching import Option, Sample
-from onnx_nb.analysis.errors import FeedError, shown
+from onnx_nb.analysis.errors import FeedError
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.tensors import numpy_dtype
+from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.array_store import Spilled, Store, unspilled
 from onnx_nb.analysis.run.capture import refuse_faults
@@ -158,11 +160,11 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
     FeedError
         If the model needs something else.
     """
-    kinds = feeding.inputs(model)
+    kinds = input_types(model)
     needed = [name for name in kinds if name not in model.initializers]
     if not set(needed) <= set(feed):
         if len(needed) != len(feed):
-            missing = ", ".join(shown(name) for name in needed if name not in feed)
+            missing = ", ".join(quoted(name) for name in needed if name not in feed)
             message = f"{model.called} also needs {missing}, which the reference does not have."
             raise FeedError(message, advice="Compare models with the same inputs.")
         feed = dict(zip(needed, feed.values(), strict=True))

@@ -21,7 +21,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, closest, shown, text
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.node_table import LARGE
@@ -130,7 +131,7 @@ def _canonical(attributes: Iterable[onnx.AttributeProto], defaults: Mapping[str,
     for attribute in attributes:
         if attribute.HasField("g") or len(attribute.graphs):
             continue
-        name = text(attribute.name)
+        name = plain_text(attribute.name)
         value = _content(attribute)
         if name not in defaults or value != _default(defaults[name]):
             found[name] = value, attribute
@@ -141,14 +142,14 @@ def _content(attribute: onnx.AttributeProto) -> Hashable:
     """Give an attribute's value for comparison; what takes room as its hash."""
     kind = onnx.AttributeProto
     if attribute.ref_attr_name:
-        return "reference", text(attribute.ref_attr_name)
+        return "reference", plain_text(attribute.ref_attr_name)
     match attribute.type:
         case kind.INT:
             return attribute.i
         case kind.FLOAT:
             return np.float32(attribute.f).tobytes()
         case kind.STRING:
-            return "string", text(attribute.s)
+            return "string", plain_text(attribute.s)
         case kind.INTS:
             return "ints", tuple(attribute.ints)
         case kind.FLOATS:
@@ -289,7 +290,7 @@ class _Half:
         tensor = self._protos[frame].get(value)
         if tensor is None:
             return b""
-        what = f"weight {shown(self.value_names[value])} of {graph.model.called}"
+        what = f"weight {quoted(self.value_names[value])} of {graph.model.called}"
         try:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 return graph.model.storage.extent(tensor, what).array()[:SAMPLE].tobytes()
@@ -355,7 +356,7 @@ class _Matcher:
                 if not self._pair(nodes[old], other_nodes[new], MAPPING):
                     raise _twice(old, new)
             else:
-                raise AlignmentError(f"{shown(old)} and {shown(new)} are not both tensors or both nodes.")
+                raise AlignmentError(f"{quoted(old)} and {quoted(new)} are not both tensors or both nodes.")
 
     def _explicit_values(self, old: str, v: int, new: str, w: int) -> None:
         a, b = self.halves
@@ -936,11 +937,11 @@ def _table(half: _Half, what: str) -> dict[str, int]:
 
 
 def _unknown(name: str, which: str, half: _Half) -> AlignmentError:
-    near = ", ".join(map(shown, closest(str(name), [*half.value_names, *half.names])))
-    message = f"no tensor and no node of the {which} is called {shown(str(name))}."
+    near = ", ".join(map(quoted, closest(str(name), [*half.value_names, *half.names])))
+    message = f"no tensor and no node of the {which} is called {quoted(str(name))}."
     return AlignmentError(message, advice=f"Closest names: {near}." if near else "")
 
 
 def _twice(old: str, new: str) -> AlignmentError:
-    message = f"the mapping of {shown(old)} to {shown(new)} contradicts another entry."
+    message = f"the mapping of {quoted(old)} to {quoted(new)} contradicts another entry."
     return AlignmentError(message, advice="Map each name to one other.")

@@ -18,7 +18,8 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import OnnxNbError, closest, cut, readable, shown, text
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.algorithms import depths, upward
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.shape_inference import Case, Kind, Types, infer
@@ -68,7 +69,7 @@ class Cost:
             f"{'≥ ' if unknown else ''}{scaled(known)}"
             for known, unknown in ((self.known_macs, self.unknown_macs), (self.known_flops, self.unknown_flops))
         )
-        size = f"{'≥ ' if self.unknown_activation_bytes else ''}{readable(self.known_activation_bytes)}"
+        size = f"{'≥ ' if self.unknown_activation_bytes else ''}{bytes_text(self.known_activation_bytes)}"
         return f"Cost({macs}MACs, {flops_}FLOPs, {scaled(self.parameters).strip()} parameters, {size} of activations)"
 
 
@@ -130,9 +131,9 @@ class Costs:
             If there is no such scope; the message names the closest ones.
         """
         if path not in self._group_of_path:
-            near = ", ".join(map(shown, closest(path, self._group_of_path)))
+            near = ", ".join(map(quoted, closest(path, self._group_of_path)))
             advice = f"Closest scopes: {near}." if near else "List them with costs.rows('scope')."
-            raise OnnxNbError(f"the model has no scope {shown(path)}.", advice=advice)
+            raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
         return self.of_group(self._group_of_path[path])
 
     def of_group(self, group: int) -> Cost:
@@ -151,8 +152,10 @@ class Costs:
             If there is no node of that name; the message names the closest ones.
         """
         if not name or name not in self.graph.names:
-            near = ", ".join(map(shown, closest(name, self.graph.names)))
-            raise OnnxNbError(f"the model has no node {shown(name)}.", advice=f"Closest nodes: {near}." if near else "")
+            near = ", ".join(map(quoted, closest(name, self.graph.names)))
+            raise OnnxNbError(
+                f"the model has no node {quoted(name)}.", advice=f"Closest nodes: {near}." if near else ""
+            )
         return self.of_node(self.graph.names.index(name))
 
     def of_node(self, node: int) -> Cost:
@@ -221,7 +224,7 @@ class Costs:
         cost = self.total
         nodes = int(np.count_nonzero(self.reason_of[: self.graph.main_count]))
         unknown = f"; {nodes} node{'' if nodes == 1 else 's'} unknown" if nodes else ""
-        named = ", ".join(shown(cut(symbol, 40)) for symbol in self.unbound[:4])
+        named = ", ".join(quoted(shortened(symbol, 40)) for symbol in self.unbound[:4])
         bind = f"; bind {named} with shapes=" if named else ""
         return f"Costs({repr(cost)[5:-1]}{unknown}{bind})"
 
@@ -450,7 +453,7 @@ def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[t
 
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     """Give MACs, FLOPs and activation bytes, and why one of them is unknown."""
-    op = text(case.node.op_type)
+    op = plain_text(case.node.op_type)
     if case.inner is not None:
         inside, reasons, reason_of = _Run(case.inner).figures()
         main = case.inner.graph.main_count
@@ -459,7 +462,7 @@ def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
             reason = ""
         else:
             label = case.inner.graph.operators[case.inner.graph.op_index[first]][0]
-            reason = f"inside it, {cut(label, 100)}: {reasons[reason_of[first]]}"
+            reason = f"inside it, {shortened(label, 100)}: {reasons[reason_of[first]]}"
         macs, steps, nbytes = np.minimum(inside[:, :main].sum(axis=1), MOST).tolist()
         return (macs, steps, nbytes), reason
     macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)

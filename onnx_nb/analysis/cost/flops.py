@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import onnx.defs
 
-from onnx_nb.analysis.errors import cut, text
+from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.shape_inference import BROKEN, Case, Dims, attribute, broadcast
+from onnx_nb.analysis.graph.shape_inference import BROKEN, Case, attribute, broadcast
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.value_info import Dims
 
 MACS = """A multiply-accumulate is one product that is added to a sum: in Conv, ConvTranspose, Gemm, MatMul, Einsum,
 attention, LSTM, GRU and RNN, their quantised forms, and LinearClassifier and LinearRegressor. Taps on padding count
@@ -50,9 +54,9 @@ def count(case: Case) -> tuple[float, float, str]:
     >>> [count(case) for case in infer(model).cases]
     [(60, 120, ''), (0, 75, '')]
     """
-    op = text(case.node.op_type)
+    op = plain_text(case.node.op_type)
     if not _is_known(case, op):
-        named = cut(f"{case.domain}.{op}" if case.domain else op, 100)
+        named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)
         return math.nan, math.nan, f"what operator {named} computes is not known"
     product = _PRODUCTS.get((op, case.domain))
     # what is neither a product nor of an unknown sort multiplies nothing into sums
@@ -91,7 +95,7 @@ def _sizes(shape: Dims, what: str) -> tuple[int, ...]:
     found = []
     for axis, dim in enumerate(shape):
         if isinstance(dim, str):
-            raise UnknownCostError(f"{cut(dim, 60)!r}, the size of axis {axis} of {what}, is not known")
+            raise UnknownCostError(f"{shortened(dim, 60)!r}, the size of axis {axis} of {what}, is not known")
         if dim is None or dim < 0:
             raise UnknownCostError(f"the size of axis {axis} of {what} is unknown")
         found.append(dim)
@@ -156,7 +160,7 @@ def _matmul_nbits(case: Case) -> tuple[int, int]:
 
 def _einsum(case: Case) -> tuple[int, int]:
     """Count the contraction of the operands from left to right, as onnxruntime does it."""
-    left, arrow, result = text(attribute(case.node, "equation", b"")).replace(" ", "").partition("->")
+    left, arrow, result = plain_text(attribute(case.node, "equation", b"")).replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(case.inputs):
         raise UnknownCostError(f"the equation has {len(terms)} operands and the node {len(case.inputs)}")
@@ -426,7 +430,7 @@ def _without_bias(case: Case, op: str) -> int:
 
 def _interpolated(case: Case, op: str) -> int:
     """Count the taps of an interpolation: a product and a sum each."""
-    mode = text(attribute(case.node, "mode", b"nearest" if op != "GridSample" else b"linear"))
+    mode = plain_text(attribute(case.node, "mode", b"nearest" if op != "GridSample" else b"linear"))
     if mode == "nearest":
         return 0
     out, given = _shape(case, 0, output=True), _shape(case, 0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import text
+from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
@@ -217,13 +217,13 @@ def outline(model: ModelLike) -> Summary:
         dtype = dtype_name(weight.dtype)
         parameters[dtype] += math.prod(max(dim, 0) for dim in weight.shape)  # broken models: below 0
         nbytes[dtype] += weight.nbytes
-    producer = " ".join(part for part in map(text, (proto.producer_name, proto.producer_version)) if part)
+    producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
     return Summary(
         name=loaded.name,
         path=str(loaded.path or ""),
         ir_version=proto.ir_version,
         producer=producer,
-        opsets=tuple((text(entry.domain), entry.version) for entry in proto.opset_import),
+        opsets=tuple((plain_text(entry.domain), entry.version) for entry in proto.opset_import),
         inputs=tuple(_port(graph, int(value)) for value in graph.inputs),
         outputs=tuple(_port(graph, int(value)) for value in graph.outputs),
         op_counts=_op_counts(graph),
@@ -235,9 +235,9 @@ def outline(model: ModelLike) -> Summary:
             Weight(w.name, dtype_name(w.dtype), "×".join(map(str, w.shape)) or "scalar", w.nbytes)
             for w in sorted(weights, key=lambda w: -w.nbytes)[:LARGEST]
         ),
-        metadata=tuple((text(entry.key), text(entry.value)) for entry in proto.metadata_props),
+        metadata=tuple((plain_text(entry.key), plain_text(entry.value)) for entry in proto.metadata_props),
         functions=tuple((":".join(p for p in key if p), len(f.node)) for key, f in graph.functions.items()),
-        doc=text(proto.doc_string or proto.graph.doc_string),
+        doc=plain_text(proto.doc_string or proto.graph.doc_string),
         faults=tuple((fault.kind, fault.message) for fault in graph.faults),
     )
 

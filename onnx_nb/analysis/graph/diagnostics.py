@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.errors import shown
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import cycles
 from onnx_nb.analysis.graph.operators import canonical
@@ -67,7 +67,7 @@ class FaultFinder:
         graph = self._graph
         for value, node in duplicates:
             by = f" by {graph.node_label(node)}" if node >= 0 else ""
-            name = shown(graph.value_names[value])
+            name = quoted(graph.value_names[value])
             self._add("duplicate_name", f"tensor {name} is made again{by}; names must be unique.", node, value)
         for frame in graph.frames:
             names = graph.names[frame.start : frame.stop]
@@ -83,7 +83,7 @@ class FaultFinder:
         graph = self._graph
         outputs = {int(value) for frame in graph.frames for value in frame.outputs}
         for value in dangling:
-            name = shown(graph.value_names[value])
+            name = quoted(graph.value_names[value])
             readers = graph.consumers(value)
             if len(readers):
                 label = graph.node_label(int(readers[0]))
@@ -128,7 +128,7 @@ class FaultFinder:
     def _recursion(self) -> None:
         graph = self._graph
         for members in recursive(graph.functions):
-            circle = " → ".join(shown(name) for _, name, _ in [*members[:4], members[0]])
+            circle = " → ".join(quoted(name) for _, name, _ in [*members[:4], members[0]])
             more = f" and {len(members) - 4} more" if len(members) > 4 else ""
             message = f"functions call each other in a circle, which ONNX forbids: {circle}{more}."
             names = {(domain, name) for domain, name, _ in members}
@@ -145,7 +145,7 @@ def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[
         return "", ""
     if (domain, op) == operators.MARK:
         return "", ""
-    named, where, version = f"operator {shown(op)}", shown(domain or "ai.onnx"), opsets.get(domain)
+    named, where, version = f"operator {quoted(op)}", quoted(domain or "ai.onnx"), opsets.get(domain)
     if domain and domain not in operators.known_domains():
         return "unknown_domain", f"{named} is of the unknown domain {where}: it needs a custom-op library"
     if version is None:

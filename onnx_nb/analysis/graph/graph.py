@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from onnx_nb.analysis.errors import OnnxNbError, closest, cut, shown, text
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import sorted_unique, topological
 from onnx_nb.analysis.graph.diagnostics import Fault, FaultFinder
@@ -183,7 +184,7 @@ class Graph:
         # what only functions import counts after what the model does
         importers = [*(self.functions.values() if plain else ()), proto]
         self.opsets = MappingProxyType(
-            {canonical(text(o.domain)): int(o.version) for each in importers for o in each.opset_import}
+            {canonical(plain_text(o.domain)): int(o.version) for each in importers for o in each.opset_import}
         )
         main = NodeTable(proto.graph.node)
         self.main_count = main.count
@@ -283,8 +284,8 @@ class Graph:
             found = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
             if found >= 0 and (not prefix or self.value_frame[found] == frame):
                 return found
-        alike = ", ".join(map(shown, closest(name, self.value_names)))
-        message = f"tensor {shown(name)} is not in the model."
+        alike = ", ".join(map(quoted, closest(name, self.value_names)))
+        message = f"tensor {quoted(name)} is not in the model."
         raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
 
     def node_inputs(self, node: int) -> Ints:
@@ -308,7 +309,7 @@ class Graph:
         if not self.functions:
             return None
         op, domain = self.operators[self.op_index[node]]
-        return self.functions.get((canonical(domain), op, text(self.nodes[node].overload)))
+        return self.functions.get((canonical(domain), op, plain_text(self.nodes[node].overload)))
 
     def bodies(self, node: int) -> tuple[int, ...]:
         """Give the frames that a node owns."""
@@ -322,12 +323,12 @@ class Graph:
         function = self.frames[frame].function
         if function is None:
             return self.plain.opsets
-        return {canonical(text(o.domain)): int(o.version) for o in function.opset_import}
+        return {canonical(plain_text(o.domain)): int(o.version) for o in function.opset_import}
 
     def node_label(self, node: int) -> str:
         """Name a node for a message: "Conv '/stem/Conv'", or "Conv" if it has no name."""
-        op, name = cut(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
-        return f"{op} {shown(name)}" if name else op
+        op, name = shortened(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
+        return f"{op} {quoted(name)}" if name else op
 
     def node_labels(self, nodes: Sequence[int]) -> str:
         """Name some nodes in a row for a message: the first, the last, and how many they are."""
@@ -667,8 +668,8 @@ class Names:
 
     def _resolve_in_turn(self, place: Body, weights: list[str]) -> None:
         """Resolve a frame node by node: a name means its latest definition before the node that reads it."""
-        inputs = [text(info.name) for info in place.graph.input]
-        outputs = [text(info.name) for info in place.graph.output]
+        inputs = [plain_text(info.name) for info in place.graph.input]
+        outputs = [plain_text(info.name) for info in place.graph.output]
         now: dict[str, int] = {}
         main = place.parent < 0
         for name in inputs:
@@ -698,12 +699,12 @@ class Names:
         """Resolve a function whose inputs are those of its caller."""
         begin, end = self._in_ptr[place.owner_node], self._in_ptr[place.owner_node + 1]
         given = [*self.in_value[begin:end].tolist(), *[-1] * len(function.input)]
-        now = dict(zip(map(text, function.input), given, strict=False))
+        now = dict(zip(map(plain_text, function.input), given, strict=False))
         self.given.append([])
         self.weights.append([])
         self.inputs.append(list(dict.fromkeys(value for value in now.values() if value >= 0)))
         first = self._resolve_nodes(place, now)
-        self.outputs.append([self._meaning(text(name), now, first, -1) for name in function.output])
+        self.outputs.append([self._meaning(plain_text(name), now, first, -1) for name in function.output])
         self._scopes.append(now)
 
     def _resolve_nodes(self, place: Body, now: dict[str, int]) -> dict[str, int]:
@@ -752,11 +753,11 @@ class Names:
         name = (
             f"{self.prefixes[place.parent]}{name}" if name else next((self._value_name(v) for v in made if v >= 0), "")
         )
-        return f"{cut(name, LONGEST_PREFIX)}::"
+        return f"{shortened(name, LONGEST_PREFIX)}::"
 
     def _node_name(self, node: int) -> str:
         table, row = (self._main, node) if node < self._main.count else (self._rest, node - self._main.count)
-        return text(table.names[row : row + 1].pieces()[0])
+        return plain_text(table.names[row : row + 1].pieces()[0])
 
     def called_names(self, frames: Sequence[Frame], names: Spans, base: int) -> Spans:
         """Give the names of the nodes in calls, behind those of their calls."""
@@ -772,7 +773,7 @@ class Names:
         count = len(self._spans) if self._spans is not None else 0
         if value >= count or self._spans is None:
             return self._listed[value - count]
-        return text(self._spans[value : value + 1].pieces()[0])
+        return plain_text(self._spans[value : value + 1].pieces()[0])
 
     def _new(self, name: str, kind: int) -> int:
         self._listed.append(f"{self.prefixes[-1]}{name}")

@@ -21,16 +21,21 @@ import onnx.numpy_helper
 from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto
 
-from onnx_nb.analysis.errors import FeedError, OnnxNbError, shown, text
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.subgraphs import INLINED, key_of
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.run.feeds import asked_size, dims, inputs
+from onnx_nb.analysis.model.value_info import dimensions, fits, input_types
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
+from collections.abc import Iterable
+
+from onnx_nb.analysis.formatting import closest
+from onnx_nb.analysis.model.value_info import Dims, dimensions_text, listed
 
 INTEGERS = 256
 """Integers and booleans are computed in tensors of at most so many elements."""
@@ -44,7 +49,6 @@ SETTLED_DEPTH = 4
 BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 """What attributes of another type or number than the operator's raise; they are only met in broken models."""
 
-Dims = tuple[int | str | None, ...]
 Value = NDArray[Any]
 
 # The operators by which exporters compute shapes; they are computed here if everything that they read is known.
@@ -160,13 +164,13 @@ def infer(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
 def _bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
     """Give the sizes of symbols and the shapes of inputs that are asked for."""
     given_by_caller = {graph.value_names[value] for value in graph.inputs.tolist()}
-    kinds = {name: kind for name, kind in inputs(graph.model).items() if name in given_by_caller}
-    declared = {name: dims(kind) if kind.HasField("tensor_type") else None for name, kind in kinds.items()}
+    kinds = {name: kind for name, kind in input_types(graph.model).items() if name in given_by_caller}
+    declared = {name: dimensions(kind) if kind.HasField("tensor_type") else None for name, kind in kinds.items()}
     symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
     sizes: dict[str, int] = {}
     given: dict[str, tuple[int, ...]] = {}
     for key, size in shapes.items():
-        asked = asked_size(graph.model.called, key, size, declared, symbols)
+        asked = requested_size(graph.model.called, key, size, declared, symbols)
         if isinstance(asked, int):
             _agree(sizes, key, asked)
             continue
@@ -179,7 +183,7 @@ def _bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dic
 
 def _agree(sizes: dict[str, int], symbol: str, size: int) -> None:
     if sizes.setdefault(symbol, size) != size:
-        message = f"dimension {shown(symbol)} is given sizes {sizes[symbol]} and {size}."
+        message = f"dimension {quoted(symbol)} is given sizes {sizes[symbol]} and {size}."
         raise FeedError(message, advice="Give shapes that agree.")
 
 
@@ -189,7 +193,7 @@ class _Walk:
     def __init__(self, graph: Graph, symbols: Mapping[str, int], given: Mapping[str, tuple[int, ...]]) -> None:
         self.graph = graph
         self._symbols, self._given = symbols, given
-        kinds = [dims(kind) for kind in inputs(graph.model).values() if kind.HasField("tensor_type")]
+        kinds = [dimensions(kind) for kind in input_types(graph.model).values() if kind.HasField("tensor_type")]
         self._of_inputs = {dim for shape in kinds for dim in shape or ()}
         self._kinds: list[Kind] = []
         self._smallness: list[int] = []
@@ -317,7 +321,7 @@ class _Walk:
         try:
             if tensor.data_location == TensorProto.EXTERNAL:
                 return self._value(self.graph.model.tensor(name))
-            return self._value(tensors.values(tensor, f"tensor {shown(name)}"))
+            return self._value(tensors.values(tensor, f"tensor {quoted(name)}"))
         except OnnxNbError:
             # damaged, or its file is not here: the shapes that depend on it stay unknown, and are reported so
             return _NO_VALUE
@@ -338,7 +342,7 @@ class _Walk:
             number = self._kind_index[key] = len(self._kinds)
             is_tensor = proto.HasField("tensor_type")
             self._kinds.append(
-                Kind(proto, proto.tensor_type.elem_type if is_tensor else 0, dims(proto) if is_tensor else None)
+                Kind(proto, proto.tensor_type.elem_type if is_tensor else 0, dimensions(proto) if is_tensor else None)
             )
             self._smallness.append(_smallness(self._kinds[-1]))
         return number
@@ -355,7 +359,7 @@ class _Walk:
             number = self._nothing
             if info is not None:
                 for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
-                    symbol = text(dim.dim_param)
+                    symbol = plain_text(dim.dim_param)
                     if symbol in self._symbols:
                         dim.dim_value = self._symbols[symbol]
                     elif re.fullmatch(r"unk__\d+", symbol) and symbol not in self._of_inputs:
@@ -393,7 +397,7 @@ class _Walk:
     def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], made: Sequence[int]) -> tuple[int, bool]:
         """Make a case of a node like which none was before, and say whether it depends only on what the node reads."""
         proto = self.graph.nodes[node]
-        domain = text(proto.domain)
+        domain = plain_text(proto.domain)
         domain = "" if domain == "ai.onnx" else domain
         version = self._opset(domain)
         case = Case(
@@ -403,7 +407,7 @@ class _Walk:
             inputs=tuple(self._kinds[kind] if kind >= 0 else None for kind in kinds),
             values=tuple(self._values[value] if value >= 0 else None for value in values),
             outputs=(),
-            known_operator=operators.schema(text(proto.op_type), domain, version) is not None,
+            known_operator=operators.schema(plain_text(proto.op_type), domain, version) is not None,
         )
         inner: Types | None = None
         try:
@@ -438,12 +442,19 @@ class _Walk:
 
     def _infer(self, case: Case, node: onnx.NodeProto, version: int) -> list[int]:
         """Ask onnx."""
-        schema = operators.schema(text(node.op_type), "" if node.domain == "ai.onnx" else text(node.domain), version)
+        schema = operators.schema(
+            plain_text(node.op_type), "" if node.domain == "ai.onnx" else plain_text(node.domain), version
+        )
         read = [
-            (text(name), kind, value) for name, kind, value in zip(node.input, case.inputs, case.values, strict=True)
+            (plain_text(name), kind, value)
+            for name, kind, value in zip(node.input, case.inputs, case.values, strict=True)
         ]
-        if schema is not None and not schema.has_type_and_shape_inference_function and text(node.op_type) in _STAND_INS:
-            return self._like(case, *_STAND_INS[text(node.op_type)])
+        if (
+            schema is not None
+            and not schema.has_type_and_shape_inference_function
+            and plain_text(node.op_type) in _STAND_INS
+        ):
+            return self._like(case, *_STAND_INS[plain_text(node.op_type)])
         if schema is None or any(kind is not None and not kind.proto.WhichOneof("value") for _, kind, _ in read):
             return []
         known = {name: kind.proto for name, kind, _ in read if kind is not None}
@@ -454,15 +465,15 @@ class _Walk:
             )
         except Exception:  # noqa: BLE001 (the C++ side lets out any kind; what is unknown then is reported)
             return []
-        made = [self._kind(found[name]) if name in found else self._nothing for name in map(text, node.output)]
-        if text(node.op_type) == "Dropout" and version < 10:
+        made = [self._kind(found[name]) if name in found else self._nothing for name in map(plain_text, node.output)]
+        if plain_text(node.op_type) == "Dropout" and version < 10:
             made = made[:1] * len(made)  # of the mask, which was a float then, onnx infers no shape
         return made
 
     def _computed(self, case: Case, values: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
         """Compute what a node makes if everything that it reads is known, and small."""
         nothing = (_NO_VALUE,) * len(outputs)
-        op = text(case.node.op_type)
+        op = plain_text(case.node.op_type)
         if case.domain or not outputs or any(kind < 0 for kind in outputs) or (op != "Split" and len(outputs) > 1):
             return nothing
         shape = case.inputs[0].shape if case.inputs and case.inputs[0] is not None else None
@@ -474,12 +485,12 @@ class _Walk:
             return (self._value(np.asarray(math.prod(shape), np.int64)),)
         if op not in _COMPUTED or _NO_VALUE in values or not all(self._smallness[kind] for kind in outputs):
             return nothing
-        names = list(dict.fromkeys(text(name) for name in case.node.input if name))
+        names = list(dict.fromkeys(plain_text(name) for name in case.node.input if name))
         infos = [onnx.ValueInfoProto(name=name) for name in names]
         graph = onnx.helper.make_graph(
             [case.node], "", infos, [onnx.ValueInfoProto(name=name) for name in case.node.output]
         )
-        feeds = {text(name): value for name, value in zip(case.node.input, case.values, strict=True) if name}
+        feeds = {plain_text(name): value for name, value in zip(case.node.input, case.values, strict=True) if name}
         try:
             with np.errstate(all="ignore"):
                 made = _evaluator()(graph, opsets={"": case.version}).run(None, feeds)
@@ -492,24 +503,24 @@ class _Walk:
         if self.graph.inlined_sizes[key_of(case.node)] > INLINED:
             return None, []  # functions that call each other again and again
         model = onnx.ModelProto(ir_version=onnx.IR_VERSION, functions=self.graph.model.proto.functions)
-        versions = {**self.graph.opsets, **{text(entry.domain): entry.version for entry in function.opset_import}}
+        versions = {**self.graph.opsets, **{plain_text(entry.domain): entry.version for entry in function.opset_import}}
         model.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in versions.items())
-        model.graph.name = text(case.node.op_type)
+        model.graph.name = plain_text(case.node.op_type)
         model.graph.node.add().CopyFrom(case.node)
-        named = zip(map(text, case.node.input), case.inputs, case.values, strict=True)
+        named = zip(map(plain_text, case.node.input), case.inputs, case.values, strict=True)
         for name, kind, value in {name: (name, kind, value) for name, kind, value in named}.values():
             if value is not None:
                 model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
             elif kind is not None:
                 model.graph.input.add(name=name, type=kind.proto)
-        made = [text(name) for name in case.node.output]
+        made = [plain_text(name) for name in case.node.output]
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name)
         try:
             inlined = onnx.inliner.inline_local_functions(model)
         except Exception:  # noqa: BLE001 (the C++ side lets out any kind; what is unknown then is reported)
             return None, []
         graph = Graph.of(self.graph.model.with_proto(inlined, model.graph.name))
-        if any((domain, op) == (case.domain, text(case.node.op_type)) for op, domain in graph.operators):
+        if any((domain, op) == (case.domain, plain_text(case.node.op_type)) for op, domain in graph.operators):
             return None, []  # it calls itself, or needs another opset than the model has
         walk = _Walk(graph, self._symbols, {})
         types = walk.types()
@@ -518,7 +529,7 @@ class _Walk:
         return types, [self._kind(walk._kinds[walk._kind_of[v]].proto) if v >= 0 else self._nothing for v in outputs]
 
     def _control(self, node: int, case: Case) -> list[int]:
-        op = text(case.node.op_type)
+        op = plain_text(case.node.op_type)
         frames = self.graph.bodies(node)
         if op == "Loop" and len(frames) == 1:
             return self._loop(node, case, frames[0])
@@ -560,7 +571,9 @@ class _Walk:
         return [*made[:carried], *(self._stacked(kind, trips, 0) for kind in made[carried:])]
 
     def _scan(self, node: int, case: Case, frame: int) -> list[int]:
-        attributes = {text(a.name): onnx.helper.get_attribute_value(a) for a in case.node.attribute if a.name != "body"}
+        attributes = {
+            plain_text(a.name): onnx.helper.get_attribute_value(a) for a in case.node.attribute if a.name != "body"
+        }
         scanned = min(max(attributes.get("num_scan_inputs", 0), 0), len(case.inputs))
         states = len(case.inputs) - scanned
         axes = [*attributes.get("scan_input_axes", ()), *[0] * scanned]
@@ -627,7 +640,7 @@ class _Walk:
 
     def _contributed(self, case: Case) -> list[int]:
         """Give the types that an operator of onnxruntime makes, of the most common ones."""
-        op = text(case.node.op_type)
+        op = plain_text(case.node.op_type)
         stand_in = _STAND_INS.get(op)
         if stand_in is not None:
             return self._like(case, *stand_in)
@@ -667,7 +680,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     1
     """
     for found in node.attribute:
-        if text(found.name) == name:
+        if plain_text(found.name) == name:
             return onnx.helper.get_attribute_value(found)
     return default
 
@@ -689,7 +702,7 @@ def broadcast(*shapes: Dims) -> Dims | None:
 
 
 def _contributed_shape(case: Case) -> Dims | None:
-    op, node = text(case.node.op_type), case.node
+    op, node = plain_text(case.node.op_type), case.node
     shapes = [kind.shape if kind is not None else None for kind in case.inputs] + [None] * 3
     first, second, third = shapes[:3]
     if first is None:
@@ -744,3 +757,30 @@ def _evaluator() -> Any:
     from onnx.reference import ReferenceEvaluator  # imports a module for every operator
 
     return ReferenceEvaluator
+
+
+def requested_size(
+    called: str, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
+) -> int | tuple[int, ...]:
+    """Check an entry of ``shapes=`` against the inputs of a model.
+
+    Returns
+    -------
+    int or tuple of int
+        The size of a symbol, or the shape of an input.
+    """
+    number = isinstance(size, int | np.integer)
+    sizes = tuple(size) if isinstance(size, Iterable) else (size,)
+    if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+        raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
+    if number and key in symbols:
+        return int(size)
+    if key not in declared:
+        known = dict.fromkeys([*declared, *symbols])
+        message = f"{called} has neither an input nor a dimension {quoted(key)}."
+        raise FeedError(message, advice=f"It has {listed(closest(key, known) or known) or 'none'}.")
+    shape = declared[key]
+    if number or (shape is not None and not fits(shape, sizes)):
+        message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {dimensions_text(shape or ())}."
+        raise FeedError(message, advice="Give a size for each of its axes.")
+    return tuple(map(int, sizes))

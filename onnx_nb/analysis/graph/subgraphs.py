@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
-from onnx_nb.analysis.errors import shown, text
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.operators import canonical
@@ -91,27 +91,27 @@ def _add_bodies(
 
 def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
     """Say whether nodes of an operator may have bodies."""
-    domain = canonical(text(domain))
-    return operators.may_hold_graphs(text(op), domain, opsets.get(domain, 0))
+    domain = canonical(plain_text(domain))
+    return operators.may_hold_graphs(plain_text(op), domain, opsets.get(domain, 0))
 
 
 def graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     """Give the bodies of a node and the names of the attributes that hold them."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            yield text(attribute.name), attribute.g
+            yield plain_text(attribute.name), attribute.g
         for index, graph in enumerate(attribute.graphs):
-            yield f"{text(attribute.name)}[{index}]", graph
+            yield f"{plain_text(attribute.name)}[{index}]", graph
 
 
 def functions_of(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
     """Give the local functions of a model."""
-    return {(canonical(text(f.domain)), text(f.name), text(f.overload)): f for f in proto.functions}
+    return {(canonical(plain_text(f.domain)), plain_text(f.name), plain_text(f.overload)): f for f in proto.functions}
 
 
 def key_of(node: onnx.NodeProto) -> Key:
     """Give the key of the function that a node would call."""
-    return canonical(text(node.domain)), text(node.op_type), text(node.overload)
+    return canonical(plain_text(node.domain)), plain_text(node.op_type), plain_text(node.overload)
 
 
 def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
@@ -212,7 +212,7 @@ class Calls:
 
     def _refusal(self, key: Key, call: _Call) -> str:
         if key in call.around:
-            circle = " → ".join(shown(name) for _, name, _ in [*call.around[call.around.index(key) :], key])
+            circle = " → ".join(quoted(name) for _, name, _ in [*call.around[call.around.index(key) :], key])
             return f"it calls itself: {circle}"
         if len(call.around) >= DEPTH_OPENED:
             return f"it is nested more than {DEPTH_OPENED} calls deep"

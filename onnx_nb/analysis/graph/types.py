@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from onnx_nb.analysis.errors import cut, text
+from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph.diagnostics import Fault
 from onnx_nb.analysis.graph.subgraphs import bodies, key_of
 from onnx_nb.analysis.model.tensors import dtype_name
@@ -41,7 +41,7 @@ class ValueType:
         """The shape as "batch×3×224"; "scalar" for rank 0, empty if unknown."""
         if self.shape is None:
             return ""
-        return "×".join("?" if dim is None else cut(str(dim), 24) for dim in self.shape[:16]) or "scalar"
+        return "×".join("?" if dim is None else shortened(str(dim), 24) for dim in self.shape[:16]) or "scalar"
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.shape_text, self.dtype) if part)
@@ -110,7 +110,7 @@ class Types:
             for proto in [*inferred[f - first : f - first + 1], frame.graph]:
                 # the main graph's dictionary of names is made only if it is needed
                 scope = names.scopes[f] if proto.value_info else {}
-                known = [(scope.get(text(info.name), -1), info) for info in proto.value_info]
+                known = [(scope.get(plain_text(info.name), -1), info) for info in proto.value_info]
                 if f >= len(graph.plain.frames):
                     # what a call is given has its type from the caller
                     known = [(value, info) for value, info in known if value >= 0 and graph.value_frame[value] == f]
@@ -177,7 +177,7 @@ def _inferred(graph: Graph) -> tuple[list[onnx.GraphProto], tuple[Fault, ...]]:
     try:
         proto = onnx.shape_inference.infer_shapes(graph.model.proto)
     except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
-        reason = cut(" ".join(str(error).split()), 200) or type(error).__name__
+        reason = shortened(" ".join(str(error).split()), 200) or type(error).__name__
         return [], (Fault("inference", f"onnx cannot infer types: {reason}"),)
     owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
     return [proto.graph, *(body.graph for body in bodies(proto.graph, owners, graph.opsets)[1])], ()
@@ -212,7 +212,7 @@ def _value_type(proto: onnx.TypeProto, *, inferred: bool) -> ValueType:
         wrappers.append("sparse")
     dtype = dtype_name(tensor.elem_type)
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        dtype = text(proto.opaque_type.name) if kind == "opaque_type" else "?" if wrappers else ""
+        dtype = plain_text(proto.opaque_type.name) if kind == "opaque_type" else "?" if wrappers else ""
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape") and dtype and set(wrappers) <= {"sparse"}:
         shape = tuple(_dimension(dim, inferred=inferred) for dim in tensor.shape.dim)
@@ -225,6 +225,6 @@ def _dimension(dim: onnx.TensorShapeProto.Dimension, *, inferred: bool) -> int |
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         return int(dim.dim_value)
-    name = text(dim.dim_param)
+    name = plain_text(dim.dim_param)
     # onnx's inference numbers the dimensions it knows nothing about
     return None if not name or (inferred and _is_numbered(name)) else name

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import ModelFileError, readable, shown
+from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
 
@@ -49,7 +50,7 @@ def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progr
     tree = json.dumps({"kind": kind, "content": _packed(content, arrays, filled)})
     joined: dict[str, Any] = {name: np.concatenate([np.zeros(0, name), *parts]) for name, parts in arrays.items()}
     if progress is not None:
-        progress(0.5, f"compressing {readable(sum(array.nbytes for array in joined.values()))}")
+        progress(0.5, f"compressing {bytes_text(sum(array.nbytes for array in joined.values()))}")
     packed = io.BytesIO()
     np.savez_compressed(packed, tree=np.frombuffer(tree.encode(), np.uint8), **joined)
     with together(stage(progress, 0.9, 1.0), packed.tell()) as files:
@@ -73,7 +74,7 @@ def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) ->
     ModelFileError
         If there is no such file, or it is something else.
     """
-    name = shown(str(path))
+    name = quoted(str(path))
     try:
         # numpy leaves a damaged file open
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as found:

@@ -21,7 +21,8 @@ from google.protobuf.message import EncodeError
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, cut, readable, shown, text
+from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.save import PAGE, Layout, write_model
@@ -152,10 +153,10 @@ class Audit:
         outside = sum(entry.location is not None for entry in self.tensors)
         counts = Counter(problem.severity for problem in self.problems)
         found = ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in sorted(counts.items()))
-        size = readable(sum(file.nbytes for file in self.files))
+        size = bytes_text(sum(file.nbytes for file in self.files))
         files = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}"
         held = f"{outside} of {len(self.tensors)} tensors outside, {size} in {files}"
-        return f"Audit({cut(self.model, 80)!r}: {held}, {found or 'no problems'})"
+        return f"Audit({shortened(self.model, 80)!r}: {held}, {found or 'no problems'})"
 
     @property
     def ok(self) -> bool:
@@ -335,7 +336,7 @@ class _Auditor:
             if claim.entries.get(key) == "":
                 message = f"{claim.what} has external data with an empty {key}, which onnx and onnxruntime refuse."
                 self._say("number", "error", (message, _REWRITE), [found])
-        keys = [text(entry.key) for entry in found.tensor.external_data]
+        keys = [plain_text(entry.key) for entry in found.tensor.external_data]
         for key in dict.fromkeys(keys):
             if key in KNOWN_KEYS:
                 if keys.count(key) > 1:
@@ -346,10 +347,10 @@ class _Auditor:
                 advice = f"It is a note of where some program loaded it from, and means nothing. {_REWRITE}"
                 self._say("basepath", "error", (message, advice), [found])
             elif key.startswith("prepacked"):
-                message = f"{claim.what} has the key {shown(key)} of onnxruntime's own, of which onnx warns."
+                message = f"{claim.what} has the key {quoted(key)} of onnxruntime's own, of which onnx warns."
                 self._say("key", "warning", (message, _REWRITE), [found])
             else:
-                message = f"{claim.what} has the unknown key {shown(key)}: onnxruntime refuses to load the model."
+                message = f"{claim.what} has the unknown key {quoted(key)}: onnxruntime refuses to load the model."
                 self._say("key", "error", (message, _REWRITE), [found])
         found.keys = tuple(key for key in dict.fromkeys(keys) if key not in KNOWN_KEYS)
         if found.place.kind.startswith("sparse"):
@@ -362,15 +363,15 @@ class _Auditor:
             return
         if "length" not in claim.entries and offset + nbytes < source.nbytes:
             message = (
-                f"{claim.what} gives no length, and {shown(source.label)} goes on after it: onnx.load reads to the end "
-                "of the file, and then the shape does not fit."
+                f"{claim.what} gives no length, and {quoted(source.label)} goes on after it: onnx.load reads to the "
+                "end of the file, and then the shape does not fit."
             )
             self._say("length", "warning", (message, _REWRITE), [found])
 
     def _overlap(self, found: _Found, other: _Found, file: _File) -> None:
         message = (
             f"{found.place.label} and {other.place.label} of {self.model.called} use some of the same bytes of "
-            f"{shown(file.location)}, at {found.start} to {found.stop} and {other.start} to {other.stop}."
+            f"{quoted(file.location)}, at {found.start} to {found.stop} and {other.start} to {other.stop}."
         )
         advice = "One of them has values that are not its own, unless that was meant: export the model again."
         # A part of a tensor may be a tensor by intention; two that only share a border never are.
@@ -380,7 +381,7 @@ class _Auditor:
         other.overlaps.append(found.place.label)
 
     def _check_file(self, file: _File) -> None:
-        name, users = shown(file.location), file.users
+        name, users = quoted(file.location), file.users
         if file.source.is_linked:
             symbolic = file.source.path.is_symlink()
             form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
@@ -408,7 +409,7 @@ class _Auditor:
             for found in users:
                 found.checksum = "not verified"
             if users and compute:
-                extent = Extent(file.source, 0, file.source.nbytes, f"{shown(file.location)} of {self.model.called}")
+                extent = Extent(file.source, 0, file.source.nbytes, f"{quoted(file.location)} of {self.model.called}")
                 try:
                     file.sha1 = _sha1(extent, meter)
                     self._compare(file, users, meter)
@@ -433,15 +434,15 @@ class _Auditor:
                 wrong.setdefault(found.given_checksum, []).append(found)
         for given, those in wrong.items():
             message = (
-                f"the SHA1 of {shown(file.location)} is {file.sha1}, but by {_named(those)} of {self.model.called} it "
-                f"should be {shown(given)}."
+                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_named(those)} of {self.model.called} it "
+                f"should be {quoted(given)}."
             )
             advice = "The file was changed or damaged after the model was written: get it again."
             self._say("checksum", "error", (message, advice), those)
         if own:
             message = (
                 f"the checksum in {_named(own)} of {self.model.called} is that of the tensor's own bytes; the "
-                f"specification means that of the whole file {shown(file.location)}."
+                f"specification means that of the whole file {quoted(file.location)}."
             )
             self._say("checksum", "warning", (message, _REWRITE), own)
 
@@ -500,7 +501,7 @@ class _Found:
     def entry(self) -> TensorEntry:
         alignment = None if self.offset is None else _alignment(self.offset)
         return TensorEntry(
-            name=text(self.tensor.name) or self.place.name,
+            name=plain_text(self.tensor.name) or self.place.name,
             place=self.place.label,
             dtype=dtype_name(self.tensor.data_type),
             shape=tuple(self.tensor.dims),
@@ -813,7 +814,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         try:
             onnx.checker.check_model(path, full_check=full)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-            said = cut(str(error).replace(folder, "").strip(), 1000)
+            said = shortened(str(error).replace(folder, "").strip(), 1000)
             raise ModelFileError(
                 f"onnx's checker refuses {loaded.called}: {said.rstrip('.')}.",
                 advice="Export the model again, or repair what it names.",

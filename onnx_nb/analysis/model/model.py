@@ -21,7 +21,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, SparseTensorProto, TensorProto
 
-from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, closest, readable, shown, text
+from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted
 from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.save import Layout, write_model
 from onnx_nb.analysis.model.storage import (
@@ -156,7 +157,7 @@ class Model:
         """Held while something is derived and put into `memo`."""
         self.memo: Final[dict[object, Any]] = {}
         """What other modules derived from the model, so that it is derived once."""
-        self.called: Final = name if name.isprintable() and len(name) <= 200 else shown(name)
+        self.called: Final = name if name.isprintable() and len(name) <= 200 else quoted(name)
         """The name as messages have it: a stranger's may hold line breaks, or be very long."""
         self._index: dict[str, TensorProto | SparseTensorProto] | None = None
         self._initializers: Mapping[str, TensorInfo] | None = None
@@ -171,7 +172,7 @@ class Model:
             named = str(opset)
         name = self.name if len(self.name) <= 80 else self.name[:79] + "…"
         nodes = "1 node" if count == 1 else f"{count} nodes"
-        return f"Model({name!r}, {nodes}, {readable(self.nbytes)}, opset {named or 'unknown'})"
+        return f"Model({name!r}, {nodes}, {bytes_text(self.nbytes)}, opset {named or 'unknown'})"
 
     def __getstate__(self) -> dict[str, Any]:
         left_out: dict[str, Any] = {"lock": None, "memo": {}, "_index": None, "_initializers": None}
@@ -268,11 +269,11 @@ class Model:
             For errors.
         """
         if isinstance(tensor, SparseTensorProto):
-            what = f"sparse weight {shown(name)} of {self.called}"
+            what = f"sparse weight {quoted(name)} of {self.called}"
             values = self._values(tensor.values, what)
             array = tensors.dense(tensor, values, self._values(tensor.indices, f"the indices of {what}"), what)
         else:
-            array = self._values(tensor, f"weight {shown(name)} of {self.called}")
+            array = self._values(tensor, f"weight {quoted(name)} of {self.called}")
         array.flags.writeable = False
         return array
 
@@ -343,7 +344,7 @@ class Model:
         total = self.proto.ByteSize() + sum(extent.nbytes + 32 for extent in extents)
         if total > wire.PROTO_LIMIT:
             raise ModelFileError(
-                f"{self.called} is {readable(total)} with its weights, and a ModelProto holds at most 2 GB.",
+                f"{self.called} is {bytes_text(total)} with its weights, and a ModelProto holds at most 2 GB.",
                 advice="Save it with model.save(path), which puts the weights into a file of their own.",
             )
         proto = ModelProto()
@@ -475,25 +476,25 @@ class Model:
     def _tensors(self) -> dict[str, TensorProto | SparseTensorProto]:
         if self._index is None:
             graph = self.proto.graph
-            index: dict[str, TensorProto | SparseTensorProto] = {text(t.name): t for t in graph.initializer}
-            index.update((text(sparse.values.name), sparse) for sparse in graph.sparse_initializer)
+            index: dict[str, TensorProto | SparseTensorProto] = {plain_text(t.name): t for t in graph.initializer}
+            index.update((plain_text(sparse.values.name), sparse) for sparse in graph.sparse_initializer)
             self._index = index
         return self._index
 
     def _no_weight(self, name: str) -> OnnxNbError:
         for node in self.proto.graph.node:
             if name in node.output:
-                maker = f"{text(node.op_type)} {shown(text(node.name))}".removesuffix(" ''")
+                maker = f"{plain_text(node.op_type)} {quoted(plain_text(node.name))}".removesuffix(" ''")
                 return OnnxNbError(
-                    f"tensor {shown(name)} of {self.called} is not a weight: {maker} computes it when the model runs.",
+                    f"tensor {quoted(name)} of {self.called} is not a weight: {maker} computes it when the model runs.",
                     advice="model.tensor_names() lists the weights.",
                 )
         if any(name == value.name for value in self.proto.graph.input):
-            return OnnxNbError(f"tensor {shown(name)} of {self.called} is not a weight: it is an input of the model.")
+            return OnnxNbError(f"tensor {quoted(name)} of {self.called} is not a weight: it is an input of the model.")
         near = closest(name, self._tensors())
-        hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+        hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
         pattern = repr(f"{near[0][:12]}*") if near else ""
-        message = f"tensor {shown(name)} is not in {self.called}.{hint}"
+        message = f"tensor {quoted(name)} is not in {self.called}.{hint}"
         return OnnxNbError(message, advice=f"List them with model.tensor_names({pattern}).")
 
     def _values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
@@ -529,7 +530,7 @@ def _without_foreign_keys(proto: ModelProto) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(proto)
     for tensor in external(copy):
-        kept = [entry for entry in tensor.external_data if text(entry.key) in KNOWN_KEYS]
+        kept = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
         del tensor.external_data[:]
         tensor.external_data.extend(kept)
     return copy
@@ -537,22 +538,22 @@ def _without_foreign_keys(proto: ModelProto) -> ModelProto:
 
 def _load_file(name: str, folder: Path | None) -> Model:
     path = Path(name)
-    quoted = shown(str(path))
+    label = quoted(str(path))
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise _no_file(path) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelFileError(f"{quoted} cannot be opened: {reason}.") from error
+        raise ModelFileError(f"{label} cannot be opened: {reason}.") from error
     if stat.S_ISDIR(found.st_mode):
         models = sorted(other for other in file_names(path) if other.endswith(".onnx"))
-        advice = f"Models in it: {', '.join(map(shown, models[:5]))}." if models else "No .onnx file is in it."
-        raise ModelFileError(f"{quoted} is a folder.", advice=advice)
+        advice = f"Models in it: {', '.join(map(quoted, models[:5]))}." if models else "No .onnx file is in it."
+        raise ModelFileError(f"{label} is a folder.", advice=advice)
     if not stat.S_ISREG(found.st_mode):
-        raise ModelFileError(f"{quoted} is not an ordinary file.", advice="Copy what it gives into one.")
+        raise ModelFileError(f"{label} is not an ordinary file.", advice="Copy what it gives into one.")
     path = path.absolute()
-    own = File(path, ModelFileError, what=quoted, permanent=True)
+    own = File(path, ModelFileError, what=label, permanent=True)
     # onnxruntime can look the file up by its own name, unless data lies elsewhere or the name is no UTF-8.
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
     location = path.name if usable else f"{MEMORY}/file"
@@ -560,7 +561,7 @@ def _load_file(name: str, folder: Path | None) -> Model:
         with path.open("rb", buffering=0) as file:
             stripped = wire.scan(cast("Any", file), location=location, name=path.name)
     except OSError as error:
-        raise ModelFileError(f"{quoted} cannot be read: {error.strerror or error}.") from error
+        raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
     proto = _parsed(stripped.proto, path.name)
     return Model(
         proto, name=path.name, path=path, storage=Storage({location: own}, folder=folder or path.parent, path=path)
@@ -607,7 +608,7 @@ def _load_ir(source: onnx_ir.Model, folder: Path | None) -> Model:
     for name, value in source.graph.initializers.items():
         tensor = value.const_value
         if tensor is None:
-            raise ModelFileError(f"initializer {shown(name)} of the given onnx_ir.Model has no value.")
+            raise ModelFileError(f"initializer {quoted(name)} of the given onnx_ir.Model has no value.")
         if isinstance(tensor, ir.ExternalTensor) and folder is None:
             folder = Path(tensor.base_dir).absolute()
         values[name] = _StandIn(value, const_value=_ir_tensor(name, tensor, folder, sources))
@@ -676,23 +677,23 @@ def _unreadable(error: DecodeError, name: str) -> ModelFileError:
 
 def _no_file(path: Path) -> ModelFileError:
     if str(path).startswith(("http:", "https:")):
-        return ModelFileError(f"{shown(str(path))} is a web address.", advice="Download the file and give its path.")
+        return ModelFileError(f"{quoted(str(path))} is a web address.", advice="Download the file and give its path.")
     near = closest(path.name, file_names(path.parent))
-    hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
-    where = "" if path.is_absolute() else f" in {shown(str(Path.cwd()))}"
-    return ModelFileError(f"there is no file {shown(str(path))}{where}.{hint}")
+    hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
+    where = "" if path.is_absolute() else f" in {quoted(str(Path.cwd()))}"
+    return ModelFileError(f"there is no file {quoted(str(path))}{where}.{hint}")
 
 
 def _checked_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     if not path.is_dir():
-        message = f"data_dir {shown(str(path))} is not a folder."
+        message = f"data_dir {quoted(str(path))} is not a folder."
         raise ExternalDataError(message, advice="Give the folder of the data files.")
     return path.absolute()
 
 
 def _graph_name(proto: ModelProto) -> str:
-    return text(proto.graph.name) or "model"
+    return plain_text(proto.graph.name) or "model"
 
 
 def _info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import ModelFileError, text
+from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.formatting import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,7 +94,7 @@ class Spans:
         whole = self._latin
         found = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
         if not "".join(found).isascii():
-            found = [string if string.isascii() else text(string.encode("latin-1")) for string in found]
+            found = [string if string.isascii() else plain_text(string.encode("latin-1")) for string in found]
         return found
 
     @functools.cached_property

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnx import ModelProto, TensorProto
 
-from onnx_nb.analysis.errors import ModelFileError, readable, shown
+from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
 from onnx_nb.analysis.model.tensors import declared_bytes, placed, raw_bytes, type_and_shape
@@ -116,7 +117,7 @@ def write_model(
     kept = sum(extent.nbytes for extent in inside.values()) + sum(extent.nbytes for _, extent in embedded)
     if copy.ByteSize() + kept > wire.PROTO_LIMIT:
         raise ModelFileError(
-            f"{called} is {readable(copy.ByteSize() + kept)}, and one .onnx file holds at most 2 GB.",
+            f"{called} is {bytes_text(copy.ByteSize() + kept)}, and one .onnx file holds at most 2 GB.",
             advice="Put the weights into a file of their own: external_data.convert(model, path), or model.save(path).",
         )
     for target, extent in embedded:
@@ -127,7 +128,7 @@ def write_model(
     for written in (path, *map(path.with_name, contents)):
         if storage.reads(written):
             raise ModelFileError(
-                f"{shown(str(written))} holds weights of {called}, which is read from it.",
+                f"{quoted(str(written))} holds weights of {called}, which is read from it.",
                 advice="Save under another name.",
             )
     total = kept + sum(stored.extent.nbytes for stored in outside.values())
@@ -184,7 +185,8 @@ def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]
         nbytes = stored.extent.nbytes
         if layout.shard_size is not None and nbytes > layout.shard_size:
             raise ModelFileError(
-                f"{stored.extent.what} takes {readable(nbytes)}, more than a shard of {readable(layout.shard_size)}.",
+                f"{stored.extent.what} takes {bytes_text(nbytes)}, more than a shard of "
+                f"{bytes_text(layout.shard_size)}.",
                 advice="Choose a larger shard_size: a tensor lies in one file.",
             )
         stored.offset = position + -position % layout.alignment
@@ -225,9 +227,9 @@ def _parts(weights: Iterable[_Stored]) -> list[Part]:
 
 def _check_target(path: Path) -> None:
     if not path.name or os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
-        raise ModelFileError(f"{shown(str(path))} is a folder.", advice="Give the name of a file in it.")
+        raise ModelFileError(f"{quoted(str(path))} is a folder.", advice="Give the name of a file in it.")
     if not path.parent.is_dir():
-        raise ModelFileError(f"the folder {shown(str(path.parent))} does not exist.", advice="Create it first.")
+        raise ModelFileError(f"the folder {quoted(str(path.parent))} does not exist.", advice="Create it first.")
 
 
 def _check_layout(path: Path, layout: Layout) -> None:
@@ -253,7 +255,7 @@ def _check_layout(path: Path, layout: Layout) -> None:
 
 def _unusable(location: str, path: Path) -> ModelFileError:
     return ModelFileError(
-        f"{shown(location)} cannot hold the weights of {shown(path.name)}.",
+        f"{quoted(location)} cannot hold the weights of {quoted(path.name)}.",
         advice="Give the name of another file, which is then written beside the model.",
     )
 
@@ -381,6 +383,6 @@ class _Watched:
 
 def _unwritable(path: Path, error: OSError) -> ModelFileError:
     return ModelFileError(
-        f"{shown(str(path))} cannot be written: {error.strerror or type(error).__name__}.",
+        f"{quoted(str(path))} cannot be written: {error.strerror or type(error).__name__}.",
         advice="Choose a folder that you may write to and that has room for it.",
     )

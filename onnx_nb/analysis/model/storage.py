@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 from onnx import TensorProto
 
-from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError, closest, shown, text
+from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.model.tensors import VALUE_FIELDS, raw_bytes, stored_bytes, type_and_shape
 
 if TYPE_CHECKING:
@@ -89,18 +90,18 @@ class Storage:
         """
         if self.folder is None:
             raise MissingFileError(
-                f"{what} is external data in {shown(location)}, but a model from memory has no folder.",
+                f"{what} is external data in {quoted(location)}, but a model from memory has no folder.",
                 advice="Give it: onnx_nb.load(model, data_dir=…).",
             )
         windows = PureWindowsPath(location)
         if not location or "\0" in location:
             raise UnsafeLocationError(
-                f"{what} is external data without a usable location: {shown(location)}.",
+                f"{what} is external data without a usable location: {quoted(location)}.",
                 advice="Export the model again: nothing tells which file was meant.",
             )
         if Path(location).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
             raise UnsafeLocationError(
-                f"{what} is external data in {shown(location)}, which leads out of the model's folder.",
+                f"{what} is external data in {quoted(location)}, which leads out of the model's folder.",
                 advice="Only files in that folder, or below it, are read.",
             )
         path = self.folder / location
@@ -113,7 +114,7 @@ class Storage:
             raise _missing(self.folder, location, what, error) from None
         if not any(real.is_relative_to(root) for root in roots):
             raise UnsafeLocationError(
-                f"{what} is external data in {shown(location)}, a symbolic link that leads out of the model's folder.",
+                f"{what} is external data in {quoted(location)}, a symbolic link that leads out of the model's folder.",
                 advice="Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…).",
             )
         return path
@@ -172,7 +173,7 @@ class Claim:
         for key, value in (("offset", entries.get("offset") or "0"), ("length", entries.get("length"))):
             numbers[key] = int(value) if value and is_number(value) else None
             if value and numbers[key] is None:
-                message = f"{what} has external data with {key} {shown(value)}, which is not a number of bytes."
+                message = f"{what} has external data with {key} {quoted(value)}, which is not a number of bytes."
                 advice = "Export the model again: nothing tells what was meant."
                 problems.append(("number", ExternalDataError(message, advice=advice)))
         length = numbers["length"]
@@ -187,7 +188,7 @@ class Claim:
         offset, nbytes = self.offset, self.nbytes if self.length is None else self.length
         if offset is not None and nbytes is not None and offset + nbytes > source.nbytes:
             yield ExternalDataError(
-                f"{self.what} lies at bytes {offset} to {offset + nbytes} of {shown(source.label)}, which has only "
+                f"{self.what} lies at bytes {offset} to {offset + nbytes} of {quoted(source.label)}, which has only "
                 f"{source.nbytes}.",
                 advice="Get the whole file again.",
             )
@@ -204,12 +205,12 @@ class UnsafeLocationError(ExternalDataError):
 def _missing(folder: Path, location: str, what: str, error: Exception) -> ExternalDataError:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         reason = error.strerror or type(error).__name__
-        message = f"{what} is external data in {shown(location)}, which cannot be used: {reason}."
+        message = f"{what} is external data in {quoted(location)}, which cannot be used: {reason}."
         return ExternalDataError(message, advice="See that the file is there and that you may read it.")
     near = closest(location, file_names(folder))
-    hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+    hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
     return MissingFileError(
-        f"{what} is external data in {shown(location)}, which is not in {shown(str(folder))}.{hint}",
+        f"{what} is external data in {quoted(location)}, which is not in {quoted(str(folder))}.{hint}",
         advice="Put the file there, or give its folder: onnx_nb.load(path, data_dir=…).",
     )
 
@@ -281,17 +282,17 @@ class File:
             found = self.path.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            message = f"{what}: {shown(str(self.path))} cannot be opened: {reason}."
+            message = f"{what}: {quoted(str(self.path))} cannot be opened: {reason}."
             raise self._error(message, advice="See that it is there and that you may read it.") from error
         if not stat.S_ISREG(found.st_mode):
-            message = f"{what}: {shown(str(self.path))} is not an ordinary file."
+            message = f"{what}: {quoted(str(self.path))} is not an ordinary file."
             raise self._error(message, advice="Put an ordinary file there.")
         return found
 
     def _check(self, what: str) -> None:
         found = self._stat(what)
         if (found.st_size, found.st_mtime_ns) != (self.nbytes, self._modified):
-            message = f"{what}: {shown(str(self.path))} was changed after the model was loaded."
+            message = f"{what}: {quoted(str(self.path))} was changed after the model was loaded."
             raise self._error(message, advice="Load the model again.")
 
     @property
@@ -309,7 +310,7 @@ class File:
                 with self.path.open("rb") as file:
                     mapped = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise self._error(f"{what}: {shown(str(self.path))} cannot be mapped: {error}.") from error
+                raise self._error(f"{what}: {quoted(str(self.path))} cannot be mapped: {error}.") from error
             self._maps[key] = mapped
         return mapped
 
@@ -327,11 +328,11 @@ class File:
                 while start < stop:
                     count = file.readinto(buffer[: stop - start])
                     if not count:
-                        raise self._error(f"{what}: {shown(str(self.path))} ended while it was read.")
+                        raise self._error(f"{what}: {quoted(str(self.path))} ended while it was read.")
                     yield buffer[:count]
                     start += count
         except OSError as error:
-            raise self._error(f"{what}: {shown(str(self.path))} cannot be read: {error.strerror}.") from error
+            raise self._error(f"{what}: {quoted(str(self.path))} cannot be read: {error.strerror}.") from error
 
 
 class Memory:
@@ -396,7 +397,7 @@ KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
 
 def references(tensor: TensorProto) -> dict[str, str]:
     """Give what a tensor says of its external data: "location", "offset", "length" and perhaps others."""
-    return {text(entry.key): text(entry.value) for entry in tensor.external_data}
+    return {plain_text(entry.key): plain_text(entry.value) for entry in tensor.external_data}
 
 
 def is_number(value: str) -> bool:

@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
-from onnx_nb.analysis.errors import ModelFileError, readable, shown, text
+from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted
 from onnx_nb.analysis.model import wire
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def values(tensor: TensorProto, what: str) -> NDArray[Any]:
         if len(tensor.string_data) != count:
             raise ModelFileError(f"{what} has {len(tensor.string_data)} strings for shape {_shape(tensor.dims)}.")
         strings = np.empty(count, object)
-        strings[:] = [text(data) for data in tensor.string_data]
+        strings[:] = [plain_text(data) for data in tensor.string_data]
         return _reshaped(strings, tensor, what)
     if tensor.HasField("raw_data"):
         return decoded(np.frombuffer(tensor.raw_data, np.uint8), tensor, what)
@@ -111,7 +112,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
     needed = math.prod(shape) * values.dtype.itemsize
     if needed > DENSE_LIMIT:
         raise ModelFileError(
-            f"{what} would take {readable(needed)} as a dense array of shape {_shape(sparse.dims)}.",
+            f"{what} would take {bytes_text(needed)} as a dense array of shape {_shape(sparse.dims)}.",
             advice="Read its values and indices from model.proto.graph.sparse_initializer.",
         )
     fitting = {(values.size,), (values.size, len(shape))}
@@ -350,7 +351,7 @@ class Place(NamedTuple):
         >>> Place("sparse indices", "w", " in function 'F'").label
         "the indices of sparse weight 'w' in function 'F'"
         """
-        return f"{_KINDS[self.kind]} {shown(self.name)}{self.within}"
+        return f"{_KINDS[self.kind]} {quoted(self.name)}{self.within}"
 
 
 _KINDS: Final = {
@@ -365,7 +366,7 @@ def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
     """Give every tensor of a model and where it is, the initializers of its main graph first."""
     yield from _graph_tensors(proto.graph, "")
     for function in proto.functions:
-        within = f" in function {shown(text(function.name))}"
+        within = f" in function {quoted(plain_text(function.name))}"
         yield from _attribute_tensors(function.node, within)
         for attribute in function.attribute_proto:
             yield from _tensors_of(attribute, within)
@@ -376,9 +377,9 @@ def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
 
 def _graph_tensors(graph: GraphProto, within: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
     for tensor in graph.initializer:
-        yield tensor, Place("weight", text(tensor.name), within, in_body=in_body)
+        yield tensor, Place("weight", plain_text(tensor.name), within, in_body=in_body)
     for sparse in graph.sparse_initializer:
-        yield from _sparse_tensors(sparse, text(sparse.values.name), Place("", "", within, in_body=in_body))
+        yield from _sparse_tensors(sparse, plain_text(sparse.values.name), Place("", "", within, in_body=in_body))
     yield from _attribute_tensors(graph.node, within, in_body=in_body)
 
 
@@ -393,8 +394,8 @@ def _attribute_tensors(
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITH_TENSORS:
-                called = text(node.name) or next(filter(None, map(text, node.output)), "")
-                owner = f" of {text(node.op_type)} {shown(called)}{within}"
+                called = plain_text(node.name) or next(filter(None, map(plain_text, node.output)), "")
+                owner = f" of {plain_text(node.op_type)} {quoted(called)}{within}"
                 yield from _tensors_of(attribute, owner, in_body=in_body)
 
 
@@ -412,7 +413,7 @@ _WITH_TENSORS: Final = frozenset(
 
 
 def _tensors_of(attribute: AttributeProto, owner: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
-    name = text(attribute.name)
+    name = plain_text(attribute.name)
     place = Place("attribute", name, owner, in_attribute=True, in_body=in_body)
     if attribute.HasField("t"):
         yield attribute.t, place

@@ -24,11 +24,13 @@ import numpy as np
 
 from onnx_nb.analysis.compare.distances import LOOKED_AT, between
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import AlignmentError, FeedError, closest, shown
+from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import numpy_dtype
+from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.pytorch.module_scopes import Key, Keys
 from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run import session as sessions
@@ -93,7 +95,8 @@ class Alignment:
     Examples
     --------
     >>> import torch
-    >>> from onnx_nb.analysis.pytorch.record import export, record
+    >>> from onnx_nb.analysis.pytorch.record import record
+    >>> from onnx_nb.analysis.pytorch.export import export
     >>> module, x = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()).eval(), torch.ones(1, 2)
     >>> found = align(record(module, x), export(module, x, exporter="torchscript"))
     >>> found
@@ -109,8 +112,8 @@ class Alignment:
         for match in self.matches:
             if match.name == name or (match.path == name and not match.call and not match.function):
                 return match
-        near = ", ".join(map(shown, closest(name, [match.name for match in self.matches])))
-        message = f"no output of a submodule {shown(name)} was recorded."
+        near = ", ".join(map(quoted, closest(name, [match.name for match in self.matches])))
+        message = f"no output of a submodule {quoted(name)} was recorded."
         raise AlignmentError(message, advice=f"Closest names: {near}." if near else "")
 
     def __len__(self) -> int:
@@ -167,13 +170,13 @@ class Alignment:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             if content["kind"] != "onnx_nb alignment" or content["format"] > FORMAT:
-                raise AlignmentError(f"{shown(str(file))} is of another kind, or of a later version of onnx_nb.")
+                raise AlignmentError(f"{quoted(str(file))} is of another kind, or of a later version of onnx_nb.")
             return cls(tuple(Match(**match) for match in content["matches"]))
         except OSError as error:
-            message = f"{shown(str(file))} cannot be read: {error.strerror}."
+            message = f"{quoted(str(file))} cannot be read: {error.strerror}."
             raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            message = f"{shown(str(file))} is no alignment that onnx_nb wrote."
+            message = f"{quoted(str(file))} is no alignment that onnx_nb wrote."
             raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
 
     def on(self, model: ModelLike) -> Alignment:
@@ -191,7 +194,7 @@ class Alignment:
         found = []
         for match in self.matches:
             named = next((name for name in _descendants(match.tensor) if name in made), "") if match.tensor else ""
-            why = match.why if not match.tensor or named else f"tensor {shown(match.tensor)} is not in this model"
+            why = match.why if not match.tensor or named else f"tensor {quoted(match.tensor)} is not in this model"
             how = match.how if named == match.tensor else "suffix" if named else ""
             exported = "" if named == match.tensor else match.exported or match.tensor
             found.append(dataclasses.replace(match, tensor=named, how=how, why=why, exported=exported))
@@ -277,7 +280,7 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
     """
     if feeds is not None:
         return feeding.check_feeds(model, feeds)
-    inputs = feeding.inputs(model)
+    inputs = input_types(model)
     needed = [name for name in inputs if name not in model.initializers]
     given = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
     found = {name: given.pop(name) for name in needed if name in given}
@@ -285,7 +288,7 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
     if rest:
         left = list(given.values())
         if len(left) < len(rest):
-            message = f"inputs {', '.join(map(shown, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
+            message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
             raise FeedError(message, advice="Say by feeds= what the model gets.")
         found |= dict(zip(rest, left, strict=False))
     for name, kind in inputs.items():
@@ -747,7 +750,7 @@ class Proposals:
     def _why(self, number: int, call: int) -> str:
         taker = self._took_in.get(number)
         if taker is not None:
-            return f"folded together with {taker.cls} {shown(taker.name)}, whose output it carries"
+            return f"folded together with {taker.cls} {quoted(taker.name)}, whose output it carries"
         maker = self._makers.get(number, call)
         later = [
             other
@@ -756,7 +759,7 @@ class Proposals:
         ]
         nodes = self._nodes[maker][0]
         if not nodes and later:
-            return f"folded into {later[0].cls} {shown(later[0].name)}"
+            return f"folded into {later[0].cls} {quoted(later[0].name)}"
         if not nodes or all(self.graph.folded[node] for node in nodes):
             return "no node of the export is from this call: not read, computed in advance, or merged with others"
         shape = "×".join(map(str, self.recording.value(number).shape)) or "scalar"

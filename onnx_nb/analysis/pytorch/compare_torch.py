@@ -23,7 +23,8 @@ from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.distances import between, by_peak
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, Errors, classes_axis
 from onnx_nb.analysis.compare.value_matching import QUANTISED
-from onnx_nb.analysis.errors import AlignmentError, OnnxNbError, shown, text
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -39,7 +40,8 @@ from onnx_nb.analysis.pytorch.drilldown import (
     numbered,
     record_operations,
 )
-from onnx_nb.analysis.pytorch.record import Recording, as_given, export, record
+from onnx_nb.analysis.pytorch.export import export
+from onnx_nb.analysis.pytorch.record import Recording, as_given, record
 from onnx_nb.analysis.pytorch.source_lines import source_of
 from onnx_nb.analysis.pytorch.weights import compare_weights
 from onnx_nb.analysis.run import session as sessions
@@ -110,7 +112,7 @@ class TorchComparison(Comparison):
         """
         recording, graph, pairs = self._parts()
         if progress is not None:
-            progress(0.0, f"cutting out {shown(path or 'the model')}")
+            progress(0.0, f"cutting out {quoted(path or 'the model')}")
         part = isolate(recording, graph, pairs, self.given or {}, path)
         part = dataclasses.replace(part, providers=self.settings.providers)
         if folder is not None:
@@ -298,7 +300,7 @@ def compare_torch(
             progress(0.3, f"exporting {recording.cls}")
         model = export(module, args, kwargs, exporter=exporter, **options)
     elif options:
-        named = ", ".join(map(shown, options))
+        named = ", ".join(map(quoted, options))
         raise AlignmentError(f"{named}: options are for an export, and a model is given.", advice="Leave out one.")
     found = compare_recording(
         recording,
@@ -397,7 +399,7 @@ def _check_shapes(recording: Recording, model: Model, given: Mapping[str, Any]) 
         got, theirs = recording.value(slot.value).shape, np.shape(given.get(slot.label, ()))
         if slot.label in given and got != theirs:
             mine, yours = ("×".join(map(str, shape)) or "a scalar" for shape in (theirs, got))
-            message = f"input {shown(slot.label)} of {model.name} is {mine}, and {recording.cls} got {yours}."
+            message = f"input {quoted(slot.label)} of {model.name} is {mine}, and {recording.cls} got {yours}."
             raise AlignmentError(message, advice="Give both the same, or leave out feeds=.")
 
 
@@ -534,7 +536,7 @@ class _Regions:
             given = {name: sessions.to_value(array) for name, array in self._given(inputs).items()}
             results = sessions.run_values(session, given, name=model.name)
             for value in values:
-                tell(len(found) / len(self._numbers), f"errors of {shown(self._graph.value_names[value])}")
+                tell(len(found) / len(self._numbers), f"errors of {quoted(self._graph.value_names[value])}")
                 array = sessions.to_array(results.pop(_made(self._graph.value_names[value])))
                 reference = self._recording.value(self._numbers[value])
                 if array.shape == reference.shape:
@@ -593,7 +595,7 @@ class _Regions:
             made.ClearField("metadata_props")
             for place, name in enumerate(made.output):
                 if name in cut:
-                    made.output[place] = _made(text(name))
+                    made.output[place] = _made(plain_text(name))
         for value, array in self._arrays(inputs).items():
             kind = helper.make_tensor_type_proto(_data_type(array), array.shape)
             target.input.add(name=names[value]).type.CopyFrom(kind)
@@ -690,7 +692,7 @@ def _told(
             cumulative = Errors.of(recording.value(number), graph.model.tensor(match.tensor))
         if cumulative is None:
             shape = "×".join(map(str, recording.value(number).shape)) or "scalar"
-            message = f"{shown(match.name)} gave {shape}, and tensor {shown(match.tensor)} has another shape."
+            message = f"{quoted(match.name)} gave {shape}, and tensor {quoted(match.tensor)} has another shape."
             if difference:
                 raise AlignmentError(f"{message} Of its node {difference}.", advice="Correct that, and export again.")
             raise AlignmentError(message, advice="Give the model the feeds that the module got.")

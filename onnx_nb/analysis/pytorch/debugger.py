@@ -16,9 +16,11 @@ from onnx import ModelProto
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, Errors
-from onnx_nb.analysis.errors import AlignmentError, text
+from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.pytorch.record import marked, to_numpy
+from onnx_nb.analysis.pytorch.export import marked
+from onnx_nb.analysis.pytorch.record import to_numpy
 from onnx_nb.analysis.pytorch.source_lines import source_of
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.extraction import extract
@@ -42,7 +44,7 @@ class Debugger:
     ...         x = debugger.debug(x * 2, "doubled")
     ...         return debugger.debug(x.exp(), "exp")
     >>> folder, x = tempfile.mkdtemp(), torch.zeros(1, 3)
-    >>> from onnx_nb.analysis.pytorch.record import export
+    >>> from onnx_nb.analysis.pytorch.export import export
     >>> model = export(Model(), x, exporter="torchscript").save(f"{folder}/model.onnx")
     >>> _ = debugger.extract_debug_model(model, f"{folder}/debug.onnx")
     >>> debugger.run_debug_model({"x": x.numpy()}, f"{folder}/debug.onnx")
@@ -117,12 +119,12 @@ class Debugger:
         self._tensors = {}
         outputs: list[str] = []
         for node in proto.graph.node:
-            if (text(node.domain), text(node.op_type)) != DEBUG:
+            if (plain_text(node.domain), plain_text(node.op_type)) != DEBUG:
                 continue
-            name = next((text(attribute.s) for attribute in node.attribute if attribute.name == "name"), "")
+            name = next((plain_text(attribute.s) for attribute in node.attribute if attribute.name == "name"), "")
             self.output_debug_name.append(name)
-            outputs.append(text(node.output[0]))
-            self._tensors[name] = outputs[-1], text(node.name), source_of(node)
+            outputs.append(plain_text(node.output[0]))
+            self._tensors[name] = outputs[-1], plain_text(node.name), source_of(node)
             node.op_type, node.domain = "Identity", ""
             del node.attribute[:]
         if not outputs:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.distances import between
 from onnx_nb.analysis.compare.metrics import Errors
-from onnx_nb.analysis.errors import AlignmentError, ModelFileError, closest, shown, text
+from onnx_nb.analysis.errors import AlignmentError, ModelFileError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model.save import together
@@ -90,7 +91,7 @@ class Isolated:
     """That run it; the CPU if None."""
 
     def __repr__(self) -> str:
-        return f"Isolated({shown(self.path)}, {self.model!r})"
+        return f"Isolated({quoted(self.path)}, {self.model!r})"
 
     def errors(self) -> dict[str, Errors]:
         """Run it, and compare each output with torch's."""
@@ -118,7 +119,7 @@ class Isolated:
         try:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"folder {shown(str(data))} cannot be made: {error.strerror}."
+            message = f"folder {quoted(str(data))} cannot be made: {error.strerror}."
             raise ModelFileError(message, advice="Choose another folder.") from error
         if progress is not None:
             progress(0.0, "writing model.onnx")
@@ -169,14 +170,14 @@ def isolate(
     ends = _given_by(graph, call, pairs)
     if not ends:
         _refuse_constants(graph, call, pairs)
-        message = f"no output of {call.cls} {shown(path)} has a tensor in {graph.model.name}."
+        message = f"no output of {call.cls} {quoted(path)} has a tensor in {graph.model.name}."
         raise AlignmentError(message, advice="See comparison.unmatched for the reason, or take the module around it.")
     nodes, inputs = _between(recording, graph, pairs, number, ends)
     flow = Flow.of(graph)
     starts = [value for value in inputs if flow.kinds[value] != INITIALIZER]
     model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
     names = graph.value_names
-    kinds = {text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
+    kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
     feeds = {}
     for value in starts:
         name = names[value]
@@ -245,7 +246,7 @@ def _refuse_constants(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, M
     held = [graph.value_names[pairs[slot.value][0]] for slot in call.outputs if slot.value in pairs]
     if held:
         message = (
-            f"what {call.cls} {shown(call.name)} gives was computed in advance: it is the weight {shown(held[0])}."
+            f"what {call.cls} {quoted(call.name)} gives was computed in advance: it is the weight {quoted(held[0])}."
         )
         raise AlignmentError(
             message, advice="There is nothing to run. See model.tensor(name), or the module around it."
@@ -258,8 +259,8 @@ def call_of(recording: Recording, path: str) -> int:
     for number, call in enumerate(recording.calls):
         if path == call.name or (not call.index and path in (call.path, *call.aliases)):
             return number
-    near = ", ".join(map(shown, closest(path, [call.name for call in recording.calls])))
-    message = f"no call of submodule {shown(path)} was recorded."
+    near = ", ".join(map(quoted, closest(path, [call.name for call in recording.calls])))
+    message = f"no call of submodule {quoted(path)} was recorded."
     raise AlignmentError(message, advice=f"Closest names: {near}." if near else "")
 
 
@@ -356,7 +357,7 @@ def record_operations(
             for tensor in made if isinstance(made, list | tuple) else [made]:
                 if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_quantized:
                     if len(found) >= MOST_OPERATIONS:
-                        message = f"{shown(path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
+                        message = f"{quoted(path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
                         raise AlignmentError(message, advice="Look into a submodule of it.")
                     name = str(func).rpartition(".")[0] or str(func)  # torch.cond and the like have no overloads
                     found.append(Operation(name, running_line(), to_numpy(tensor).copy()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import shown
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.shape_inference import attribute
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import numpy_dtype
@@ -152,7 +152,7 @@ def _followed(graph: Graph, value: int) -> Operand | None:
         tensor = attribute(graph.nodes[int(graph.producer[value])], "value")
         if tensor is None:
             return None
-        found: Operand | None = Operand(name, tensors.values(tensor, f"the value of Constant {shown(name)}"), None)
+        found: Operand | None = Operand(name, tensors.values(tensor, f"the value of Constant {quoted(name)}"), None)
     elif name in graph.model.initializers:
         found = Operand(name, graph.model.tensor(name), None)
     else:

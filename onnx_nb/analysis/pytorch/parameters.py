@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Unmatched
 from onnx_nb.analysis.compare.distances import between
-from onnx_nb.analysis.errors import shown
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.shape_inference import attribute
 from onnx_nb.analysis.pytorch.alignment import CLOSE
@@ -134,20 +134,20 @@ class Finder:
             owner = self._owner(path, called)
             reason = self._left_out.get(name, "")
             if not reason and owner is None:
-                reason = f"{_cls(self._parts[path])} {shown(path or 'the module itself')} was not called"
+                reason = f"{_cls(self._parts[path])} {quoted(path or 'the module itself')} was not called"
             elif not reason and owner is not None:
                 reason = self._why(owner, tensor)
             yield Unmatched(f"{path or 'model'} → {label}", "reference", reason, "weight")
 
     def _why(self, path: str, tensor: torch.Tensor) -> str:
         """Say why a parameter of a submodule that was called has no weight."""
-        gave = f"what {shown(path or 'the module itself')} gave"
+        gave = f"what {quoted(path or 'the module itself')} gave"
         if not self._region(path):
             held = [
                 self._tensor(slot.value) for call in self._recording.calls if call.path == path for slot in call.outputs
             ]
             there = [self._graph.value_names[value] for value in held if value >= 0]
-            computed = f"{gave} was computed in advance: it is the weight {shown(there[0])}" if there else ""
+            computed = f"{gave} was computed in advance: it is the weight {quoted(there[0])}" if there else ""
             return computed or f"{gave} has no tensor, by which its nodes are known"
         if not bool(tensor.any()):
             return "it is zero, and nothing like it is read there: the export leaves it out"

@@ -9,9 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import io
-import logging
-import re
 import types
 import warnings
 import weakref
@@ -23,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import ml_dtypes
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import AlignmentError, ExportError, closest, cut, readable, shown
-from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.model import Model, load
+from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.formatting import bytes_text, closest, quoted
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.attribute_proof import RECORDED
 from onnx_nb.analysis.pytorch.source_lines import running_line
@@ -34,7 +30,6 @@ from onnx_nb.analysis.run.array_store import Store, available_memory, unspilled
 if TYPE_CHECKING:
     import torch
 
-EXPORTERS: Final = ("dynamo", "torchscript")
 _DEEPEST: Final = 16
 """Lists in lists in lists: what is nested deeper in an output is not looked at."""
 _SCALARS: Final = (int, float, str, type(None))
@@ -151,12 +146,12 @@ class Recording:
                 ]
                 if values:
                     return self.value(values[0])
-                what = f"no output {shown(label)}" if label else "no tensor"
+                what = f"no output {quoted(label)}" if label else "no tensor"
                 labels = ", ".join(slot.label for slot in call.outputs)
                 advice = f"Its outputs: {labels}." if labels else "Ask for a submodule inside or around it."
-                raise AlignmentError(f"submodule {shown(path)} gave {what}.", advice=advice)
-        near = ", ".join(map(shown, closest(path, [call.name for call in self.calls])))
-        message = f"no call of submodule {shown(path)} was recorded."
+                raise AlignmentError(f"submodule {quoted(path)} gave {what}.", advice=advice)
+        near = ", ".join(map(quoted, closest(path, [call.name for call in self.calls])))
+        message = f"no call of submodule {quoted(path)} was recorded."
         raise AlignmentError(message, advice=f"Closest names: {near}." if near else "")
 
     def __len__(self) -> int:
@@ -164,7 +159,7 @@ class Recording:
 
     def __repr__(self) -> str:
         counts = f"{len(self.calls):,} calls, {self.value_count:,} values"
-        return f"Recording({self.cls}, {counts}, {readable(self.nbytes)})"
+        return f"Recording({self.cls}, {counts}, {bytes_text(self.nbytes)})"
 
 
 def record(
@@ -240,7 +235,9 @@ def record(
     recording.random = tuple(recording.calls[number].name for number in sorted(first.random))
     if not repeat and any(recording.calls[number].path not in in_training for number in first.random):
         drew = [number for number in sorted(first.random) if recording.calls[number].path not in in_training]
-        named = ", ".join(f"{recording.calls[number].cls} {shown(recording.calls[number].name)}" for number in drew[:3])
+        named = ", ".join(
+            f"{recording.calls[number].cls} {quoted(recording.calls[number].name)}" for number in drew[:3]
+        )
         more = f" and {len(drew) - 3} more" if len(drew) > 3 else ""
         message = (
             f"{named}{more} drew random numbers: what is random there will show as an error. Make it deterministic, or "
@@ -252,7 +249,7 @@ def record(
         again.run(args, kwargs)
         recording.unstable = _unstable(again, recording)
         if recording.unstable:
-            named = ", ".join(f"{shown(name)}" for name in recording.unstable[:3])
+            named = ", ".join(f"{quoted(name)}" for name in recording.unstable[:3])
             message = (
                 f"{named} gave other values in a second run of {recording.cls}: what is random there will show as an "
                 f"error. Call module.eval(), or make it deterministic."
@@ -285,7 +282,7 @@ def _warn_of_training(module: torch.nn.Module) -> frozenset[str]:
         if part.training and (isinstance(part, batch_norm) or (isinstance(part, dropout) and part.p > 0))
     ]
     if named:
-        listed = ", ".join(f"{type(part).__name__} {shown(name)}" for name, part in named[:3])
+        listed = ", ".join(f"{type(part).__name__} {quoted(name)}" for name, part in named[:3])
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         verb = "does" if len(named) == 1 else "do"
         message = (
@@ -303,7 +300,7 @@ def watched(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     return (part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule))
 
 
-def _is_traced_by_dynamo() -> bool:
+def is_traced_by_dynamo() -> bool:
     """Say whether it is a branch of ``torch.cond`` or the like that is being traced, where hooks may note nothing."""
     import torch
 
@@ -379,7 +376,7 @@ class _Recorder:
             except Exception as error:
                 if self._stack:
                     call = self._calls[self._stack[-1][0]]
-                    error.add_note(f"raised in {call['cls']} {shown(call['path'] or 'the module itself')}")
+                    error.add_note(f"raised in {call['cls']} {quoted(call['path'] or 'the module itself')}")
                 raise
 
     def finished(self) -> tuple[Call, ...]:
@@ -394,11 +391,11 @@ class _Recorder:
         cls = type(part).__name__
         if self._progress is not None:
             done = len(self._calls) / max(len(self._names), len(self._calls) + 1)
-            self._progress(done, f"torch: {cls} {shown(path or 'the module itself')}")
+            self._progress(done, f"torch: {cls} {quoted(path or 'the module itself')}")
         with torch._C.DisableTorchFunction():  # noqa: SLF001 (what we ask of a tensor is no call of the module)
             self._look_for_chance()
             if type(part) not in self._signatures:
-                self._signatures[type(part)] = _parameters(type(part))
+                self._signatures[type(part)] = parameters_of(type(part))
             parameters = self._signatures[type(part)]
             index = self._count.get(id(part), 0)
             self._count[id(part)] = index + 1
@@ -412,7 +409,7 @@ class _Recorder:
                     "cls": cls,
                     "index": index,
                     "parent": self._stack[-1][0] if self._stack else -1,
-                    "inputs": tuple([Slot(label, self._take(tensor)) for label, tensor in _tensors(given)]),
+                    "inputs": tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(given)]),
                     "outputs": (),
                     "attributes": _said(part),
                 }
@@ -430,7 +427,7 @@ class _Recorder:
             while closed is not part:  # a call inside that raised, which its caller caught
                 number, closed = self._stack.pop()
             self.ended.append(number)
-            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in _tensors(output)])
+            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(output)])
             self._calls[number]["outputs"] = outputs
 
     def _look_for_chance(self) -> None:
@@ -444,14 +441,14 @@ class _Recorder:
         """Call a torch function, and take the tensor that it gives, if it is a new one of more than one value."""
         import torch
 
-        if self._looks or not self._stack or _is_traced_by_dynamo():
+        if self._looks or not self._stack or is_traced_by_dynamo():
             return function(*args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
             known = self._numbers((*args, *kwargs.values()))
         made = function(*args, **kwargs)
         if isinstance(made, torch.Tensor):
             with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-                if _is_tensor(made) and made.numel() > 1 and not _is_wrapped(made):
+                if is_tensor(made) and made.numel() > 1 and not _is_wrapped(made):
                     before = len(self.contents)
                     number = self._take(made)
                     if number == before:
@@ -468,7 +465,7 @@ class _Recorder:
             if isinstance(one, torch.Tensor):
                 found.append(self._number(one))
             elif not isinstance(one, _SCALARS):
-                found += [self._number(tensor) for _, tensor in _tensors(one)]
+                found += [self._number(tensor) for _, tensor in tensors_in(one)]
         return tuple([number for number in found if number is not None])
 
     def _number(self, tensor: torch.Tensor) -> int | None:
@@ -567,7 +564,7 @@ def _unstable(again: _Recorder, recording: Recording) -> tuple[str, ...]:
     return tuple(recording.calls[number].name for number in found)
 
 
-def _parameters(kind: Any) -> tuple[str, ...]:
+def parameters_of(kind: Any) -> tuple[str, ...]:
     """Give the names of positional arguments of a class's forward."""
     function = inspect.unwrap(kind.forward, stop=lambda one: hasattr(one, "__signature__"))
     if isinstance(function, types.FunctionType) and not hasattr(function, "__signature__"):
@@ -581,7 +578,7 @@ def _parameters(kind: Any) -> tuple[str, ...]:
     return tuple(one.name for one in found if one.kind in positional)
 
 
-def _tensors(value: Any) -> list[tuple[str, torch.Tensor]]:
+def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
     """Give the tensors of nested tuples, lists, dicts and dataclasses, and where they are."""
     found: list[tuple[str, torch.Tensor]] = []
     _gather(value, "", _DEEPEST, found)
@@ -592,7 +589,7 @@ def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Te
     import torch
 
     if isinstance(value, torch.Tensor):
-        if _is_tensor(value):
+        if is_tensor(value):
             found.append((label, value))
         return
     inner: Iterable[tuple[Any, Any]] = ()
@@ -611,7 +608,7 @@ def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Te
             _gather(one, f"{label}.{name}" if label else str(name), levels - 1, found)
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     """Say whether it is a tensor that an array can hold."""
     import torch
 
@@ -653,343 +650,4 @@ def _foreign(dtype: torch.dtype) -> Any:
 # --- exporting ------------------------------------------------------------------------------------------------------
 
 
-def export(
-    module: torch.nn.Module,
-    args: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    exporter: str = "dynamo",
-    opset: int | None = None,
-    **options: Any,
-) -> Model:
-    """Export a module to ONNX, in memory.
-
-    Parameters
-    ----------
-    module, args, kwargs
-        As for `record`.
-    exporter
-        ``"dynamo"``, torch's default, or ``"torchscript"``, the older one, which traces.
-    opset
-        The version of the operators; the exporter's own choice if ``None``.
-    **options
-        Passed on to ``torch.onnx.export``: ``dynamic_shapes``, ``dynamic_axes``, ``input_names``, ``optimize`` …
-
-    Returns
-    -------
-    Model
-        By the TorchScript exporter its inputs are the tensors among the arguments, in order, and its outputs those of
-        the result; the Python line of each node is kept.
-
-    Raises
-    ------
-    ExportError
-        If torch cannot export it: torch's own reason first, and the submodule. Or if the exporter gave another opset
-        than was asked for, which torch itself only logs.
-
-    Examples
-    --------
-    >>> import torch
-    >>> model = export(torch.nn.Linear(2, 3).eval(), torch.ones(1, 2), exporter="torchscript")
-    >>> [node.op_type for node in model.proto.graph.node]
-    ['Gemm']
-    """
-    if exporter not in EXPORTERS:
-        raise ExportError(f"there is no exporter {shown(exporter)}.", advice=f"Choose one of {', '.join(EXPORTERS)}.")
-    module, args, kwargs = as_given(module, args, kwargs)
-    if opset is not None:
-        options["opset_version"] = opset
-    run = _by_dynamo if exporter == "dynamo" else _by_torchscript
-    watch = _Watch(module)
-    try:
-        with _plain() as caught, watch:
-            model = run(module, args, kwargs, options)
-    except Exception as error:
-        raise _refused(watch, args, kwargs, exporter, error) from error
-    traced = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
-    if traced:  # it may explain an error
-        more = f" ({len(traced) - 1} more such places)" if len(traced) > 1 else ""
-        message = f"torch made something constant while tracing: {cut(traced[0], 400)}{more}"
-        warnings.warn(message, stacklevel=2)
-    got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset is not None and got != opset:
-        message = f"opset {opset} was asked for, and torch's {exporter} exporter gave opset {got}."
-        raise ExportError(message, advice=f"Ask for opset {got}, or try the other exporter: {_other(exporter)}.")
-    return model.with_proto(model.proto, type(module).__name__)
-
-
-def _by_dynamo(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
-) -> Model:
-    import torch
-
-    program: Any = torch.onnx.export(module, args, kwargs=kwargs or None, dynamo=True, verbose=False, **options)
-    return load(program)
-
-
-def _by_torchscript(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
-) -> Model:
-    import torch
-
-    flat = _Flat(module, args, kwargs)
-    options.setdefault("input_names", flat.input_names)
-    # with verbose the exporter writes the Python stack into doc_string
-    options.setdefault("verbose", True)
-    file: Any = io.BytesIO()
-    with flat, torch.no_grad():
-        torch.onnx.export(module, flat.tensors, file, dynamo=False, **options)
-    return load(file.getvalue())
-
-
-class _Flat:
-    """Lets a module take its tensors one after another and give a tuple of tensors, as the TorchScript exporter wants.
-
-    It fills in every optional argument of a signature itself, which many models do not take.
-    """
-
-    def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._module, self._args, self._kwargs = module, args, kwargs
-        named = dict(zip(_parameters(type(module)), args, strict=False))
-        found = _tensors({**named, **{str(i): a for i, a in enumerate(args[len(named) :])}, **kwargs})
-        self.tensors = tuple(tensor for _, tensor in found)
-        self.input_names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in found]
-
-    def __enter__(self) -> None:
-        import torch
-
-        forward = self._module.forward
-        self._had = self._module.__dict__.get("forward")
-        if isinstance(self._module, torch.jit.ScriptModule):
-            return
-
-        def flat(*tensors: torch.Tensor) -> Any:
-            given = iter(tensors)
-            args, kwargs = _replaced(self._args, given), _replaced(self._kwargs, given)
-            made = [tensor for _, tensor in _tensors(forward(*args, **kwargs))]
-            return made[0] if len(made) == 1 else tuple(made)
-
-        self._module.__dict__["forward"] = flat
-
-    def __exit__(self, *_: object) -> None:
-        self._module.__dict__.pop("forward", None)
-        if self._had is not None:
-            self._module.__dict__["forward"] = self._had
-
-
-def _replaced(value: Any, given: Iterator[Any]) -> Any:
-    """Put other tensors in the place of those that `_tensors` finds, in the same order."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return next(given) if _is_tensor(value) else value
-    if isinstance(value, Mapping):
-        return dict.fromkeys(value) | {key: _replaced(one, given) for key, one in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_replaced(one, given) for one in value))
-    if isinstance(value, list | tuple):
-        return type(value)(_replaced(one, given) for one in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{each.name: _replaced(getattr(value, each.name), given) for each in fields(value)})
-    return value
-
-
-@contextlib.contextmanager
-def _plain() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep back what the exporters print and log; give the warnings."""
-    import torch
-
-    log = getattr(torch._C, "_jit_onnx_log", None)  # noqa: SLF001 (it writes the whole graph to the terminal)
-    disabled = logging.root.manager.disable  # torch gives many of its loggers handlers of their own
-    fused = torch.backends.mha.get_fastpath_enabled()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            logging.disable(logging.CRITICAL)
-            torch.backends.mha.set_fastpath_enabled(False)  # ONNX has no such operators
-            if log is not None:
-                torch._C._jit_onnx_log = lambda *_: None  # noqa: SLF001
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                yield caught
-        finally:
-            logging.disable(disabled)
-            torch.backends.mha.set_fastpath_enabled(fused)
-            if log is not None:
-                torch._C._jit_onnx_log = log  # noqa: SLF001
-
-
-class _Watch:
-    """Knows in which submodule an export is."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
-        self._names = {id(part): name for name, part in module.named_modules()}
-        self.stack: list[torch.nn.Module] = []
-        self._undone = contextlib.ExitStack()
-
-    @property
-    def where(self) -> tuple[str, str] | None:
-        """Path and class of the innermost submodule that has begun and not ended."""
-        return (self._names.get(id(self.stack[-1]), ""), type(self.stack[-1]).__name__) if self.stack else None
-
-    def __enter__(self) -> None:
-
-        for part in watched(self.module):
-            self._undone.callback(part.register_forward_pre_hook(self._before).remove)
-            self._undone.callback(part.register_forward_hook(self._after).remove)
-
-    def __exit__(self, *_: object) -> None:
-        self._undone.close()
-
-    def _before(self, part: torch.nn.Module, _args: Any) -> None:
-        if _is_traced_by_dynamo():
-            return
-        if not self.stack or part is self.module:
-            self.stack.clear()
-        self.stack.append(part)
-
-    def _after(self, part: torch.nn.Module, _args: Any, _output: Any) -> None:
-        if _is_traced_by_dynamo():
-            return
-        while self.stack and self.stack.pop() is not part:
-            pass
-
-
-def _refused(
-    watch: _Watch, args: tuple[Any, ...], kwargs: dict[str, Any], exporter: str, error: BaseException
-) -> ExportError:
-    """Say why torch could not export: the innermost reason first, then where, then what to do."""
-    module, cause = watch.module, error
-    while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
-        cause = inner
-    paragraph = _without_colour(str(cause)).strip().partition("\n\n")[0]
-    reason = " ".join(paragraph.split()) or type(cause).__name__
-    reason = cut(reason, 600).rstrip(".")
-    where = watch.where
-    operator = re.search(r"aten(?:::|\.)_?([a-z_0-9]+)", reason)
-    if where is None and operator is not None:
-        where = _caller_of(module, args, kwargs, operator[1])
-    place = ""
-    if where is not None:
-        place = f" This is in {where[1]} {shown(where[0]) if where[0] else '(the module itself)'}."
-    message = f"{reason}.{place} torch's {exporter} exporter cannot export {type(module).__name__}."
-    found = ExportError(message, advice=f"Try the other exporter: {_other(exporter)}.")
-    found.module = where[0] if where is not None else None
-    return found
-
-
-def _other(exporter: str) -> str:
-    return f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
-
-
-def _without_colour(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-def _caller_of(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], operator: str
-) -> tuple[str, str] | None:
-    """Find the submodule that calls an ATen operator, by running the module."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    watch = _Watch(module)
-    found: list[tuple[str, str]] = []
-
-    class Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func.__name__.partition(".")[0].strip("_") == operator.strip("_") and watch.where is not None:
-                found.append(watch.where)
-            return func(*args, **(kwargs or {}))
-
-    # it failed already: whatever it raises now tells nothing more
-    with contextlib.suppress(Exception), torch.no_grad(), watch, Listening():  # type: ignore[no-untyped-call]
-        module(*args, **kwargs)
-    return found[0] if found else None
-
-
 # --- marks ----------------------------------------------------------------------------------------------------------
-
-
-def mark(x: torch.Tensor, name: str) -> torch.Tensor:
-    """Mark a tensor in a torch model, so that its export can be cut there by name.
-
-    Written into ``forward``, it does nothing when the model runs in torch. In an export by either of torch's exporters
-    it becomes a node ``Mark`` of the domain ``onnx_nb``, an identity that carries the name: `partition` cuts there by
-    ``cuts="marks"``, and `extract` finds the tensor by that name. onnx_nb runs such a model as it is; other tools do
-    not know the node, and take the parts, which hold no marks.
-
-    Parameters
-    ----------
-    x
-        Any tensor.
-    name
-        What to call the place. A mark that is reached several times marks several tensors: in a loop over layers each
-        ends a part, side by side they are cut together.
-
-    Returns
-    -------
-    torch.Tensor
-        ``x`` itself, or in an export what stands for it.
-
-    Raises
-    ------
-    TypeError
-        If ``name`` is not a text.
-
-    Examples
-    --------
-    >>> import torch
-    >>> x = torch.ones(2)
-    >>> mark(x, "after the stem") is x
-    True
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a mark is a text, not {type(name).__name__}.")
-    return marked(x, name, MARK)
-
-
-def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tensor:
-    """Give a tensor itself, or in an export by either exporter the output of a node that carries a name.
-
-    Parameters
-    ----------
-    x
-        Any tensor.
-    name
-        The node's attribute of this name.
-    operator
-        Domain and type of the node.
-    """
-    import torch
-
-    # torch.export alone is none of our business: its programs are run in torch, where the op below would give zeros
-    if not torch.onnx.is_in_onnx_export():
-        return x
-    if torch.compiler.is_exporting():
-        made: torch.Tensor = torch.onnx.ops.symbolic(
-            "::".join(operator), (x,), attrs={"name": name}, dtype=x.dtype, shape=x.shape, version=1
-        )
-        return made
-    traced: torch.Tensor = _function("::".join(operator)).apply(x, name)
-    return traced
-
-
-@functools.cache
-def _function(operator: str) -> Any:
-    """Give the autograd function whose symbolic the TorchScript exporter writes."""
-    import torch
-
-    class Mark(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, x: torch.Tensor, _name: str) -> torch.Tensor:
-            # a new tensor: the tracer takes one that is handed through for the same value, and drops the node
-            return x.view_as(x)
-
-        @staticmethod
-        def symbolic(g: Any, x: Any, name: str) -> Any:
-            made = g.op(operator, x, name_s=name)
-            made.setType(x.type())
-            return made
-
-    return Mark

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import Errors, precision
-from onnx_nb.analysis.errors import shown
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.pytorch.parameters import Finder, Weight
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compare_weights(
     points = []
     for depth, weight in enumerate(found):
         if progress is not None:
-            progress(depth / len(found), f"comparing {shown(weight.held.initializer or weight.label)}")
+            progress(depth / len(found), f"comparing {quoted(weight.held.initializer or weight.label)}")
         errors = Errors.of(weight.expected, weight.held.array, rtol=rtol, atol=atol)
         points.append(
             Point(

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import CaptureError, readable, shown
+from onnx_nb.analysis.errors import CaptureError
+from onnx_nb.analysis.formatting import bytes_text, quoted
 
 
 class Spilled(NamedTuple):
@@ -77,7 +78,7 @@ class Store:
         try:
             np.save(path, content.view(f"u{content.dtype.itemsize}") if foreign else content)
         except OSError as error:
-            message = f"an array of {readable(content.nbytes)} cannot be kept in {shown(path)}: {error.strerror}."
+            message = f"an array of {bytes_text(content.nbytes)} cannot be kept in {quoted(path)}: {error.strerror}."
             raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
         return Spilled(path, content.dtype if foreign else None)
 

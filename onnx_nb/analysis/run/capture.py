@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import CaptureError, closest, shown
+from onnx_nb.analysis.errors import CaptureError
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT, Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import Done, count_of
@@ -187,11 +188,13 @@ class NonFinite:
         counts = [(found.nan, "NaN"), (found.posinf, "Inf"), (found.neginf, "−Inf")]
         what = " and ".join(f"{count} {kind}" for count, kind in counts if count)
         if not self.node:
-            return f"{shown(self.name)} is given to the model with {what} of {found.count} values."
-        message = f"{self.node} makes {what} of {found.count} values in {shown(self.name)}"
+            return f"{quoted(self.name)} is given to the model with {what} of {found.count} values."
+        message = f"{self.node} makes {what} of {found.count} values in {quoted(self.name)}"
         if not self.inputs:
             return f"{message}."
-        read = ", ".join(f"{shown(name)} ({_range(entry)})" for name, entry in itertools.islice(self.inputs.items(), 6))
+        read = ", ".join(
+            f"{quoted(name)} ({_range(entry)})" for name, entry in itertools.islice(self.inputs.items(), 6)
+        )
         return f"{message}, and its inputs are finite: {read}."
 
     def __repr__(self) -> str:
@@ -248,11 +251,11 @@ class Capture:
             if not wanted or place == wanted:
                 return self._store.array(value, place)
         if not places:
-            message = f"the array of {shown(name)} was not kept, only its statistics."
-            raise CaptureError(message, advice=f"Capture again with keep={shown(name)}.")
+            message = f"the array of {quoted(name)} was not kept, only its statistics."
+            raise CaptureError(message, advice=f"Capture again with keep={quoted(name)}.")
         there = [place if self.feeds > 1 else place[1:] for place in places]
         listed = ", ".join(str(place[0] if len(place) == 1 else place) for place in there[:8])
-        raise CaptureError(f"{shown(name)} was not kept at {numbers}.", advice=f"It was at {listed or 'no number'}.")
+        raise CaptureError(f"{quoted(name)} was not kept at {numbers}.", advice=f"It was at {listed or 'no number'}.")
 
     def __contains__(self, name: object) -> bool:
         """Say whether a value of this name was seen."""
@@ -269,7 +272,7 @@ class Capture:
     def __repr__(self) -> str:
         kept = f", {len(self._store.places)} kept" if self._store.places else ""
         feeds = f", {self.feeds} feeds" if self.feeds != 1 else ""
-        stop = f", stopped at {shown(self.stopped.name)}" if self.stopped else ""
+        stop = f", stopped at {quoted(self.stopped.name)}" if self.stopped else ""
         return (
             f"Capture({_counted(len(self), 'value')} of {_counted(len(self._costs.order), 'node')}{feeds}{kept}{stop})"
         )
@@ -294,7 +297,7 @@ class Capture:
         value = self._value(name)
         found = self._weight(name) if value < 0 else self._records[value].settled()
         if found is None:
-            raise CaptureError(f"{shown(name)} is a {self._records[value].dtype}: it has no statistics.")
+            raise CaptureError(f"{quoted(name)} is a {self._records[value].dtype}: it has no statistics.")
         return found
 
     def histogram(self, name: str) -> Histogram:
@@ -381,9 +384,9 @@ class Capture:
             return found
         if name in self.model.initializers:
             return -1
-        near = ", ".join(map(shown, closest(str(name), self._values)))
-        at = f" The capture stopped at {shown(self.stopped.name)}." if self.stopped else ""
-        message = f"tensor {shown(str(name))} was not captured.{at}"
+        near = ", ".join(map(quoted, closest(str(name), self._values)))
+        at = f" The capture stopped at {quoted(self.stopped.name)}." if self.stopped else ""
+        message = f"tensor {quoted(str(name))} was not captured.{at}"
         raise CaptureError(message, advice=f"Closest names: {near}." if near else "See cap.names.")
 
     def _weight(self, name: str) -> Statistics:
@@ -442,9 +445,9 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matching = [pattern] if pattern in by_name else fnmatch.filter(by_name, pattern)
         if not matching:
-            near = ", ".join(map(shown, closest(pattern, by_name)))
+            near = ", ".join(map(quoted, closest(pattern, by_name)))
             hint = " Values inside of If, Loop and Scan bodies need bodies=True." if len(graph.frames) > 1 else ""
-            message = f"{what}: no value that is captured is called {shown(pattern)}."
+            message = f"{what}: no value that is captured is called {quoted(pattern)}."
             raise CaptureError(message, advice=(f"Closest names: {near}." if near else "See model.proto.") + hint)
         found.update(value for name in matching for value in by_name[name])
     return sorted(found)

@@ -5,7 +5,6 @@ Files are not trusted: none is unpickled, and none is believed to hold more than
 
 from __future__ import annotations
 
-import ast
 import lzma
 import os
 import re
@@ -20,22 +19,17 @@ from typing import Any, BinaryIO, Final, cast
 
 import ml_dtypes
 import numpy as np
-import onnx
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto, inliner
+from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 
-from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, cut, readable, shown, text
-from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.subgraphs import INLINED
-from onnx_nb.analysis.graph.types import INFERENCE_LIMIT
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.model.tensors import dtype_name, numpy_dtype, values
+from onnx_nb.analysis.model.tensors import numpy_dtype, values
+from onnx_nb.analysis.model.value_info import Dims, dimensions, dimensions_text, fits, input_types, listed, type_text
 from onnx_nb.analysis.model.wire import PROTO_LIMIT
-from onnx_nb.analysis.run import input_constraints
-
-Dims = tuple[int | str | None, ...]
-"""Sizes of a declared shape: a number, a symbol, or ``None`` if nothing is said."""
+from onnx_nb.analysis.run.random_feeds import random_feeds
 
 FILE_LIMIT: Final = 1 << 33
 """A file of feeds holds at most so many bytes, also when unpacked."""
@@ -144,81 +138,25 @@ def check_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:
         Use array.astype('float32').
     """
     loaded = load(model)
-    entries = inputs(loaded)
+    entries = input_types(loaded)
     for name in feeds:
         if name not in entries:
-            near = _listed(closest(str(name), entries) or entries) or "none"
-            raise FeedError(f"{loaded.name} has no input {shown(str(name))}.", advice=f"Its inputs: {near}.")
+            near = listed(closest(str(name), entries) or entries) or "none"
+            raise FeedError(f"{loaded.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
     needed = [
         name
         for name, kind in entries.items()
         if name not in feeds and name not in loaded.initializers and not kind.HasField("optional_type")
     ]
     if needed:
-        named = _listed(needed, lambda name: f"{shown(name)} ({type_text(entries[name])})")
+        named = listed(needed, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
         raise FeedError(f"{loaded.name} also needs {named}.", advice="Give an array for each input.")
     sizes: dict[str, tuple[int, str]] = {}
     checked = {}
     for name, kind in entries.items():
         if name in feeds or kind.HasField("optional_type"):
-            checked[name] = _checked(f"input {shown(name)}", kind, feeds.get(name), sizes)
+            checked[name] = _checked(f"input {quoted(name)}", kind, feeds.get(name), sizes)
     return checked
-
-
-def inputs(model: Model) -> dict[str, TypeProto]:
-    """Give the declared type of each input, those that have an initializer included."""
-    return {text(value.name): value.type for value in model.proto.graph.input}
-
-
-def type_text(kind: TypeProto) -> str:
-    """Write a type as ``float32 [batch, 3, ?]``.
-
-    Examples
-    --------
-    >>> import onnx.helper
-    >>> tensor = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["batch", 3, None])
-    >>> type_text(tensor), type_text(onnx.helper.make_sequence_type_proto(tensor))
-    ('float32 [batch, 3, ?]', 'seq(float32 [batch, 3, ?])')
-    """
-    which = kind.WhichOneof("value")
-    if which == "sequence_type":
-        return f"seq({type_text(kind.sequence_type.elem_type)})"
-    if which == "optional_type":
-        return f"optional({type_text(kind.optional_type.elem_type)})"
-    if which == "map_type":
-        return f"map({dtype_name(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
-    if which not in ("tensor_type", "sparse_tensor_type"):
-        return "a value of unknown type"
-    declared = dims(kind)
-    shape = "" if declared is None else " " + _shape_text(declared)
-    return f"{'sparse ' if which == 'sparse_tensor_type' else ''}{dtype_name(_tensor(kind).elem_type)}{shape}"
-
-
-def dims(kind: TypeProto) -> Dims | None:
-    """Give the declared shape of a tensor type; ``None`` if even the rank is unknown."""
-    tensor = _tensor(kind)
-    if not tensor.HasField("shape"):
-        return None
-    return tuple(
-        # a negative size says nothing, as onnxruntime has it
-        (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else text(dim.dim_param) or None
-        for dim in tensor.shape.dim
-    )
-
-
-def _tensor(kind: TypeProto) -> TypeProto.Tensor | TypeProto.SparseTensor:
-    return kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else kind.tensor_type
-
-
-def _shape_text(shape: Sequence[int | str | None]) -> str:
-    return f"[{_listed(shape, lambda dim: '?' if dim is None else cut(str(dim), 60), 12)}]"
-
-
-def _listed(items: Iterable[Any], write: Callable[[Any], str] = shown, limit: int = 8) -> str:
-    """Write the first of what may be many."""
-    written = list(items)
-    more = [f"… ({len(written) - limit} more)"] if len(written) > limit else []
-    return ", ".join([*map(write, written[:limit]), *more])
 
 
 def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
@@ -245,7 +183,7 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
         message = f"{what} takes {expected}, and is given {_described(value)}, not an array."
         raise FeedError(message, advice=f"Use numpy.asarray(…, dtype={dtype.name!r})." if dtype else "")
     array = _array(what, value)
-    given = f"{what} takes {expected}, and is given {array.dtype.name} {_shape_text(array.shape)}."
+    given = f"{what} takes {expected}, and is given {array.dtype.name} {dimensions_text(array.shape)}."
     if dtype is not None and dtype.kind == "O":
         array = _strings(given, array)
     elif dtype is not None and array.dtype.newbyteorder("=") == dtype:
@@ -253,34 +191,28 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
     elif dtype is not None:
         name = f"ml_dtypes.{dtype.name}" if dtype.isbuiltin == 2 else repr(dtype.name)
         raise FeedError(given, advice=f"Use array.astype({name}).")
-    declared = dims(kind)
+    declared = dimensions(kind)
     if declared is None:
         return array
-    if not _fits(declared, array.shape):
+    if not fits(declared, array.shape):
         raise FeedError(given, advice=_reshaping(declared, array.shape))
     for axis, (dim, size) in enumerate(zip(declared, array.shape, strict=True)):
         if not isinstance(dim, str):
             continue
         first, where = sizes.setdefault(dim, (size, f"axis {axis} of {what}"))
         if first != size:
-            message = f"axis {axis} of {what} has size {size}, but dimension {shown(dim)} has size {first} at {where}."
+            message = f"axis {axis} of {what} has size {size}, but dimension {quoted(dim)} has size {first} at {where}."
             raise FeedError(message, advice="Give arrays that agree.")
     return array
 
 
-def _fits(declared: Dims, shape: Sequence[int]) -> bool:
-    return len(declared) == len(shape) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
-    )
-
-
 def _reshaping(declared: Dims, shape: tuple[int, ...]) -> str:
     """Advise what would make the shape fit, where it is one of the usual mistakes."""
-    if _fits(declared, (1, *shape)):
+    if fits(declared, (1, *shape)):
         return "The first axis is missing: use array[None]."
-    if shape[:1] == (1,) and _fits(declared, shape[1:]):
+    if shape[:1] == (1,) and fits(declared, shape[1:]):
         return "The first axis is too much: use array[0]."
-    if len(shape) == 4 and _fits(declared, tuple(shape[axis] for axis in (0, 3, 1, 2))):
+    if len(shape) == 4 and fits(declared, tuple(shape[axis] for axis in (0, 3, 1, 2))):
         return "The channels come first: use array.transpose(0, 3, 1, 2)."
     return ""
 
@@ -292,7 +224,7 @@ def _strings(given: str, array: NDArray[Any]) -> NDArray[Any]:
     for place, value in np.ndenumerate(array):
         if not isinstance(value, str | bytes):
             raise FeedError(f"{given} {value!r:.60} is in it, which is no str.")
-        strings[place] = text(value)
+        strings[place] = plain_text(value)
     return strings
 
 
@@ -331,10 +263,10 @@ def _array(what: str, value: Any) -> NDArray[Any]:
 
 
 def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
-    names = [name for name in inputs(model) if name not in model.initializers]
+    names = [name for name in input_types(model) if name not in model.initializers]
     if len(arrays) > len(names):
         message = f"{model.name} has {len(names)} inputs, and {len(arrays)} arrays are given."
-        raise FeedError(message, advice=f"Its inputs: {_listed(names) or 'none'}.")
+        raise FeedError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
     return dict(zip(names, arrays, strict=False))
 
 
@@ -342,7 +274,7 @@ def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
     """Say whether a list holds feeds, not the arrays of one."""
     first = next(iter(feeds), None)
     if isinstance(first, list | tuple):
-        kind = next((kind for name, kind in inputs(model).items() if name not in model.initializers), TypeProto())
+        kind = next((kind for name, kind in input_types(model).items() if name not in model.initializers), TypeProto())
         return not kind.HasField("sequence_type") and not kind.HasField("optional_type")
     return isinstance(first, Mapping | str | os.PathLike)
 
@@ -370,14 +302,14 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
-    kinds = {name: kind for name, kind in inputs(model).items() if name not in model.initializers}
+    kinds = {name: kind for name, kind in input_types(model).items() if name not in model.initializers}
     if not os.path.isdir(path):  # noqa: PTH112  # as above
         _check_file(path)
     if path.suffix == ".npz":
         arrays = _npz(path)
-        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(inputs(model)):
+        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(input_types(model)):
             return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
-        return {name: _viewed(array, inputs(model).get(name)) for name, array in arrays.items()}
+        return {name: _viewed(array, input_types(model).get(name)) for name, array in arrays.items()}
     if path.suffix in (".npy", ".pb"):
         return _from_files(model, [path], kinds)
     files = [entry for entry in _inside(path) if entry.suffix in (".npy", ".pb")]
@@ -392,7 +324,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
 
 def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypeProto]) -> dict[str, Any]:
     """Read one input from each file; the file's name, the tensor's own, or the order tells which."""
-    known = inputs(model)
+    known = input_types(model)
     order = list(kinds)
     found: dict[str, Any] = {}
     for path in files:
@@ -404,7 +336,7 @@ def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypePro
             name = own
         if not name or name in found:
             message = f"it is not told to which input {_quoted(path)} belongs."
-            raise FeedError(message, advice=f"Name it after one of {_listed(known) or 'none'}.")
+            raise FeedError(message, advice=f"Name it after one of {listed(known) or 'none'}.")
         found[name] = _viewed(value, known.get(name))
     return found
 
@@ -422,7 +354,7 @@ def _check_file(path: Path) -> None:
 
 
 def _quoted(path: Path) -> str:
-    return shown(str(path))
+    return quoted(str(path))
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -468,7 +400,7 @@ def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
     for dim in shape:
         needed *= dim
     if needed > size:
-        raise ValueError(f"{readable(needed)} are announced, and {readable(size)} are there")
+        raise ValueError(f"{bytes_text(needed)} are announced, and {bytes_text(size)} are there")
     file.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     return array
@@ -498,7 +430,7 @@ def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
         elif kind is not None and kind.HasField("optional_type"):
             message = OptionalProto()
         message.ParseFromString(data)
-        return text(message.name), _pb_value(message, _quoted(path))
+        return plain_text(message.name), _pb_value(message, _quoted(path))
     except OnnxNbError as error:
         raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
     except (OSError, DecodeError) as error:
@@ -530,270 +462,13 @@ def _viewed(value: Any, kind: TypeProto | None) -> Any:
 
 
 def _too_large(path: Path, size: int) -> FeedError:
-    return FeedError(f"{_quoted(path)} holds {readable(size)}, more than a file of feeds may.", advice="Give arrays.")
+    return FeedError(f"{_quoted(path)} holds {bytes_text(size)}, more than a file of feeds may.", advice="Give arrays.")
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> FeedError:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         near = closest(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [])
-        hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
+        hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
         return FeedError(f"there is no file {_quoted(path)}.{hint}")
     return FeedError(f"{_quoted(path)} cannot be read as {what}: {reason.rstrip('.')}.")
-
-
-def random_feeds(
-    model: ModelLike, seed: int = 0, shapes: Mapping[str, int | Sequence[int]] | None = None
-) -> dict[str, Any]:
-    """Make random values on which a model runs, for every input that has to be given.
-
-    Floats are standard normal, masks are ones, indices are within what they index, axes and sizes fit what they are
-    applied to. Other integers are from 1 to 7: dividing by 0 would end the process.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`.
-    seed
-        The same seed gives the same values.
-    shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input. Dimensions of which nothing is said
-        are small.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        A list of two arrays for a sequence.
-
-    Raises
-    ------
-    FeedError
-        If ``shapes`` does not fit the model, or an input is a map, of which no random ones are made.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (int64[batch, seq] ids, float[9, 4] table) => (float[batch, seq, 4] y) { y = Gather(table, ids) }''')
-    >>> feeds = random_feeds(model, shapes={"seq": 3})
-    >>> feeds["ids"].shape, bool((feeds["ids"] < 9).all()), feeds["table"].shape
-    ((1, 3), True, (9, 4))
-    """
-    loaded = load(model)
-    kinds = {name: kind for name, kind in inputs(loaded).items() if name not in loaded.initializers}
-    sizes = _Sizes(loaded, kinds, shapes or {})
-    # types of a larger graph are not inferred, and nothing is gained by telling the sizes
-    large = len(loaded.proto.graph.node) > INFERENCE_LIMIT and not loaded.proto.functions
-    graph = Graph.of(loaded if large else _with_sizes(loaded, kinds, sizes))
-    found: dict[str, Any] = {}
-    for index, (name, kind) in enumerate(kinds.items()):
-        random = np.random.default_rng([seed, index])
-        found[name] = _random(random, graph, name, kind, sizes.of(name, kind))
-    return check_feeds(loaded, found)
-
-
-def asked_size(
-    called: str, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
-) -> int | tuple[int, ...]:
-    """Check an entry of ``shapes=`` against the inputs of a model.
-
-    Returns
-    -------
-    int or tuple of int
-        The size of a symbol, or the shape of an input.
-    """
-    number = isinstance(size, int | np.integer)
-    sizes = tuple(size) if isinstance(size, Iterable) else (size,)
-    if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
-        raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
-    if number and key in symbols:
-        return int(size)
-    if key not in declared:
-        known = dict.fromkeys([*declared, *symbols])
-        message = f"{called} has neither an input nor a dimension {shown(key)}."
-        raise FeedError(message, advice=f"It has {_listed(closest(key, known) or known) or 'none'}.")
-    shape = declared[key]
-    if number or (shape is not None and not _fits(shape, sizes)):
-        message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {_shape_text(shape or ())}."
-        raise FeedError(message, advice="Give a size for each of its axes.")
-    return tuple(map(int, sizes))
-
-
-class _Sizes:
-    """The size of every dimension of every input: as asked for, or small."""
-
-    def __init__(self, model: Model, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.symbols: dict[str, int] = {}
-        declared = {name: dims(_innermost(kind)) for name, kind in kinds.items()}
-        symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
-        for key, size in asked.items():
-            self._take(model, key, size, declared, symbols)
-        self.fitting = {
-            name: input_constraints.fitting(Graph.of(model), name, len(shape))
-            for name, shape in declared.items()
-            if shape is not None and not all(isinstance(dim, int) for dim in shape)
-        }
-        for name, fitting in self.fitting.items():
-            for axis, size in fitting.items():
-                dim = (declared[name] or ())[axis]
-                if isinstance(dim, str):
-                    self.symbols.setdefault(dim, size)
-        for name, shape in declared.items():
-            is_float = _is_float(_innermost(kinds[name]).tensor_type.elem_type)
-            for axis, dim in enumerate(shape or ()):
-                if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, symbols):
-                    self.symbols.setdefault(dim, _small(dim, axis, len(shape or ()), is_float=is_float))
-
-    def _take(
-        self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
-    ) -> None:
-        asked = asked_size(model.called, key, size, declared, symbols)
-        if isinstance(asked, int):
-            self.symbols[key] = asked
-            return
-        self.shapes[key] = asked
-        for dim, one in zip(declared[key] or (), asked, strict=False):
-            if isinstance(dim, str):
-                self.symbols.setdefault(dim, one)
-
-    def of(self, name: str, kind: TypeProto) -> tuple[int, ...]:
-        """Give the shape of an input, or of an element of it."""
-        if name in self.shapes:
-            return self.shapes[name]
-        tensor = _innermost(kind)
-        is_float, shape = _is_float(tensor.tensor_type.elem_type), dims(tensor)
-        if shape is None:
-            return (1,)
-        found = []
-        for axis, dim in enumerate(shape):
-            size = self._of_symbol(dim) if isinstance(dim, str) else dim
-            if size is None:
-                size = self.fitting[name].get(axis) or _small("", axis, len(shape), is_float=is_float)
-            found.append(size)
-        return tuple(found)
-
-    def _of_symbol(self, symbol: str) -> int:
-        if symbol in self.symbols:
-            return self.symbols[symbol]
-        if _is_total(symbol, self.symbols):
-            return sum(self.symbols.get(part + symbol.removeprefix("total_"), 0) for part in ("past_", ""))
-        # exporters name dimensions by formulas, such as "past_sequence_length + 1"
-        return max(_evaluated(symbol, self.symbols), 0)
-
-
-def _is_total(symbol: str, symbols: Iterable[str]) -> bool:
-    return symbol.startswith("total_") and "past_" + symbol.removeprefix("total_") in symbols
-
-
-def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
-    """Give the size of a dimension of which nothing is said: one example, eight tokens, or a small picture."""
-    if "batch" in symbol or (axis == 0 and rank > 1):
-        return 1
-    return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
-
-
-def _evaluated(formula: str, symbols: Mapping[str, int]) -> int:
-    try:
-        return _value_of(ast.parse(formula[:1000], mode="eval").body, symbols)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return 8  # a name that is no formula
-
-
-def _value_of(tree: ast.expr, symbols: Mapping[str, int]) -> int:
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-        return tree.value
-    if isinstance(tree, ast.Name):
-        return symbols.get(tree.id, 8)
-    if isinstance(tree, ast.BinOp):
-        left, right = _value_of(tree.left, symbols), _value_of(tree.right, symbols)
-        if isinstance(tree.op, ast.Add):
-            return left + right
-        if isinstance(tree.op, ast.Sub):
-            return left - right
-        if isinstance(tree.op, ast.Mult):
-            return left * right
-        if isinstance(tree.op, ast.FloorDiv | ast.Div):
-            return left // right
-    raise ValueError(f"{type(tree).__name__} is in the formula")
-
-
-def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> Model:
-    """Give the model with known input shapes and without functions: onnx then infers the shapes of what is indexed."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    for value in proto.graph.input:
-        kind = kinds.get(text(value.name))
-        if kind is not None and kind.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-            value.type.tensor_type.shape.dim.extend(
-                onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes.of(text(value.name), kind)
-            )
-    if proto.functions and Graph.of(model).inlined_count <= INLINED:
-        try:
-            proto = inliner.inline_local_functions(proto)
-        except (onnx.checker.ValidationError, RuntimeError):
-            # of recursive functions, say: less is known then, and onnxruntime says what is wrong
-            return model.with_proto(proto)
-    return model.with_proto(proto)
-
-
-def _innermost(kind: TypeProto) -> TypeProto:
-    """Give the type of the tensors in a sequence or an optional."""
-    while kind.HasField("sequence_type") or kind.HasField("optional_type"):
-        kind = (kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type).elem_type
-    return kind
-
-
-def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProto, shape: tuple[int, ...]) -> Any:
-    which = kind.WhichOneof("value")
-    if which == "optional_type":
-        return _random(random, graph, name, kind.optional_type.elem_type, shape)
-    if which == "sequence_type":
-        return [_random(random, graph, name, kind.sequence_type.elem_type, shape) for _ in range(2)]
-    dtype = numpy_dtype(kind.tensor_type.elem_type) if which == "tensor_type" else None
-    if dtype is None:
-        message = f"no random values are made for input {shown(name)}, which is {type_text(kind)}."
-        raise FeedError(message, advice="Give it in feeds.")
-    wish = input_constraints.wishes(graph, name, shape)
-    if isinstance(wish, np.ndarray):
-        return wish.astype(dtype)
-    if dtype.kind == "O":
-        return _words(random, shape)
-    if dtype.kind == "b":
-        return np.ones(shape, dtype) if _is_mask(name) else random.integers(0, 2, shape).astype(dtype)
-    if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
-        if wish is None and _is_mask(name):
-            return np.ones(shape, dtype)
-        largest = int(_iinfo(dtype).max)
-        # never 0 of itself: integers divided by it end the process
-        low, high = (1, 8) if wish is None else (int(max(wish.low, 0)), int(wish.high))
-        return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
-    if wish is not None:
-        return np.asarray(random.uniform(wish.low, wish.high, shape)).astype(dtype)
-    if name.endswith("attention_mask"):
-        return np.ones(shape, dtype)
-    numbers = np.asarray(random.standard_normal(shape))
-    if dtype.kind == "c":
-        return (numbers + 1j * random.standard_normal(shape)).astype(dtype)
-    # a type of powers of two has no sign
-    return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
-
-
-_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # knows the types of numpy too
-
-
-def _is_mask(name: str) -> bool:
-    return "mask" in name.lower()
-
-
-def _is_float(data_type: int) -> bool:
-    dtype = numpy_dtype(data_type)
-    return dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
-
-
-def _words(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
-    words = np.empty(shape, object)
-    for place in np.ndindex(shape):
-        words[place] = "".join(map(chr, random.integers(ord("a"), ord("z") + 1, random.integers(1, 8)).tolist()))
-    return words

@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
-from onnx_nb.analysis.errors import OnnxNbError, text
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run import session
 
@@ -146,7 +147,7 @@ def _has_float16(graph: Graph) -> bool:
 
 def _makes_float16(node: NodeProto) -> bool:
     return any(
-        (attribute.i == TensorProto.FLOAT16 and text(attribute.name) in _TYPES)
+        (attribute.i == TensorProto.FLOAT16 and plain_text(attribute.name) in _TYPES)
         or (attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT16)
         for attribute in node.attribute
     )

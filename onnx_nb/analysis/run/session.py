@@ -16,7 +16,8 @@ import onnx
 from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
-from onnx_nb.analysis.errors import FeedError, OnnxNbError, closest, shown
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.model.tensors import decoded, numpy_dtype
@@ -167,7 +168,7 @@ def create(
         providers = [providers]
     unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
     if unknown:
-        message = f"onnxruntime has no {', '.join(map(shown, unknown))} here."
+        message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
     data = _serialised(loaded, proto)
     if _MARKED in data:
@@ -180,7 +181,7 @@ def create(
         raise _refused(loaded, error) from error
     missing = [provider for provider in wanted if provider not in session.get_providers()]
     if missing:
-        message = f"{', '.join(map(shown, missing))} could not be started, and {loaded.name} would run without."
+        message = f"{', '.join(map(quoted, missing))} could not be started, and {loaded.name} would run without."
         raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
     return session
 
@@ -488,8 +489,8 @@ def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelPr
     for name in names:
         if name not in known or not name:
             near = closest(name, known)
-            hint = f" Closest names: {', '.join(map(shown, near))}." if near else ""
-            message = f"tensor {shown(name)} is not in the main graph of {model.name}.{hint}"
+            hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
+            message = f"tensor {quoted(name)} is not in the main graph of {model.name}.{hint}"
             raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
     declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     proto = ModelProto()

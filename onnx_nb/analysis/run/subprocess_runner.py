@@ -16,7 +16,8 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
-from onnx_nb.analysis.errors import CaptureError, OnnxNbError, cut
+from onnx_nb.analysis.errors import CaptureError, OnnxNbError
+from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run.array_store import Store
 from onnx_nb.analysis.run.executor import pickled
@@ -143,7 +144,7 @@ class _Child:
         signalled = f"was ended by signal {-code} ({_signal(-code)})"
         how = signalled if code < 0 else f"ended with status {code}"
         said = b"".join(self._errors).decode("utf-8", "replace").strip().splitlines()
-        reason = f": {cut(said[-1], 300)}" if said else ""
+        reason = f": {shortened(said[-1], 300)}" if said else ""
         if self._last is None:
             return CaptureError(f"the process of the capture {how} before it ran a node{reason}.")
         advice = "Give a memory_limit, or name the tensors= up to this node and see its inputs."

@@ -20,9 +20,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
-from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError, shown, text
+from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import BODY_INPUT, INITIALIZER, Graph
-from onnx_nb.analysis.run import feeds as feeding
+from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run import session as sessions
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Windows:
         """Run once, as `run` does, a window for each step; give the part of all nodes that has run."""
         graph = self.graph
         given: dict[int, Value | None] = {}
-        types = feeding.inputs(self.model)
+        types = input_types(self.model)
         for name, array in feed.items():
             value, kind = graph.value(name), types[name]
             given[value] = None if array is None else sessions.to_value(array, data_type=_element_type(kind))
@@ -532,8 +533,8 @@ class Windows:
             proto.graph.node.append(self.graph.nodes[int(self.graph.producer[value])])
         proto.graph.name = "weight"
         proto.graph.output.add(name=name)
-        made = sessions.create(self.model.with_proto(proto, shown(name)), optimize=False, transient=True)
-        return sessions.run_values(made, {}, name=shown(name))[name]
+        made = sessions.create(self.model.with_proto(proto, quoted(name)), optimize=False, transient=True)
+        return sessions.run_values(made, {}, name=quoted(name))[name]
 
     def _functions_of(self, nodes: Sequence[int]) -> list[onnx.FunctionProto]:
         """Give the local functions that a window may call."""
@@ -555,7 +556,10 @@ class Windows:
         direct: dict[tuple[str, str], set[tuple[str, str]]] = {}
         known = {(domain, name) for domain, name, _ in self.graph.functions}
         for (domain, name, _), function in self.graph.functions.items():
-            called = {("" if n.domain == "ai.onnx" else text(n.domain), text(n.op_type)) for n in _all_nodes(function)}
+            called = {
+                ("" if n.domain == "ai.onnx" else plain_text(n.domain), plain_text(n.op_type))
+                for n in _all_nodes(function)
+            }
             direct.setdefault((domain, name), set()).update(called & known)
         closed: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for key in direct:
@@ -577,7 +581,7 @@ class Windows:
             found = alive.get(value) or outer.get(value)
             if found is not None and found.is_tensor():
                 shape = "×".join(map(str, found.shape())) or "scalar"
-                read.append(f"{shown(graph.value_names[value])} ({shape} {found.data_type()[7:-1]})")
+                read.append(f"{quoted(graph.value_names[value])} ({shape} {found.data_type()[7:-1]})")
         inputs = f" It reads {', '.join(read[:6])}." if read else ""
         return CaptureError(f"{error.message}{inputs}", advice=error.advice, node=graph.names[node])
 
@@ -606,7 +610,7 @@ class Windows:
         if op == "Loop":
             _loop(read, iterate)
         elif op == "Scan":
-            _scan(read, {text(attribute.name): attribute for attribute in proto.attribute}, iterate)
+            _scan(read, {plain_text(attribute.name): attribute for attribute in proto.attribute}, iterate)
         else:
             _sequence_map(read, iterate)
 

@@ -17,7 +17,8 @@ import onnx
 import onnx.numpy_helper
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, shortened
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.run import session
 
@@ -150,7 +151,7 @@ class Folding:
                 continue
             if nbytes > max(self._paid(op), self.budget, FREE):
                 self._leave(
-                    op, nbytes, f"it would make {readable(nbytes)}, more than the budget of {readable(self.budget)}"
+                    op, nbytes, f"it would make {bytes_text(nbytes)}, more than the budget of {bytes_text(self.budget)}"
                 )
                 continue
             made.update(v for v in op.outputs if v >= 0)
@@ -213,7 +214,7 @@ class Folding:
                 continue
             if self.spent + spent + nbytes > self.budget:
                 over.add(op.number)
-                why = f"{readable(nbytes)} do not fit what is left of the budget of {readable(self.budget)}"
+                why = f"{bytes_text(nbytes)} do not fit what is left of the budget of {bytes_text(self.budget)}"
                 self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
             else:
                 spent += nbytes
@@ -278,4 +279,4 @@ def _bits(elem_type: int) -> int:
 
 
 def _said(array: NDArray[Any]) -> str:
-    return cut(" ".join(str(array.tolist()).split()), 60)
+    return shortened(" ".join(str(array.tolist()).split()), 60)

@@ -22,10 +22,10 @@ import onnx.numpy_helper
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from onnx_nb.analysis.errors import shown, text
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.model import storage, tensors, wire
-from onnx_nb.analysis.run import feeds
+from onnx_nb.analysis.model.value_info import Dims, dimensions
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -97,7 +97,7 @@ class Op:
         if found is None:
             return default
         value = onnx.helper.get_attribute_value(found)
-        return text(value) if isinstance(value, bytes) else value
+        return plain_text(value) if isinstance(value, bytes) else value
 
     def all_attributes(self) -> dict[str, AttributeProto]:
         """Give all attributes by name."""
@@ -292,7 +292,7 @@ class Rewriting:
         info = self._info(value)
         if info is None or not info.type.HasField("tensor_type"):
             return None
-        return shape_inference.Kind(info.type, info.type.tensor_type.elem_type, feeds.dims(info.type))
+        return shape_inference.Kind(info.type, info.type.tensor_type.elem_type, dimensions(info.type))
 
     def _info(self, value: int) -> onnx.ValueInfoProto | None:
         """Give what the model declares of a value."""
@@ -301,10 +301,10 @@ class Rewriting:
         frame = int(self.graph.value_frame[value])
         if frame not in self._infos:
             graph = self.graph.frames[frame].graph
-            self._infos[frame] = {text(i.name): i for i in (*graph.value_info, *graph.output, *graph.input)}
+            self._infos[frame] = {plain_text(i.name): i for i in (*graph.value_info, *graph.output, *graph.input)}
         return self._infos[frame].get(self.graph.value_names[value])
 
-    def shape(self, value: int) -> shape_inference.Dims | None:
+    def shape(self, value: int) -> Dims | None:
         """Give the shape of a value, with symbols where a dimension has no known size."""
         kind = self.kind(value)
         return None if kind is None else kind.shape
@@ -342,7 +342,7 @@ class Rewriting:
         known = self.constants[value]
         if known.array is not None:
             return known.array
-        what = f"tensor {shown(self.names[value])}"
+        what = f"tensor {quoted(self.names[value])}"
         if isinstance(known.tensor, TensorProto) and known.tensor.data_location != TensorProto.EXTERNAL:
             return tensors.values(known.tensor, what)
         assert known.tensor is not None  # noqa: S101 (one of the two)
@@ -904,12 +904,12 @@ class Rewriting:
         """Say which types outputs have, as far as is known; weights are no inputs."""
         values = {self.names[value]: value for value in self.frame_outputs[0]}
         weights = {self.names[value] for value in self.graph.frames[0].weights.tolist()}
-        given = [info for info in target.input if text(info.name) not in weights]
+        given = [info for info in target.input if plain_text(info.name) not in weights]
         if len(given) < len(target.input):
             del target.input[:]
             target.input.extend(given)
         for info in target.output:
-            kind = self.kind(values.get(text(info.name), LEFT_OUT))
+            kind = self.kind(values.get(plain_text(info.name), LEFT_OUT))
             if kind is not None and kind.elem_type:
                 _refine(info.type, kind)
 
@@ -1033,7 +1033,7 @@ def _refine(declared: onnx.TypeProto, found: shape_inference.Kind) -> None:
         return
     if not declared.tensor_type.elem_type:
         declared.tensor_type.elem_type = found.elem_type
-    before = feeds.dims(declared)
+    before = dimensions(declared)
     if before is None or found.shape is None or len(before) != len(found.shape):
         if before is None and found.shape is not None and found.proto.HasField("tensor_type"):
             declared.tensor_type.shape.CopyFrom(found.proto.tensor_type.shape)
@@ -1062,7 +1062,7 @@ def _origins(op: Op) -> tuple[str, ...]:
 
 def merged(node: NodeProto) -> tuple[str, ...]:
     """Give the names of the nodes that a node was made of by `simplify`; none if it was not, or if it does not tell."""
-    said = next((text(entry.value) for entry in node.metadata_props if entry.key == PROVENANCE), "")
+    said = next((plain_text(entry.value) for entry in node.metadata_props if entry.key == PROVENANCE), "")
     try:
         found = json.loads(said) if said else []
     except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Side, inverse, side_columns, sides
-from onnx_nb.analysis.errors import cut, text
+from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.simplify.simplify import Simplification, rewrites
 from onnx_nb.analysis.view.capture_table import numbered
@@ -71,7 +71,7 @@ class Provenance:
         arrays["rule"] = np.asarray([names[change.rule] for change in self.changes], np.uint32)
         texts = {
             "what": self._what(),
-            "why": [cut(change.why, LONGEST) for change in self.changes],
+            "why": [shortened(change.why, LONGEST) for change in self.changes],
             "key": [change.key.partition(": ")[2] for change in self.changes],
         }
         meta: dict[str, Any] = {
@@ -163,20 +163,21 @@ def account(found: Simplification) -> dict[str, Any]:
     names = sorted({*found.before, *found.after})
     left = sorted(found.left, key=lambda each: -each.nbytes)
     return {
-        "name": cut(found.original.name, LONGEST),
+        "name": shortened(found.original.name, LONGEST),
         "verdict": found.verdict,
-        "said": cut(found.verification, 2000),
+        "said": shortened(found.verification, 2000),
         "call": found.call(),
         "nodes": [sum(found.before.values()), sum(found.after.values())],
         "bytes": [model.nbytes for model in (found.original, found.model)],
         "operators": [[name, found.before.get(name, 0), found.after.get(name, 0)] for name in names],
         "left": [
-            [cut(each.node, LONGEST), each.op_type, each.nbytes, cut(each.why, LONGEST)] for each in left[:LISTED]
+            [shortened(each.node, LONGEST), each.op_type, each.nbytes, shortened(each.why, LONGEST)]
+            for each in left[:LISTED]
         ],
         "left_count": len(left),
         "skipped": list(found.options.get("skipped_optimizers", ())),
         "outputs": [
-            [cut(name, LONGEST), f"{errors.max_abs:.3g}", errors.outside, errors.count]
+            [shortened(name, LONGEST), f"{errors.max_abs:.3g}", errors.outside, errors.count]
             for name, errors in list(found.differences.items())[:LISTED]
         ],
         "steps": [[step.name, len(step.model.proto.graph.node), step.done] for step in found.steps],
@@ -202,7 +203,9 @@ class _Trail:
         self.labels = _labels(self.graphs[0]), _labels(self.graphs[1])
         self.values = _places(self.labels[0]), _places(self.labels[1])
         self.functions = sorted(
-            {f"{text(f.domain)}.{text(f.name)}/" for f in self.graphs[0].functions.values()}, key=len, reverse=True
+            {f"{plain_text(f.domain)}.{plain_text(f.name)}/" for f in self.graphs[0].functions.values()},
+            key=len,
+            reverse=True,
         )
 
     def provenance(self) -> Provenance:
@@ -413,7 +416,7 @@ def _labels(graph: Graph) -> list[str]:
         if called is None:
             prefixes[number] = prefixes[frame.parent]
         else:
-            prefixes[number] = f"{text(called.domain)}.{text(called.name)}/", graph.prefix(number)
+            prefixes[number] = f"{plain_text(called.domain)}.{plain_text(called.name)}/", graph.prefix(number)
     return [
         prefixes[frame][0] + name.removeprefix(prefixes[frame][1])
         for name, frame in zip(graph.value_names, graph.value_frame.tolist(), strict=True)

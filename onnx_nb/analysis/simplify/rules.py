@@ -17,7 +17,7 @@ from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import LEFT_OUT, Rule, attributes_of, kind, rule
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.shape_inference import Dims
+    from onnx_nb.analysis.model.value_info import Dims
     from onnx_nb.analysis.simplify.editor import Array, Op, Rewriting
 
 RULES: list[Rule] = []

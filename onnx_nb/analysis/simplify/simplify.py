@@ -21,12 +21,13 @@ import onnx
 from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto
 
 from onnx_nb.analysis.dataframes import data_frame
-from onnx_nb.analysis.errors import SimplificationError, closest, shown, text
+from onnx_nb.analysis.errors import SimplificationError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.run import feeds
+from onnx_nb.analysis.model.value_info import dimensions, type_text
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
 from onnx_nb.analysis.simplify.editor import Change, Rewriting, Rule
 from onnx_nb.analysis.simplify.rules import RULES
@@ -278,7 +279,7 @@ def simplify(
     _check_mapping("input_shapes", input_shapes, '{"x": [1, 3, None, None]}')
     _check_mapping("dynamic", dynamic, '{"x": {0: "batch"}}')
     if target not in TARGETS:
-        known = ", ".join(map(shown, TARGETS))
+        known = ", ".join(map(quoted, TARGETS))
         raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {known}.")
     asked = _checked_names(skipped_optimizers)
     if isinstance(check_feeds, Iterator):
@@ -403,9 +404,9 @@ def _checked_names(asked: Iterable[str]) -> set[str]:
     known = rewrites()
     for name in names:
         if name.partition(": ")[0] not in known:
-            near = ", ".join(map(shown, closest(name, known) or known))
+            near = ", ".join(map(quoted, closest(name, known) or known))
             raise SimplificationError(
-                f"there is no rewrite {shown(name)}.",
+                f"there is no rewrite {quoted(name)}.",
                 advice=f"Closest names: {near}. onnx_nb.rewrites() lists all; keys of changes are in s.changes.",
             )
     return names
@@ -426,8 +427,10 @@ def _shaped(model: Model, asked: Mapping[str | None, Any], dynamic: Mapping[str,
         return model
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    weights = {text(t.name) for t in proto.graph.initializer} if proto.ir_version >= 4 or not proto.ir_version else ()
-    inputs = {text(info.name): info for info in proto.graph.input if text(info.name) not in weights}
+    weights = (
+        {plain_text(t.name) for t in proto.graph.initializer} if proto.ir_version >= 4 or not proto.ir_version else ()
+    )
+    inputs = {plain_text(info.name): info for info in proto.graph.input if plain_text(info.name) not in weights}
     for name, axes in dynamic.items():
         _free(model, inputs, name, axes)
     if dynamic:
@@ -449,8 +452,8 @@ def _shaped(model: Model, asked: Mapping[str | None, Any], dynamic: Mapping[str,
 def _input(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: object) -> onnx.ValueInfoProto:
     if isinstance(name, str) and name in inputs:
         return inputs[name]
-    listed = ", ".join(f"{shown(known)} ({feeds.type_text(info.type)})" for known, info in list(inputs.items())[:20])
-    message = f"{model.called} has no input {shown(str(name))}."
+    listed = ", ".join(f"{quoted(known)} ({type_text(info.type)})" for known, info in list(inputs.items())[:20])
+    message = f"{model.called} has no input {quoted(str(name))}."
     if name is None:
         message = f"{model.called} has {len(inputs)} inputs, and {{None: shape}} is for one that has a single one."
     raise SimplificationError(message, advice=f"Its inputs: {listed or 'none'}.")
@@ -469,7 +472,7 @@ def _free(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: str, ax
         raise SimplificationError(message, advice='As {0: "batch"}, or [0].')
     for axis in axes:
         if not -len(shape) <= axis < len(shape):
-            message = f"dynamic[{name!r}] names axis {axis}, and the input is {feeds.type_text(info.type)}."
+            message = f"dynamic[{name!r}] names axis {axis}, and the input is {type_text(info.type)}."
             raise SimplificationError(message, advice="Axes count from 0.")
         shape[axis].dim_param = str(axes[axis]) if isinstance(axes, Mapping) else f"{name}_{axis % len(shape)}"
 
@@ -483,8 +486,8 @@ def _bind(
             d.dim_param: None for info in inputs.values() for d in info.type.tensor_type.shape.dim if d.dim_param
         }
         if key not in symbols:
-            message = f"{model.called} has no dimension {shown(str(key))}."
-            listed = ", ".join(map(shown, symbols)) or "none"
+            message = f"{model.called} has no dimension {quoted(str(key))}."
+            listed = ", ".join(map(quoted, symbols)) or "none"
             raise SimplificationError(message, advice=f"Its dimensions of any size: {listed}. A shape is a list.")
         _agree(sizes, str(key), int(shape))
         return
@@ -495,7 +498,7 @@ def _bind(
         raise SimplificationError(
             f"input_shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
         )
-    declared = feeds.dims(info.type)
+    declared = dimensions(info.type)
     if declared is None:
         info.type.tensor_type.shape.Clear()
         for size in asked:
@@ -505,7 +508,7 @@ def _bind(
         new is None or not isinstance(old, int) or old == new for old, new in zip(declared, asked, strict=True)
     )
     if not fits:
-        message = f"input_shapes[{key!r}] is {shape!r:.80}, and the input is {feeds.type_text(info.type)}."
+        message = f"input_shapes[{key!r}] is {shape!r:.80}, and the input is {type_text(info.type)}."
         fixed = "Give a size for each axis; one that has a size in the model stays, or is freed by dynamic=…."
         raise SimplificationError(message, advice=fixed)
     for dim, size in zip(info.type.tensor_type.shape.dim, asked, strict=True):
@@ -517,7 +520,7 @@ def _bind(
 
 def _agree(sizes: dict[str, int], symbol: str, size: int) -> None:
     if sizes.setdefault(symbol, size) != size:
-        message = f"dimension {shown(symbol)} is given sizes {sizes[symbol]} and {size}."
+        message = f"dimension {quoted(symbol)} is given sizes {sizes[symbol]} and {size}."
         raise SimplificationError(message, advice="Give shapes that agree.")
 
 
@@ -526,14 +529,14 @@ def _without_replaceable(model: Model) -> tuple[Model, list[TensorProto]]:
     proto = model.proto
     if 0 < proto.ir_version < 4:
         return model, []  # there every weight had to be an input; none is meant to be given by a caller
-    inputs = {text(info.name) for info in proto.graph.input}
-    apart = [tensor for tensor in proto.graph.initializer if text(tensor.name) in inputs]
+    inputs = {plain_text(info.name) for info in proto.graph.input}
+    apart = [tensor for tensor in proto.graph.initializer if plain_text(tensor.name) in inputs]
     if not apart:
         return model, []
     without = ModelProto()
     wire.copy_fields(proto, without, without=("graph",))
     wire.copy_fields(proto.graph, without.graph, without=("initializer",))
-    without.graph.initializer.extend(t for t in proto.graph.initializer if text(t.name) not in inputs)
+    without.graph.initializer.extend(t for t in proto.graph.initializer if plain_text(t.name) not in inputs)
     return model.with_proto(without), apart
 
 
@@ -558,8 +561,8 @@ def _without_unread(model: Model) -> Model:
     proto = ModelProto()
     wire.copy_fields(model.proto, proto, without=("graph",))
     wire.copy_fields(model.proto.graph, proto.graph, without=("input", "initializer"))
-    proto.graph.input.extend(info for info in model.proto.graph.input if text(info.name) not in unread)
-    proto.graph.initializer.extend(t for t in model.proto.graph.initializer if text(t.name) not in unread)
+    proto.graph.input.extend(info for info in model.proto.graph.input if plain_text(info.name) not in unread)
+    proto.graph.initializer.extend(t for t in model.proto.graph.initializer if plain_text(t.name) not in unread)
     return model.with_proto(proto)
 
 
@@ -679,7 +682,7 @@ class _Work:
         for node in all_nodes(proto.graph.node):
             if any(attribute.ref_attr_name for attribute in node.attribute):
                 node.domain = _OPAQUE + node.domain
-        prefix = f"{text(function.domain)}.{text(function.name)}/"
+        prefix = f"{plain_text(function.domain)}.{plain_text(function.name)}/"
         rewritten = self.rewritten(model.with_proto(proto, prefix[:-1]), prefix).proto
         if rewritten is proto:
             return None
@@ -687,10 +690,10 @@ class _Work:
         found = FunctionProto()
         wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
         found.opset_import.extend(rewritten.opset_import)
-        written = {text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
+        written = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
         for tensor in body.initializer:
-            if text(tensor.name) in written:
-                found.node.append(written[text(tensor.name)])
+            if plain_text(tensor.name) in written:
+                found.node.append(written[plain_text(tensor.name)])
                 continue
             node = onnx.helper.make_node("Constant", [], [tensor.name])
             node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onnx import TensorProto
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.shape_inference import Dims
+    from onnx_nb.analysis.model.value_info import Dims
     from onnx_nb.analysis.simplify.editor import Op, Rewriting
 
 DEPTH: Final = 64

@@ -14,10 +14,13 @@ import numpy as np
 from onnx import NodeProto
 
 from onnx_nb.analysis.compare import metrics
-from onnx_nb.analysis.errors import OnnxNbError, cut, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data
+from onnx_nb.analysis.model.value_info import dimensions, input_types
 from onnx_nb.analysis.run import feeds, session
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify.rules import RANDOM
 
 if TYPE_CHECKING:
@@ -113,7 +116,7 @@ class Check:
         else:
             first = int(np.random.SeedSequence().generate_state(1)[0])
             self._on = f"{count} random feed{'' if count == 1 else 's'} (seeds from {first})"
-            fed = [feeds.random_feeds(self.fed, first)]
+            fed = [random_feeds(self.fed, first)]
             expected = [run(fed[0])]
             for number in range(1, count):
                 feed, outputs = self._other(first + number, number, fed[0], run)
@@ -130,18 +133,18 @@ class Check:
         """Give another feed and its outputs: of other sizes where any are allowed, if the original takes them."""
         found = {
             dim: size
-            for name, kind in feeds.inputs(self.reference).items()
+            for name, kind in input_types(self.reference).items()
             if name in first and isinstance(first[name], np.ndarray)
-            for dim, size in zip(feeds.dims(kind) or (), first[name].shape, strict=False)
+            for dim, size in zip(dimensions(kind) or (), first[name].shape, strict=False)
             if isinstance(dim, str)
         }
         if found:
             try:
-                feed = feeds.random_feeds(self.reference, seed, {dim: size + number for dim, size in found.items()})
+                feed = random_feeds(self.reference, seed, {dim: size + number for dim, size in found.items()})
                 return feed, run(feed)
             except OnnxNbError:
                 self._only = found  # the model has limits that its types do not tell
-        feed = feeds.random_feeds(self.fed, seed)
+        feed = random_feeds(self.fed, seed)
         return feed, run(feed)
 
     def _compare(self, name: str, expected: Any, found: Any, number: int) -> None:
@@ -179,13 +182,13 @@ class Check:
 
     def _conclude(self, names: list[str]) -> None:
         if self.wrong:
-            listed = "; ".join(f"output {shown(name)} {what}" for name, what in list(self.wrong.items())[:5])
+            listed = "; ".join(f"output {quoted(name)} {what}" for name, what in list(self.wrong.items())[:5])
             self.said = f"On {self._on} {listed}."
             return
         largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
         compared = len(names) - len(self._random)
         drawn = (
-            f" {', '.join(map(shown, sorted(self._random)))} is random, and was not compared." if self._random else ""
+            f" {', '.join(map(quoted, sorted(self._random)))} is random, and was not compared." if self._random else ""
         )
         if names and not compared:
             self.verdict, self.said = "unchecked", f"It was not verified.{drawn}"
@@ -195,7 +198,7 @@ class Check:
         nearly = f"to {largest:.2g} at most" if largest else "exactly"
         if self._only:
             sizes = ", ".join(f"{dim}={size}" for dim, size in self._only.items())
-            drawn += f" Sizes other than {cut(sizes, 200)} were tried too, and the original refused some."
+            drawn += f" Sizes other than {shortened(sizes, 200)} were tried too, and the original refused some."
         self.said = f"{agree} on {self._on}, {nearly}; onnx's checker accepts it.{drawn}"
 
 

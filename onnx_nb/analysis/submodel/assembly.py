@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto
 
-from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, cut, shown, text
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
 from onnx_nb.analysis.graph.operators import MARK
@@ -86,7 +87,7 @@ def assemble(
     target = proto.graph
     target.input.extend(_port(graph, value, types) for value in (*inputs, *listed))
     if model.proto.ir_version < 4:
-        target.input.extend(_info(text(tensor.name), tensor_type(tensor)) for tensor in added)
+        target.input.extend(_info(plain_text(tensor.name), tensor_type(tensor)) for tensor in added)
     target.output.extend(_port(graph, value, types) for value in outputs)
     _check_names(model.proto.graph, (info.name for info in (*target.input, *target.output)))
     return model.with_proto(proto, name=name)
@@ -128,8 +129,8 @@ def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[tuple[str, str, st
     todo = [graph.nodes[node] for node in nodes]
     while todo:
         node = todo.pop()
-        domain = text(node.domain)
-        key = ("" if domain == "ai.onnx" else domain, text(node.op_type), text(node.overload))
+        domain = plain_text(node.domain)
+        key = ("" if domain == "ai.onnx" else domain, plain_text(node.op_type), plain_text(node.overload))
         if key in known and key not in found:
             found[key] = None
             todo.extend(known[key].node)
@@ -159,7 +160,7 @@ def _infos(graph: Graph, nodes: Iterable[int], border: Iterable[int]) -> list[on
     return [
         info
         for info in graph.model.proto.graph.value_info
-        if (name if isinstance(name := info.name, str) else text(name)) in names
+        if (name if isinstance(name := info.name, str) else plain_text(name)) in names
     ]
 
 
@@ -186,10 +187,12 @@ def _bare(
     for tensor in weight_tensors(graph, weights):
         (target.sparse_initializer if isinstance(tensor, onnx.SparseTensorProto) else target.initializer).append(tensor)
     border = {graph.value_names[value] for value in (*inputs, *outputs, *weights)}
-    made = {text(name) for node in target.node for name in node.output} - border
-    target.value_info.extend(info for info in infos if text(info.name) in made)
+    made = {plain_text(name) for node in target.node for name in node.output} - border
+    target.value_info.extend(info for info in infos if plain_text(info.name) in made)
     around = made | border
-    target.quantization_annotation.extend(a for a in origin.quantization_annotation if text(a.tensor_name) in around)
+    target.quantization_annotation.extend(
+        a for a in origin.quantization_annotation if plain_text(a.tensor_name) in around
+    )
     return proto
 
 
@@ -220,8 +223,10 @@ def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
     for name in itertools.chain(
         declared, *(node.input for node in origin.node), *(node.output for node in origin.node)
     ):
-        if isinstance(name, bytes) and text(name) in border:
-            message = f"the name of tensor {shown(text(name))} is not valid UTF-8, so it cannot be an input or output."
+        if isinstance(name, bytes) and plain_text(name) in border:
+            message = (
+                f"the name of tensor {quoted(plain_text(name))} is not valid UTF-8, so it cannot be an input or output."
+            )
             raise ExtractionError(message, advice="Choose a tensor next to it, or rename it in the model.")
 
 
@@ -307,7 +312,7 @@ class _Types:
         values = dict(zip(self._graph.value_names[:stop], range(stop), strict=True))
         origin = self._model.proto.graph
         infos = itertools.chain(origin.input, origin.output, origin.value_info)
-        found = {values.get(text(info.name), -1): info for info in infos}
+        found = {values.get(plain_text(info.name), -1): info for info in infos}
         found.pop(-1, None)
         return found
 
@@ -322,7 +327,7 @@ class _Types:
             names = {self._graph.value_names[value]: value for value in lacking}
             origin = self._model.proto.graph
             infos = itertools.chain(origin.input, origin.output, self._near)
-            found = {names[name]: info for info in infos if (name := text(info.name)) in names}
+            found = {names[name]: info for info in infos if (name := plain_text(info.name)) in names}
             self._near = None  # later questions are about other values
         else:
             found = {value: self._declared[value] for value in lacking if value in self._declared}
@@ -353,7 +358,7 @@ class _Types:
                 continue
             for info in inferred.graph.value_info:
                 name = info.name
-                made = named.get(name if isinstance(name, str) else text(name))
+                made = named.get(name if isinstance(name, str) else plain_text(name))
                 if made is not None:
                     self._learn(made, _without_made_up_names(info.type))
 
@@ -391,14 +396,14 @@ class _Types:
         proto.graph.node.extend([*(origin.graph.node[node] for node in constant), *own])
         if (MARK[1], MARK[0]) in graph.operators:
             for node in proto.graph.node:
-                if (text(node.domain), text(node.op_type)) == MARK:
+                if (plain_text(node.domain), plain_text(node.op_type)) == MARK:
                     node.domain, node.op_type = "", "Identity"
                     del node.attribute[:]
         proto.graph.name = "piece"
         weights = weight_tensors(graph, read & flow.weight_row.keys())
         sparse = [tensor for tensor in weights if isinstance(tensor, onnx.SparseTensorProto)]
         proto.graph.initializer.extend(tensor for tensor in weights if isinstance(tensor, TensorProto))
-        proto.graph.input.extend(_info(text(tensor.values.name), tensor_type(tensor)) for tensor in sparse)
+        proto.graph.input.extend(_info(plain_text(tensor.values.name), tensor_type(tensor)) for tensor in sparse)
         self._declare(value for value in outer if value not in self._known)
         known = [value for value in outer if value in self._known and flow.producer[value] not in inside]
         proto.graph.input.extend(_port(graph, value, self._known) for value in known)
@@ -420,7 +425,7 @@ class _Types:
         try:
             made = session.create(before, optimize=False, outputs=names, threads=1)
         except OnnxNbError as error:
-            self._reasons.append(cut(error.message, 300))
+            self._reasons.append(shortened(error.message, 300))
             if len(lacking) > 1:  # perhaps only the nodes before one of them are to blame
                 for value in lacking:
                     self._ask([value])
@@ -436,13 +441,14 @@ class _Types:
         before = self._runnable(lacking) if lacking else None
         if before is None:
             return
-        from onnx_nb.analysis.run import feeds, session  # as above
+        from onnx_nb.analysis.run import session  # as above
+        from onnx_nb.analysis.run.random_feeds import random_feeds
 
         names = [self._graph.value_names[value] for value in lacking]
         try:
-            found = session.run(before, feeds.random_feeds(before), outputs=names)
+            found = session.run(before, random_feeds(before), outputs=names)
         except OnnxNbError as error:
-            self._reasons.append(f"a run on random inputs fails ({cut(error.message, 300)})")
+            self._reasons.append(f"a run on random inputs fails ({shortened(error.message, 300)})")
             return
         for value, name in zip(lacking, names, strict=True):
             array = found[name]
@@ -459,17 +465,17 @@ class _Types:
         self._declare(value for value in inputs if value not in self._known)
         unknown = [graph.value_names[value] for value in inputs if value not in self._known]
         if unknown:
-            self._reasons.append(f"it hangs on {shown(unknown[0])}, whose type is not known either")
+            self._reasons.append(f"it hangs on {quoted(unknown[0])}, whose type is not known either")
             return None
         # without value_info: a wrong one would make onnxruntime refuse
         proto = _bare(self._model, nodes, weights_of(graph, nodes, inputs), inputs, ())
         proto.ir_version = max(proto.ir_version, 4)
         proto.graph.input.extend(_port(graph, value, self._known) for value in inputs)
-        return self._model.with_proto(proto, name=f"the nodes before {shown(graph.value_names[lacking[0]])}")
+        return self._model.with_proto(proto, name=f"the nodes before {quoted(graph.value_names[lacking[0]])}")
 
     def _give_up(self, value: int) -> None:
         tried = "; ".join(dict.fromkeys(self._reasons)) or "nothing tells it"
-        message = f"the type of {shown(self._graph.value_names[value])} is not known: the model does not declare it; "
+        message = f"the type of {quoted(self._graph.value_names[value])} is not known: the model does not declare it; "
         advice = "Choose a tensor next to it, or add its value_info to the model."
         raise ExtractionError(f"{message}{tried.removesuffix('.')}.", advice=advice)
 
@@ -488,7 +494,7 @@ def _is_complete(kind: TypeProto | None) -> bool:
 
 def _without_made_up_names(kind: TypeProto) -> TypeProto:
     for dim in kind.tensor_type.shape.dim if kind.HasField("tensor_type") else ():
-        if text(dim.dim_param).startswith("unk__"):
+        if plain_text(dim.dim_param).startswith("unk__"):
             dim.Clear()
     return kind
 
@@ -508,4 +514,4 @@ def _from_onnxruntime(kind: str, shape: Sequence[Any] | None) -> TypeProto | Non
 
 
 def _reason(error: Exception) -> str:
-    return cut(" ".join(str(error).split()), 200) or type(error).__name__
+    return shortened(" ".join(str(error).split()), 200) or type(error).__name__

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, closest, shown, text
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.graph.operators import MARK
@@ -57,7 +58,7 @@ class MissingInput:
         """Say who needs the tensor and where it comes from."""
         origin = f"made by {self.producer}" if self.producer else "an input of the model"
         origin = "which nothing in the model makes" if self.dangling else origin
-        return f"output {shown(self.output)} also needs {shown(self.name)} ({origin})"
+        return f"output {quoted(self.output)} also needs {quoted(self.name)} ({origin})"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class ExtractionPlan:
         if self.warning:
             return self.warning
         if self.redundant:
-            names = ", ".join(map(shown, self.redundant[:3]))
+            names = ", ".join(map(quoted, self.redundant[:3]))
             return f"no taken node reads {names}"
         return ""
 
@@ -204,7 +205,7 @@ def extract(
         nodes, path = nodes_of_scope(graph, around)
         starts, ends = ports(graph, nodes)
         if not ends:
-            raise ExtractionError(f"no other node reads what scope {shown(path)} makes.", advice="Choose another.")
+            raise ExtractionError(f"no other node reads what scope {quoted(path)} makes.", advice="Choose another.")
         return assemble(
             loaded, _planned(graph, starts, ends).nodes.tolist(), starts, ends, name=f"{loaded.name} [{path}]"
         )
@@ -223,7 +224,7 @@ def extract(
         raise ExtractionError(plan.message + ".", advice=advice, missing=[m.name for m in plan.missing])
     odd = [plan.warning] if plan.warning else []
     if plan.redundant and keep_redundant:
-        odd.append(f"no node of the submodel reads {', '.join(map(shown, plan.redundant[:12]))}; kept as an input")
+        odd.append(f"no node of the submodel reads {', '.join(map(quoted, plan.redundant[:12]))}; kept as an input")
     elif plan.redundant:
         starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
     arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
@@ -380,11 +381,11 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     better = [*late, *flow.smallest_cut(between, frozenset(late))]
     names = graph.value_names
     inputs = [names[value] for value in better]
-    ways = ", ".join(shown(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
-    goals = ", ".join(shown(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
+    ways = ", ".join(quoted(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
+    goals = ", ".join(quoted(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
     message = (
         f"{len(taken):,} nodes are taken, though only {len(between):,} of them lie between {ways} and {goals}: the "
-        f"others come in through {shown(names[through])} (made by {graph.node_label(producer[through])}); "
+        f"others come in through {quoted(names[through])} (made by {graph.node_label(producer[through])}); "
         f"inputs={_listed(inputs)} would leave them out"
     )
     return better, message
@@ -468,7 +469,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     """
     wanted = _parts(scope)
     if not wanted:
-        raise ExtractionError(f"{shown(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
+        raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
     tree = scopes(graph)
     plain = _plain_paths(tree)
     found = [g for g, path in enumerate(tree.group_path) if g and wanted in (plain[g], _parts(path))]
@@ -480,20 +481,20 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
         found = [g for g in range(1, len(plain)) if _ends_alike(plain[g], wanted)]
     if not found:
         near = closest(scope.strip("/."), (path for path in tree.group_path if path))
-        advice = f"Closest names: {', '.join(map(shown, near))}." if near else "The drawing shows which there are."
-        raise ExtractionError(f"scope {shown(scope)} is not in the model.", advice=advice)
+        advice = f"Closest names: {', '.join(map(quoted, near))}." if near else "The drawing shows which there are."
+        raise ExtractionError(f"scope {quoted(scope)} is not in the model.", advice=advice)
     outermost = [g for g in found if int(tree.group_parent[g]) not in found]
     if len(outermost) > 1:
-        named = ", ".join(shown(tree.group_path[g]) for g in outermost[:5])
+        named = ", ".join(quoted(tree.group_path[g]) for g in outermost[:5])
         raise ExtractionError(
-            f"scope {shown(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
+            f"scope {quoted(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
         )
     (group,) = outermost
     around = [above for above in _above(tree, group) if int(tree.group_kind[above]) in (BODY, BRANCH, FUNCTION)]
     if int(tree.group_kind[group]) == BRANCH or around:
         owner = Graph.opened(graph.model).node_label(int(tree.group_node[around[0]]))
         where = "a call of" if int(tree.group_kind[around[0]]) == FUNCTION else "a body of"
-        message = f"scope {shown(scope)} lies inside {where} {owner}."
+        message = f"scope {quoted(scope)} lies inside {where} {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
     return nodes_of_groups(tree, [group], graph.main_count), tree.group_path[group]
 
@@ -554,8 +555,8 @@ def _module_of_nodes(graph: Graph) -> dict[int, list[str]]:
 
 def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
     if isinstance(names, str):
-        advice = f"Write {what}s=[{shown(names)}]."
-        raise ExtractionError(f"{what}s is a single name, {shown(names)}, not a list of names.", advice=advice)
+        advice = f"Write {what}s=[{quoted(names)}]."
+        raise ExtractionError(f"{what}s is a single name, {quoted(names)}, not a list of names.", advice=advice)
     listed: list[Any] = list(dict.fromkeys(names))
     for name in listed:
         if not isinstance(name, str):
@@ -578,7 +579,7 @@ def _found(graph: Graph, name: str, what: str) -> int:
     frame = int(opened.value_frame[value])
     called = frame >= len(graph.frames)
     where = opened.place(frame) if called else f"a body of {graph.node_label(graph.frames[frame].owner_node)}"
-    message = f"{what} tensor {shown(name)} lies inside {where}."
+    message = f"{what} tensor {quoted(name)} lies inside {where}."
     advice = "Choose a tensor of the main graph, such as an output of that node"
     if called:
         advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
@@ -610,7 +611,7 @@ def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
 
 def mark_name(node: onnx.NodeProto) -> str:
     """Give the name that a Mark node carries."""
-    return next((text(attribute.s) for attribute in node.attribute if text(attribute.name) == "name"), "")
+    return next((plain_text(attribute.s) for attribute in node.attribute if plain_text(attribute.name) == "name"), "")
 
 
 def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
@@ -619,13 +620,13 @@ def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Non
     unmade = {value for value in ends if flow.producer[value] < 0 and value in given}
     both = [graph.value_names[value] for value in starts if value in set(ends) - unmade]
     if both:
-        message = f"tensor {shown(both[0])} is chosen both as an input and as an output."
+        message = f"tensor {quoted(both[0])} is chosen both as an input and as an output."
         raise ExtractionError(message, advice="Leave it in one of the two.")
     for value in ends:
         if flow.producer[value] >= 0 or (value in unmade and (value in starts or flow.kinds[value] == INITIALIZER)):
             continue
         what = {INITIALIZER: "a weight", DANGLING: "read, but never made"}.get(flow.kinds[value], "a graph input")
-        message = f"{shown(graph.value_names[value])} is {what}: no node makes it."
+        message = f"{quoted(graph.value_names[value])} is {what}: no node makes it."
         raise ExtractionError(message, advice="Choose an output that a node makes.")
 
 
@@ -633,7 +634,7 @@ def _listed(names: Sequence[str]) -> str:
     """Write names as they are written in a call; of many the first."""
     if len(names) <= 12:
         return repr(list(names))
-    return f"[{', '.join(map(shown, names[:12]))}, …] ({len(names)} in all: see plan_extraction)"
+    return f"[{', '.join(map(quoted, names[:12]))}, …] ({len(names)} in all: see plan_extraction)"
 
 
 def _shortened(graph: Graph, values: Sequence[int]) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
-from onnx_nb.analysis.errors import ExtractionError, OnnxNbError, shown, text
+from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
@@ -97,7 +98,7 @@ def partition(
     if (cuts is None) == (scopes is None):
         raise ExtractionError("it is not said where to cut.", advice="Give either cuts or scopes.")
     if by not in ("bytes", "time"):
-        raise ExtractionError(f"parts cannot be balanced by {shown(str(by))}.", advice='Use by="bytes" or by="time".')
+        raise ExtractionError(f"parts cannot be balanced by {quoted(str(by))}.", advice='Use by="bytes" or by="time".')
     stages: list[list[str]] = []
     if cuts is not None and not isinstance(cuts, int):
         loaded, stages = _stages(loaded, cuts)
@@ -122,13 +123,13 @@ def _check(graph: Graph) -> None:
     seen: set[str] = set()
     for value, name in enumerate(graph.value_names[:stop]):
         if name in seen:
-            message = f"two tensors of the model have the name {shown(name)}."
+            message = f"two tensors of the model have the name {quoted(name)}."
             raise ExtractionError(message, advice="Rename one: onnx_nb.Graph.of(model).faults says who makes them.")
         seen.add(name)
         if flow.kinds[value] == DANGLING:
             readers = flow.readers(value)
             who = graph.node_label(readers[0]) if readers else "the model"
-            message = f"{who} reads tensor {shown(name)}, which no node makes and which is neither input nor weight."
+            message = f"{who} reads tensor {quoted(name)}, which no node makes and which is neither input nor weight."
             raise ExtractionError(message, advice="Mend it first: onnx_nb.Graph.of(model).faults says what is wrong.")
 
 
@@ -136,7 +137,7 @@ def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Mo
     """Give the names of the tensors at which each part ends, and the model without marks if it is cut at some."""
     if isinstance(cuts, str):
         if cuts != "marks":
-            raise ExtractionError(f"cuts is a single name, {shown(cuts)}.", advice=f"Write cuts=[{shown(cuts)}].")
+            raise ExtractionError(f"cuts is a single name, {quoted(cuts)}.", advice=f"Write cuts=[{quoted(cuts)}].")
         model, named = _without_marks(model)
         if not named:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
@@ -206,12 +207,12 @@ def _maker(graph: Graph, name: str) -> int:
             graph.value(name)
         except OnnxNbError as error:
             raise ExtractionError(f"cut {error.message}", advice=error.advice) from None
-        message = f"cut tensor {shown(name)} lies inside a body."
+        message = f"cut tensor {quoted(name)} lies inside a body."
         raise ExtractionError(message, advice="Bodies of If, Loop and Scan are not divided: choose an outer tensor.")
     maker = int(graph.producer[value])
     if maker < 0:
         what = "a weight" if graph.value_kind[value] == INITIALIZER else "an input of the model"
-        message = f"the model cannot be cut at {shown(name)}: it is {what}, nothing lies before it."
+        message = f"the model cannot be cut at {quoted(name)}: it is {what}, nothing lies before it."
         raise ExtractionError(message, advice="Choose a tensor that a node makes.")
     return maker
 
@@ -219,7 +220,7 @@ def _maker(graph: Graph, name: str) -> int:
 def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
     """Give each node a number so that scopes stay in one piece as far as the flow allows."""
     if isinstance(wanted, str):
-        raise ExtractionError(f"scopes is a single path, {shown(wanted)}.", advice=f"Write scopes=[{shown(wanted)}].")
+        raise ExtractionError(f"scopes is a single path, {quoted(wanted)}.", advice=f"Write scopes=[{quoted(wanted)}].")
     label = np.full(graph.main_count, -1, np.int64)
     if isinstance(wanted, int):
         if wanted < 1:
@@ -232,7 +233,7 @@ def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
             nodes, path = nodes_of_scope(graph, scope)
             twice = next((taken[node] for node in nodes if node in taken), None)
             if twice is not None:
-                message = f"scopes {shown(twice)} and {shown(path)} have nodes in common."
+                message = f"scopes {quoted(twice)} and {quoted(path)} have nodes in common."
                 raise ExtractionError(message, advice="Name the inner one or the outer one.")
             taken |= dict.fromkeys(nodes, path)
             label[sorted(nodes)] = number
@@ -547,7 +548,7 @@ def _constant(graph: Graph, value: int) -> TensorProto | None:
     if maker < 0 or graph.operators[graph.op_index[maker]] not in (("Constant", ""), ("Constant", "ai.onnx")):
         return None
     node: NodeProto = graph.model.proto.graph.node[maker]
-    attributes: dict[str, Any] = {text(a.name): a for a in node.attribute}
+    attributes: dict[str, Any] = {plain_text(a.name): a for a in node.attribute}
     tensor = TensorProto()
     if "value" in attributes:
         tensor.CopyFrom(attributes["value"].t)
@@ -568,7 +569,7 @@ def _constant(graph: Graph, value: int) -> TensorProto | None:
 
 
 def _is_mark(node: NodeProto) -> bool:
-    return (text(node.domain), text(node.op_type)) == MARK
+    return (plain_text(node.domain), plain_text(node.op_type)) == MARK
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
@@ -594,7 +595,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
     for place in places:
         node = origin.node[place]
         if len(node.input) != 1 or len(node.output) != 1:
-            raise ExtractionError(f"mark {shown(mark_name(node))} has not one input and one output.")
+            raise ExtractionError(f"mark {quoted(mark_name(node))} has not one input and one output.")
         before, behind = node.input[0], node.output[0]
         root = before
         while root in same:

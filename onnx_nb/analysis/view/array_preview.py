@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import cut
+from onnx_nb.analysis.formatting import shortened
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -253,4 +253,4 @@ def _thinned(size: int, most: int) -> NDArray[np.int64]:
 def _text(item: Any) -> str:
     if isinstance(item, float | complex):
         return f"{item:.6g}"
-    return cut(str(item), 40)
+    return shortened(str(item), 40)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError, readable
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
@@ -162,7 +163,7 @@ def of_weights(model: ModelLike, *, limit: int | None = None, progress: Progress
     for info in weights:
         if limit is not None and size >= limit:
             break
-        message = f"Reading {info.name[:80]}, {readable(info.nbytes)}"
+        message = f"Reading {info.name[:80]}, {bytes_text(info.nbytes)}"
         if progress is not None:
             progress(done / total, message)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnx_nb.analysis.compare.metrics import METRICS, Errors, Number
-from onnx_nb.analysis.errors import cut, shown
+from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.capture_table import numbered
 from onnx_nb.analysis.view.graph_columns import Columns
@@ -73,8 +73,8 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
         **_sparks(points),
     }
     meta: dict[str, Any] = {
-        "reference": cut(comparison.reference, 200),
-        "candidate": cut(comparison.candidate, 200),
+        "reference": shortened(comparison.reference, 200),
+        "candidate": shortened(comparison.candidate, 200),
         "feeds": comparison.feeds,
         "message": comparison.message,
         "first": _row(comparison, comparison.first_divergent()),
@@ -207,8 +207,8 @@ def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
         best = max(best, found, key=lambda entries: 2 * len({label for _, label in entries}) - len(entries))
     hierarchical = any(len(path) > 1 for path in paths)
     if hierarchical and len(best) > 1:
-        return [(place, cut(label, 22)) for place, label in best]
-    return [(place, cut(name, 22)) for place, name in enumerate(names)] if len(names) <= _FEW else []
+        return [(place, shortened(label, 22)) for place, label in best]
+    return [(place, shortened(name, 22)) for place, name in enumerate(names)] if len(names) <= _FEW else []
 
 
 def said(number: Number) -> str:
@@ -220,7 +220,7 @@ def said(number: Number) -> str:
     ('0.3', '−∞', 'true', "'a'")
     """
     if isinstance(number, str):
-        return repr(cut(number, 60))
+        return repr(shortened(number, 60))
     if isinstance(number, bool):
         return str(number).lower()
     if isinstance(number, complex):
@@ -253,7 +253,7 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
         if progress is not None:
-            progress(1 - 0.5 * room / whole, f"Packing the errors of {shown(comparison.points[row].name)}")
+            progress(1 - 0.5 * room / whole, f"Packing the errors of {quoted(comparison.points[row].name)}")
         made = detail_of(comparison.points[row]).to_bytes()
         if len(made) > room:
             break

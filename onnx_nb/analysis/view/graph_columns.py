@@ -20,7 +20,8 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnx_nb.analysis.errors import OnnxNbError, cut, text
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import depths, sorted_unique, upward
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
@@ -276,7 +277,7 @@ def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
     functions = {(domain, name): function for (domain, name, _), function in graph.functions.items()}
     for op, domain in graph.operators:
         called = functions.get((domain, op))
-        names = [text(name) for name in called.input] if called else _input_names(graph, op, domain)
+        names = [plain_text(name) for name in called.input] if called else _input_names(graph, op, domain)
         inputs.append(",".join(name.replace(",", " ") for name in names))
     return {
         "op_name": table.each([op for op, _ in graph.operators]),
@@ -341,18 +342,20 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> s
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     shown = []
     for attribute in onnx.NodeProto.FromString(serialised).attribute:
-        name = text(attribute.name)
+        name = plain_text(attribute.name)
         value = _attribute_text(name, attribute, defaults.get(name))
         if value:
             shown.append(f"{name} {value}")
     joined = " · ".join(shown)
-    return cut(joined, ATTRIBUTES_LIMIT)
+    return shortened(joined, ATTRIBUTES_LIMIT)
 
 
 def _defaults_text(graph: Graph, op: str, domain: str, functions: Mapping[tuple[str, str], onnx.FunctionProto]) -> str:
     """Describe what the attributes of an operator are where a node leaves them out, as `_attributes_text` would."""
     if (called := functions.get((domain, op))) is not None:
-        parts = [(text(attribute.name), _attribute_text("", attribute, None)) for attribute in called.attribute_proto]
+        parts = [
+            (plain_text(attribute.name), _attribute_text("", attribute, None)) for attribute in called.attribute_proto
+        ]
     else:
         domain = operators.canonical(domain)
         opset = graph.opsets.get(domain, 0)
@@ -373,7 +376,7 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
     if kind == onnx.AttributeProto.FLOAT:
         return "" if attribute.f == default else _number(attribute.f)
     if kind == onnx.AttributeProto.STRING:
-        value = text(attribute.s[:ATTRIBUTES_LIMIT])
+        value = plain_text(attribute.s[:ATTRIBUTES_LIMIT])
         return "" if value == default else value
     if kind == onnx.AttributeProto.INTS:
         idle = _IDLE.get(name)
@@ -461,7 +464,7 @@ def _constant_literal(serialised: bytes) -> str:
             return _literal(attribute.t)
         kinds = {"value_float": "f", "value_int": "i", "value_string": "s"}
         lists = {"value_floats": "floats", "value_ints": "ints", "value_strings": "strings"}
-        name = text(attribute.name)
+        name = plain_text(attribute.name)
         if name in kinds:
             return _plain(getattr(attribute, kinds[name]))
         if name in lists and len(getattr(attribute, lists[name])) <= LITERAL_LIMIT:
@@ -484,10 +487,10 @@ def _literal(tensor: onnx.TensorProto) -> str:
 
 def _plain(value: object) -> str:
     if isinstance(value, bytes):
-        value = text(value[:40])
+        value = plain_text(value[:40])
     if isinstance(value, float):
         return _number(value)
-    return cut(str(value), 24)  # fits a box
+    return shortened(str(value), 24)  # fits a box
 
 
 def _number(value: float) -> str:
@@ -540,7 +543,7 @@ def _differences(
         texts[roof] = [*list(names)[:LISTED], *(["…"] if len(names) > LISTED else [])]
     for group, parts in texts.items():
         joined = (", " if tree.group_kind[group] in ROWS else "; ").join(parts)
-        told[group] = table.one(cut(joined, DIFFERENCE_LIMIT))
+        told[group] = table.one(shortened(joined, DIFFERENCE_LIMIT))
     return {"group_differs": different.group_differs.astype(np.uint32), "group_difference": told}
 
 
@@ -549,7 +552,7 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _String
     op, domain = graph.operators[graph.op_index[found.node]]
     if found.slot < 0:
         mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
-        return f"{cut(op, 40)} {mine or 'without attributes'}, others {others or 'none'}"
+        return f"{shortened(op, 40)} {mine or 'without attributes'}, others {others or 'none'}"
 
     def said(node: int) -> str:
         value = int(graph.node_inputs(node)[found.slot])
@@ -561,7 +564,7 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _String
 
     names = _input_names(graph, op, domain)
     name = names[found.slot] if found.slot < len(names) else f"input {found.slot}"
-    return f"{cut(op, 40)} {cut(name, 40)} {said(found.node)}, others {said(found.like)}"
+    return f"{shortened(op, 40)} {shortened(name, 40)} {said(found.node)}, others {said(found.like)}"
 
 
 def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
@@ -599,7 +602,9 @@ def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
         "name": graph.model.name,
         "ir_version": int(proto.ir_version),
         "opsets": dict(graph.opsets),
-        "producer": " ".join(part for part in (text(proto.producer_name), text(proto.producer_version)) if part),
+        "producer": " ".join(
+            part for part in (plain_text(proto.producer_name), plain_text(proto.producer_version)) if part
+        ),
         "categories": list(operators.CATEGORIES),
         "scope_source": tree.source,
         "main_nodes": graph.main_count,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import onnx
 
 from onnx_nb.analysis.cost.costs import Cost, scaled
-from onnx_nb.analysis.errors import OnnxNbError, cut, readable
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.attribute_text import LONGEST, attribute_text, default_text
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
@@ -128,7 +129,7 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
             rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
         elif around:
             rows.append(("time", f"measured for {around[-1].removeprefix(ROUND)} as a whole"))
-    return [(label, cut(text, LONGEST)) for label, text in rows]
+    return [(label, shortened(text, LONGEST)) for label, text in rows]
 
 
 def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
@@ -152,7 +153,7 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
     for label, known, unknown in (
         ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
         ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
-        ("activations", readable(cost.known_activation_bytes), cost.unknown_activation_bytes),
+        ("activations", bytes_text(cost.known_activation_bytes), cost.unknown_activation_bytes),
     ):
         if not bare or not known.startswith("0"):
             rows.append((label, f"at least {known}" if unknown else known))
@@ -163,7 +164,7 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
 
 def parameters_row(cost: Cost) -> tuple[str, str]:
     """Say how many elements and bytes the weights of something have."""
-    return "parameters", f"{scaled(cost.parameters).strip()}, {readable(cost.parameter_bytes)}"
+    return "parameters", f"{scaled(cost.parameters).strip()}, {bytes_text(cost.parameter_bytes)}"
 
 
 def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -246,10 +247,10 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
         given.add(attribute.name)
         written = attribute_text(attribute)
         same = attribute.name in defaults and written == default_text(defaults[attribute.name])
-        yield attribute.name, cut(written, LONGEST), "given default" if same else "given"
+        yield attribute.name, shortened(written, LONGEST), "given default" if same else "given"
     for name, value in defaults.items():
         if name not in given:
-            yield name, cut(default_text(value), LONGEST), "default"
+            yield name, shortened(default_text(value), LONGEST), "default"
 
 
 def _torch_op(call: str) -> str:
@@ -265,4 +266,4 @@ def _listed(text: str) -> list[str]:
 
 
 def _clean(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((cut(label, 80), cut(text, LONGEST)) for label, text in rows if text)
+    return tuple((shortened(label, 80), shortened(text, LONGEST)) for label, text in rows if text)

@@ -14,11 +14,12 @@ import numpy as np
 
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.cost.costs import costs, weights_read
-from onnx_nb.analysis.errors import OnnxNbError, closest, shown
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.algorithms import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.run.feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
 
@@ -157,8 +158,8 @@ def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float6
             if node >= 0 and not numbers[node] > float(number):
                 numbers[node] = float(number)
     if values and len(unmatched) == len(values):
-        near = ", ".join(map(shown, closest(unmatched[0], [*nodes, *makers])))
-        message = f"no node and no tensor of the model is called {shown(unmatched[0])}, nor as any other name given."
+        near = ", ".join(map(quoted, closest(unmatched[0], [*nodes, *makers])))
+        message = f"no node and no tensor of the model is called {quoted(unmatched[0])}, nor as any other name given."
         raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
     return numbers, tuple(unmatched)
 
@@ -171,7 +172,7 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
         return numbers
     if label not in STATISTICS:
         listed = ", ".join(map(repr, (*COSTS, *STATISTICS)))
-        raise OnnxNbError(f"a capture has no number called {shown(label)}.", advice=f"It has {listed}.")
+        raise OnnxNbError(f"a capture has no number called {quoted(label)}.", advice=f"It has {listed}.")
     rows = {row["name"]: row for row in capture.rows() if row["count"]}
     found = {
         name: row["nan"] + row["posinf"] + row["neginf"] if label == "nonfinite" else row[label]
@@ -189,7 +190,7 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
     metric = "rel_l2" if label in ("isolated", "cumulative") else label
     if metric not in METRICS:
         listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
-        raise OnnxNbError(f"a comparison has no number called {shown(label)}.", advice=f"It has {listed}.")
+        raise OnnxNbError(f"a comparison has no number called {quoted(label)}.", advice=f"It has {listed}.")
     known = [(point, getattr(point, which)) for point in comparison.points]
     numbers = [
         (
@@ -261,12 +262,12 @@ def _profiled(path: Path) -> Mapping[str, float]:
         events = json.loads(path.read_bytes())
         spans = [(str(event["name"]), float(event["dur"])) for event in _of_nodes(events)]
     except OSError as error:
-        raise OnnxNbError(f"{shown(str(path))} cannot be read: {error.strerror}.") from error
+        raise OnnxNbError(f"{quoted(str(path))} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         advice = "Give the file that InferenceSession.end_profiling() names."
-        raise OnnxNbError(f"{shown(str(path))} is not a profile of onnxruntime.", advice=advice) from error
+        raise OnnxNbError(f"{quoted(str(path))} is not a profile of onnxruntime.", advice=advice) from error
     if not spans:
-        raise OnnxNbError(f"{shown(str(path))} holds no times of nodes.", advice="Run the session before it is ended.")
+        raise OnnxNbError(f"{quoted(str(path))} holds no times of nodes.", advice="Run the session before it is ended.")
     seconds: Counter[str] = Counter()
     for name, microseconds in spans:
         seconds[name.removesuffix("_kernel_time")] += microseconds / 1e6  # type: ignore[assignment]  # counts floats

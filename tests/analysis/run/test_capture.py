@@ -21,7 +21,7 @@ from onnx_nb.analysis.errors import CaptureError, FeedError, OnnxNbError
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.capture import capture
-from onnx_nb.analysis.run.feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.value_recorder import ITERATIONS_KEPT
 from tests import models

@@ -23,7 +23,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.run import feeds, session
-from onnx_nb.analysis.run.feeds import check_feeds, random_feeds, read_feeds
+from onnx_nb.analysis.run.feeds import check_feeds, read_feeds
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from tests import models
 
 

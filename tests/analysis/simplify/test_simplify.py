@@ -17,8 +17,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run import session
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify import editor, rules, simplify, verify
 from tests import dags, models
 
@@ -34,7 +34,7 @@ def operators(model: Any) -> list[str]:
 
 
 def same_outputs(before: Any, after: Any, feed: dict[str, Any] | None = None) -> bool:
-    feed = feeding.random_feeds(before, 7) if feed is None else feed
+    feed = random_feeds(before, 7) if feed is None else feed
     expected = session.run(before, feed, optimize=False)
     found = session.run(after, feed, optimize=False)
     return list(found) == list(expected) and all(

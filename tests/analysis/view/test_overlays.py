@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from onnx_nb import Graph, OnnxNbError, capture, load
-from onnx_nb.analysis.run.feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.overlays import overlay
