@@ -43,13 +43,15 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.export import export, mark
     from onnx_nb.analysis.pytorch.record import Recording, record
     from onnx_nb.analysis.run.capture import Capture, capture
-    from onnx_nb.analysis.run.feeds import check_feeds, read_feeds
+    from onnx_nb.analysis.run.feeds import read_feeds
     from onnx_nb.analysis.run.random_feeds import random_feeds
     from onnx_nb.analysis.run.session import run
+    from onnx_nb.analysis.run.validate_feeds import validate_feeds
     from onnx_nb.analysis.simplify.simplify import Simplification, rewrites, simplify
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.submodel.partition import partition
     from onnx_nb.drawing.graphviz import to_graphviz
+    from onnx_nb.drawing.plots import plot_errors, plot_histogram
     from onnx_nb.widgets.audit import ExternalDataPanel
     from onnx_nb.widgets.capture import CapturePanel
     from onnx_nb.widgets.comparison import ComparisonPanel
@@ -87,7 +89,7 @@ _HOME = {
     "TorchComparison": "analysis.pytorch.compare_torch",
     "align": "analysis.pytorch.alignment",
     "capture": "analysis.run.capture",
-    "check_feeds": "analysis.run.feeds",
+    "validate_feeds": "analysis.run.validate_feeds",
     "compare": "analysis.compare.comparison",
     "compare_torch": "analysis.pytorch.compare_torch",
     "costs": "analysis.cost.costs",
@@ -97,6 +99,8 @@ _HOME = {
     "load": "analysis.model.model",
     "mark": "analysis.pytorch.export",
     "partition": "analysis.submodel.partition",
+    "plot_errors": "drawing.plots",
+    "plot_histogram": "drawing.plots",
     "plan_extraction": "analysis.submodel.extraction",
     "random_feeds": "analysis.run.random_feeds",
     "read_feeds": "analysis.run.feeds",
@@ -144,7 +148,6 @@ __all__ = [
     "TorchComparison",
     "align",
     "capture",
-    "check_feeds",
     "compare",
     "compare_torch",
     "costs",
@@ -156,6 +159,8 @@ __all__ = [
     "mark",
     "partition",
     "plan_extraction",
+    "plot_errors",
+    "plot_histogram",
     "random_feeds",
     "read_feeds",
     "record",
@@ -164,6 +169,7 @@ __all__ = [
     "simplify",
     "summarize",
     "to_graphviz",
+    "validate_feeds",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Imports run downward: no circles, and each folder of the analysis module takes only from those below it."""
+"""The house of DESIGN: every import runs one way, also those inside functions and for types alone."""
 
 from __future__ import annotations
 
@@ -11,60 +11,66 @@ from pathlib import Path
 import onnx_nb.analysis
 
 ROOT = Path(__file__).parents[1]
-LAYERS = ("notebook", "widgets", "drawing", "analysis")
-GROUND = ("errors", "progress", "formatting", "dataframes")
+LAYERS = ("analysis", "drawing", "widgets", "notebook")
+SHARED = ("errors", "formatting", "progress", "dataframes")
 FOLDERS = re.findall(r"^- `(\w+)`:", onnx_nb.analysis.__doc__ or "", re.MULTILINE)
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
+    """Return every module of the package by its dotted name."""
     paths = (path for path in (ROOT / "onnx_nb").rglob("*.py") if "node_modules" not in path.parts)
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 
-def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """The modules of the package that a file takes from when it is imported: not for types alone, not in a function."""
-
-    def statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-        for each in body:
-            if isinstance(each, ast.Import | ast.ImportFrom):
-                yield each
-            elif isinstance(each, ast.If) and "TYPE_CHECKING" not in ast.unparse(each.test):
-                yield from statements([*each.body, *each.orelse])
-
-    for each in statements(ast.parse(path.read_text()).body):
+def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules of the package that any import statement under ``tree`` names."""
+    for each in ast.walk(tree):
         if isinstance(each, ast.Import):
-            yield from (name.name for name in each.names if name.name in known)
-        else:
-            assert not each.level, f"{path}: whole names are written here"
+            yield from (name.name for name in each.names if name.name.split(".")[0] == "onnx_nb")
+        elif isinstance(each, ast.ImportFrom):
+            assert not each.level, "imports are absolute"
             for name in each.names:
                 inner = f"{each.module}.{name.name}"
-                if (found := inner if inner in known else each.module) in known:
-                    yield str(found)
+                if (found := inner if inner in known else str(each.module)).split(".")[0] == "onnx_nb":
+                    yield found
 
 
-def test_nothing_imports_itself_around_a_corner() -> None:
+def rank(module: str) -> tuple[int, int]:
+    """Return the layer of a module and, in analysis, the place of its folder."""
+    parts = module.split(".")
+    if len(parts) == 1 or parts[1] not in LAYERS:
+        return len(LAYERS), 0  # the public face
+    if parts[1] != "analysis" or len(parts) == 2:
+        return LAYERS.index(parts[1]), 0
+    return 0, -1 if parts[2] in SHARED else FOLDERS.index(parts[2])
+
+
+def test_no_import_runs_upward() -> None:
     known = modules()
-    order = graphlib.TopologicalSorter({name: list(imported(path, known)) for name, path in known.items()})
+    upward = [
+        f"{name} imports {other}"
+        for name, path in known.items()
+        if name != "onnx_nb"
+        for other in imported(ast.parse(path.read_text()), known)
+        if rank(other) > rank(name)
+    ]
+    assert not upward
+
+
+def test_no_import_cycles() -> None:
+    """Import statements that run when a module is loaded form no cycle."""
+    known = modules()
+
+    def loaded(path: Path) -> list[str]:
+        body = ast.parse(path.read_text()).body
+        run = [each for each in body if not (isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test))]
+        top = [each for each in run if isinstance(each, ast.Import | ast.ImportFrom | ast.If)]
+        return [name for each in top for name in imported(each, known)]
+
+    order = graphlib.TopologicalSorter({name: loaded(path) for name, path in known.items()})
     assert len(list(order.static_order())) == len(known) > 80
 
 
-def test_layers_import_downward() -> None:
-    known = modules()
-    for name, path in known.items():
-        if (layer := name.split(".")[1:2]) and layer[0] in LAYERS:
-            for other in imported(path, known):
-                if (below := other.split(".")[1:2]) and below[0] in LAYERS:
-                    assert LAYERS.index(below[0]) >= LAYERS.index(layer[0]), f"{name} imports {other}"
-
-
-def test_folders_of_analysis_take_from_those_listed_before_them() -> None:
-    known = {name: path for name, path in modules().items() if name.startswith("onnx_nb.analysis.")}
-    assert {name.split(".")[2] for name in known} == {*FOLDERS, *GROUND}
-    for name, path in known.items():
-        home = name.split(".")[2]
-        for other in imported(path, known):
-            there = other.split(".")[2]
-            assert there in GROUND or (home not in GROUND and FOLDERS.index(there) <= FOLDERS.index(home)), (
-                f"{name} imports {other}"
-            )
+def test_folders_of_analysis_are_listed() -> None:
+    found = {name.split(".")[2] for name in modules() if name.startswith("onnx_nb.analysis.")}
+    assert found == {*FOLDERS, *SHARED}

@@ -12,6 +12,7 @@ import traitlets
 from onnx_nb.analysis.compare.diff import Differences, differences
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.view.diff_columns import diff_columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.html import pair_page
 from onnx_nb.widgets._base import SIDES, PairWidget
@@ -71,7 +72,7 @@ class GraphPair(PairWidget):
         self._packed = {
             "reference": columns(self.reference).to_bytes(),
             "candidate": columns(self.candidate).to_bytes(),
-            "differences": self.differences.columns().to_bytes(),
+            "differences": diff_columns(self.differences).to_bytes(),
         }
         small = sum(map(len, self._packed.values())) <= COLUMNS_IN_STATE
         names = _told_apart(self.reference, self.candidate)

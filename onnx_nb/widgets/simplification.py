@@ -1,6 +1,6 @@
 """A simplification in a cell: original and result side by side, every change and its reason, undone by a click.
 
-What each change took and made is told by `analysis.simplify.provenance`; to undo one simplifies once more
+What each change took and made is told by `analysis.view.provenance`; to undo one simplifies once more
 without it.
 """
 
@@ -14,8 +14,8 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, shortened
-from onnx_nb.analysis.simplify.provenance import account, of_simplification
 from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.analysis.view.provenance import account, of_simplification
 from onnx_nb.drawing.html import simplification_page
 from onnx_nb.widgets._base import SIDES, PairWidget
 from onnx_nb.widgets._channel import Call, Channel, Reply

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import METRICS, Errors
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.drawing.plots import plot_errors, plot_histogram
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30))
 NOISE = np.random.default_rng(1).standard_normal((4, 30))
@@ -33,7 +34,7 @@ def comparison(sizes: list[float], isolated: list[float] | None = None, prefix: 
 @pytest.mark.parametrize("metric", sorted(METRICS.keys() - {"argmax"}))
 def test_every_metric_is_drawn_where_it_is(metric: str) -> None:
     c = comparison([1e-7, 1e-6, 1e-3, 2e-3])
-    figure = c.plot_errors(metric)
+    figure = plot_errors(c, metric)
     assert isinstance(figure, Figure)
     known = [point.errors().metric(metric) for point in c.points]
     drawn = np.asarray(figure.axes[0].lines[0].get_ydata())
@@ -43,7 +44,7 @@ def test_every_metric_is_drawn_where_it_is(metric: str) -> None:
 
 def test_both_errors_are_drawn_and_the_first_is_marked() -> None:
     c = comparison([1e-7, 1e-7, 0.1, 0.1], [1e-7, 0, 0.1, 1e-7])
-    axes = c.plot_errors("max_abs").axes[0]
+    axes = plot_errors(c, "max_abs").axes[0]
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["cumulative", "isolated"]
@@ -61,49 +62,49 @@ def test_a_nan_on_one_side_stands_at_the_top() -> None:
     broken = VALUES.copy()
     broken[0, 0] = np.nan
     worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
-    axes = dataclasses.replace(c, points=(c.points[0], worst)).plot_errors().axes[0]
+    axes = plot_errors(dataclasses.replace(c, points=(c.points[0], worst))).axes[0]
     tops = [np.asarray(each.get_offsets()) for each in axes.collections]
     assert any(len(places) and places[0, 1] > 0.5 * axes.get_ylim()[1] for places in tops)
 
 
 def test_equal_models_can_be_drawn() -> None:
     c = comparison([0, 0])
-    c.plot_errors().savefig(io.BytesIO())
-    c.plot_histogram("p0").savefig(io.BytesIO())
+    plot_errors(c).savefig(io.BytesIO())
+    plot_histogram(c, "p0").savefig(io.BytesIO())
 
 
 @pytest.mark.parametrize("kind", ["absolute", "signed", "relative", "ulp"])
 def test_a_histogram_has_the_counts(kind: str) -> None:
     c = comparison([1e-7, 1e-3])
-    axes = c.plot_histogram("p1", kind).axes  # type: ignore[arg-type]
+    axes = plot_histogram(c, "p1", kind).axes  # type: ignore[arg-type]
     assert len(axes) == 1
     stairs = axes[0].patches[0]
     histogram = c.histogram("p1", kind)  # type: ignore[arg-type]
     counts, edges, _ = stairs.get_data()  # type: ignore[attr-defined]
     assert counts.tolist() == histogram.counts.tolist()
     assert edges.tolist() == histogram.edges.tolist()
-    assert len(c.plot_histogram("r1").axes) == 2
+    assert len(plot_histogram(c, "r1").axes) == 2
 
 
 def test_parts_of_a_model_are_named() -> None:
     c = comparison([1e-7] * 6, prefix="encoder.layer.0.x")
     other = comparison([1e-7] * 6, prefix="encoder.layer.1.x")
-    axes = dataclasses.replace(c, points=c.points + other.points).plot_errors().axes[0]
+    axes = plot_errors(dataclasses.replace(c, points=c.points + other.points)).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["layer.0", "layer.1"]
     assert axes.get_xticks().tolist() == [0, 6]
 
 
 def test_names_are_no_formulas() -> None:
-    figure = comparison([0, 1e-3], prefix=r"$\frac{").plot_errors()
+    figure = plot_errors(comparison([0, 1e-3], prefix=r"$\frac{"))
     figure.savefig(io.BytesIO())
-    comparison([0, 1e-3], prefix="<script>$x$").plot_histogram("<script>$x$1").savefig(io.BytesIO())
+    plot_histogram(comparison([0, 1e-3], prefix="<script>$x$"), "<script>$x$1").savefig(io.BytesIO())
 
 
 def test_names_below_the_axis_are_no_formulas_and_stay_on_their_line() -> None:
     c = comparison([1e-7, 1e-3])
     names = ("$x^{2$", "two\nlines\u202e")
     points = tuple(dataclasses.replace(point, name=name) for point, name in zip(c.points, names, strict=True))
-    figure = dataclasses.replace(c, points=points).plot_errors()
+    figure = plot_errors(dataclasses.replace(c, points=points))
     figure.savefig(io.BytesIO())
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["$x^{2$", "two·lines·"]
 
@@ -112,13 +113,13 @@ def test_no_line_leads_to_a_nan_which_is_named_beside_the_axis() -> None:
     c = comparison([1e-7, 1e-7, 1e-7])
     broken = np.where(VALUES > 2, np.nan, VALUES)
     worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
-    axes = dataclasses.replace(c, points=(c.points[0], worst, c.points[2])).plot_errors().axes[0]
+    axes = plot_errors(dataclasses.replace(c, points=(c.points[0], worst, c.points[2]))).axes[0]
     assert np.asarray(axes.lines[0].get_xdata()).tolist() == [0, 2]
     assert [text.get_text() for text in axes.texts] == ["NaN, Inf"]
 
 
 def test_a_notebook_shows_it_as_png_on_any_ground() -> None:
-    figure = comparison([1e-7, 1e-3]).plot_errors()
+    figure = plot_errors(comparison([1e-7, 1e-3]))
     data = figure._repr_png_()  # type: ignore[attr-defined]
     assert data.startswith(b"\x89PNG")
     assert figure.get_facecolor() == (0, 0, 0, 0)
@@ -126,7 +127,7 @@ def test_a_notebook_shows_it_as_png_on_any_ground() -> None:
 
 def test_pyplot_is_not_imported() -> None:
     code = (
-        "import sys; from tests.drawing.test_plots import comparison; comparison([0, 1]).plot_errors()\n"
+        "import sys; from tests.drawing.test_plots import comparison, plot_errors; plot_errors(comparison([0, 1]))\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
@@ -134,8 +135,8 @@ def test_pyplot_is_not_imported() -> None:
 
 def test_what_cannot_be_drawn_says_why() -> None:
     with pytest.raises(OnnxNbError, match="There are: max_abs"):
-        comparison([0, 1]).plot_errors("worst")
+        plot_errors(comparison([0, 1]), "worst")
     with pytest.raises(OnnxNbError, match="argmax is known of outputs only"):
-        comparison([0, 1]).plot_errors("argmax")
+        plot_errors(comparison([0, 1]), "argmax")
     with pytest.raises(OnnxNbError, match="has no points to draw"):
-        Comparison("a", "b").plot_errors()
+        plot_errors(Comparison("a", "b"))

@@ -15,8 +15,8 @@ import onnx_nb
 from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.simplify.provenance import Provenance, of_simplification
 from onnx_nb.analysis.view.graph_columns import Columns, columns
+from onnx_nb.analysis.view.provenance import Provenance, of_simplification
 from onnx_nb.notebook.display import show_models
 from tests import models
 

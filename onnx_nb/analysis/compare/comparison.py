@@ -33,7 +33,6 @@ from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.progress import Done, count_of
-from onnx_nb.analysis.pytorch.record import Recording
 from onnx_nb.analysis.run.array_store import available_memory
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.executor import spread
@@ -43,7 +42,6 @@ from onnx_nb.analysis.run.statistics import Histogram
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from onnx_nb.analysis.compare.node_matching import Matching
     from onnx_nb.analysis.compare.value_matching import Option
@@ -64,7 +62,7 @@ _SMALLEST_MEDIAN: Final = 2.0**-23
 
 
 def compare(
-    reference: ModelLike | Capture | Recording,
+    reference: ModelLike | Capture,
     candidate: ModelLike | Capture,
     feeds: Any = None,
     *,
@@ -85,7 +83,7 @@ def compare(
     Parameters
     ----------
     reference
-        What is taken to be right: any `ModelLike`, a `Capture` that kept arrays, or what `record` gives.
+        What is taken to be right: any `ModelLike`, or a `Capture` that kept arrays.
     candidate
         What should compute the same: simplified, in float16, quantised, or a `Capture` that kept arrays.
     feeds
@@ -132,17 +130,6 @@ def compare(
     >>> print(c.message.partition(". ")[2])
     Epsilon is 0.01 instead of 1e-12.
     """
-    if isinstance(reference, Recording):
-        return _compared_with_torch(
-            reference,
-            candidate,
-            feeds,
-            rtol=rtol,
-            atol=atol,
-            memory_limit=memory_limit,
-            providers=providers,
-            progress=progress,
-        )
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
@@ -411,24 +398,6 @@ class Comparison:
         found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return found
 
-    def plot_errors(self, metric: str = "rel_l2") -> Figure:
-        """Draw the errors of all points in order of execution, as a matplotlib figure; see `drawing.plots`.
-
-        Parameters
-        ----------
-        metric
-            One of `METRICS`.
-        """
-        from onnx_nb.drawing import plots  # drawing knows analysis, which asks for it only here
-
-        return plots.plot_errors(self, metric)
-
-    def plot_histogram(self, name: str, kind: Kind | None = None, which: Which | None = None) -> Figure:
-        """Draw the `histogram` of a point's errors as a matplotlib figure; absolute and signed if no kind is named."""
-        from onnx_nb.drawing import plots
-
-        return plots.plot_histogram(self, name, kind, which)
-
     def rows(self) -> list[dict[str, Any]]:
         """Give a row for each point: what it is, then each metric of its cumulative and its isolated errors.
 
@@ -600,18 +569,6 @@ def _times(ratio: float) -> str:
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
-
-
-def _compared_with_torch(
-    recording: Recording, candidate: ModelLike | Capture, feeds: Any, **options: Any
-) -> Comparison:
-    if isinstance(candidate, Capture):
-        message = "a recording of a torch module cannot be compared with a capture."
-        raise AlignmentError(message, advice="Give the model of the capture.")
-    # it builds on this module
-    from onnx_nb.analysis.pytorch.compare_torch import compare_recording
-
-    return compare_recording(recording, load(candidate), feeds=feeds, **options)
 
 
 def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> lockstep.Running | lockstep.Kept:

@@ -27,7 +27,6 @@ from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
-from onnx_nb.analysis.view.graph_columns import Columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +40,6 @@ What = Literal["added", "removed", "changed"]
 SAME, ONLY, CHANGED, FOLDED = range(4)
 """What a node or value is, as in `Side.node_state`. ONLY: the other model has no counterpart. FOLDED: it is constant
 there, or reads what became constant; only `provenance` knows of that."""
-LISTED: Final = 5000
-"""At most so many changes are sent to the browser."""
 CHUNK: Final = 1 << 22
 """Bytes of a weight that are compared at a time."""
 LONGEST: Final = 200
@@ -210,21 +207,11 @@ class Differences:
 
     def side(self, which: Literal["reference", "candidate"]) -> Side:
         """Give the columns of one model: counterparts, and what is only there or changed."""
-        return self._sides[("reference", "candidate").index(which)]
-
-    def columns(self) -> Columns:
-        """Give both sides and the first `LISTED` changes in one buffer for the browser; see the module ``pair.ts``."""
-        arrays = side_columns(self._sides)
-        about = [
-            [c.what, c.kind, c.name, c.op, c.detail, c.reference, c.candidate, c.how, *c.nodes, *c.tensors]
-            for c in self.changes[:LISTED]
-        ]
-        counts = Counter(change.what for change in self.changes)
-        meta = {"changes": about, "total": len(self.changes), "counts": dict(counts), "message": self.message}
-        return Columns(arrays, meta)
+        return self.sides[("reference", "candidate").index(which)]
 
     @functools.cached_property
-    def _sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[Side, Side]:
+        """What each node, value and scope of either model is to the other model."""
         graphs = Graph.opened(self.reference), Graph.opened(self.candidate)
         there, value_there = _with_calls(*graphs, self.matching)
         node = there, inverse(there, graphs[1].node_count)
@@ -244,11 +231,6 @@ class Differences:
             _pass_on(graphs[at], node_state)
             states.append((node_state, value_state))
         return sides(graphs, node, counterpart, (states[0], states[1]))
-
-
-def side_columns(found: tuple[Side, Side]) -> dict[str, NDArray[Any]]:
-    """Give the columns of both sides by name, as ``pair.ts`` knows them."""
-    return {f"{field.name}_{at}": getattr(side, field.name) for at, side in enumerate(found) for field in fields(Side)}
 
 
 States = tuple[NDArray[np.uint8], NDArray[np.uint8]]

@@ -27,10 +27,10 @@ from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import input_types
-from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.array_store import Spilled, Store, unspilled
 from onnx_nb.analysis.run.capture import refuse_faults
 from onnx_nb.analysis.run.float16_casts import lowered, originals
+from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from onnx_nb.analysis.run.value_recorder import SMALL, contents, statistics_pool
 from onnx_nb.analysis.run.windows import Value, Windows
 
@@ -176,7 +176,7 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(array, np.ndarray) and dtype is not None and array.dtype != dtype and array.dtype.kind != "O":
             array = array.astype(dtype)  # noqa: PLW2901 (a model in float16 takes float16)
         given[name] = array
-    return feeding.check_feeds(model, given)
+    return validate_feeds(model, given)
 
 
 class _Sink:

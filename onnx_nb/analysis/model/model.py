@@ -353,42 +353,6 @@ class Model:
             embed(tensor, extent)
         return proto
 
-    def extract(
-        self,
-        inputs: Iterable[str] | None = None,
-        outputs: Iterable[str] | None = None,
-        *,
-        around: str | None = None,
-        keep_redundant: bool = True,
-    ) -> Model:
-        """Cut out the submodel between two sets of tensors, or a scope; see `onnx_nb.extract`.
-
-        Parameters
-        ----------
-        inputs, outputs
-            Names of tensors of the main graph; they become the submodel's inputs and outputs, in this order.
-        around
-            Instead of the two: a scope, such as "encoder.layer.1", with inputs and outputs of its own.
-        keep_redundant
-            Keep inputs that nothing reads (with a warning); ``False`` drops them.
-
-        Raises
-        ------
-        ExtractionError
-            If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input is not known.
-
-        Examples
-        --------
-        >>> import onnx.parser
-        >>> model = load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-        ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Neg(a) }'''))
-        >>> model.extract(["a"], ["z"])
-        Model('g [a → z]', 1 node, 0 B, opset 17)
-        """
-        from onnx_nb.analysis.submodel.extraction import extract  # extraction is built upon this module
-
-        return extract(self, inputs, outputs, around=around, keep_redundant=keep_redundant)
-
     def with_proto(
         self, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
     ) -> Model:

@@ -32,8 +32,8 @@ from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.pytorch.module_scopes import Key, Keys
-from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from onnx_nb.analysis.run.windows import Value, Windows
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
         If some input has none that fits.
     """
     if feeds is not None:
-        return feeding.check_feeds(model, feeds)
+        return validate_feeds(model, feeds)
     inputs = input_types(model)
     needed = [name for name in inputs if name not in model.initializers]
     given = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
@@ -297,7 +297,7 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
         # a float16 model runs on what the float32 module got
         if array is not None and wanted is not None and array.dtype != wanted and _is_float(array.dtype):
             found[name] = array.astype(wanted) if _is_float(wanted) else array
-    return feeding.check_feeds(model, found)
+    return validate_feeds(model, found)
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

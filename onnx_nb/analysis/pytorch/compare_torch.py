@@ -214,8 +214,8 @@ class TorchComparison(Comparison):
 
 
 def compare_torch(
-    module: torch.nn.Module,
-    args: Any,
+    module: torch.nn.Module | Recording,
+    args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     model: ModelLike | None = None,
     *,
@@ -236,9 +236,9 @@ def compare_torch(
     Parameters
     ----------
     module, args, kwargs
-        As for `record`. The module's code need not change.
+        As for `record`. The module's code need not change. A `Recording` needs no arguments, but ``model``.
     model
-        Its export; it is exported now if ``None``.
+        The export of the module; it is exported now if ``None``.
     feeds
         What the model gets; what the module got if ``None``.
     exporter
@@ -286,6 +286,24 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
+    if isinstance(module, Recording):
+        if model is None:
+            raise AlignmentError("a recording cannot be exported.", advice="Give model=, the export of its module.")
+        if args or kwargs or options or repeat:
+            message = "a recording has arguments of its own, and is not exported or repeated."
+            raise AlignmentError(message, advice="Give only its model.")
+        return compare_recording(
+            module,
+            model,
+            feeds=feeds,
+            alignment=alignment,
+            isolated=isolated,
+            rtol=rtol,
+            atol=atol,
+            providers=providers,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
     recording = record(
         module,
         args,

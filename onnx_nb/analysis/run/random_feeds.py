@@ -23,7 +23,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import Dims, dimensions, input_types, type_text
 from onnx_nb.analysis.run import input_constraints
-from onnx_nb.analysis.run.feeds import check_feeds
+from onnx_nb.analysis.run.validate_feeds import validate_feeds
 
 
 def random_feeds(
@@ -73,7 +73,7 @@ def random_feeds(
     for index, (name, kind) in enumerate(kinds.items()):
         random = np.random.default_rng([seed, index])
         found[name] = _random(random, graph, name, kind, sizes.of(name, kind))
-    return check_feeds(loaded, found)
+    return validate_feeds(loaded, found)
 
 
 class _Sizes:

@@ -230,7 +230,7 @@ def run_session(
     session
         From `create`.
     feeds
-        An array for each input, as `check_feeds` gives them.
+        An array for each input, as `validate_feeds` gives them.
     name
         What to call the model in an error message.
 

@@ -140,7 +140,7 @@ class Windows:
         Parameters
         ----------
         feed
-            An array for each input, as `check_feeds` gives them.
+            An array for each input, as `validate_feeds` gives them.
         sink
             Takes the values.
 

@@ -1,4 +1,4 @@
-/** What a simplification did, as `analysis/simplify/provenance.py` packs it: two graphs as a pair, and every change. */
+/** What a simplification did, as `analysis/view/provenance.py` packs it: two graphs as a pair, and every change. */
 
 import type { Packed, Target, TypedArray } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";

@@ -367,14 +367,3 @@ def test_inputs_of_another_name_and_type_are_given() -> None:
     c = compare(one, other)
     assert errors_of(c, "y").dtypes == ("float32", "float16")
     assert errors_of(c, "y").rel_l2 < 2e-3
-
-
-def test_a_recording_of_torch_is_a_reference_too() -> None:
-    torch = pytest.importorskip("torch")
-    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).eval()
-    args = (torch.randn(3, 8, generator=torch.Generator().manual_seed(0)),)
-    c = compare(onnx_nb.record(module, args), onnx_nb.export(module, args))
-    assert {"0", "1", "2"} <= {point.name for point in c.points}
-    assert errors_of(c, "2").rel_l2 < 1e-6
-    with pytest.raises(AlignmentError, match="Give the model of the capture"):
-        compare(onnx_nb.record(module, args), onnx_nb.capture(parsed("{ y = Sin(x) }"), keep="*"))

@@ -561,7 +561,7 @@ def work(folder: Path) -> dict[str, Callable[[Any], object]]:
         "compare_torch": lambda tell: onnx_nb.compare_torch(
             module, (), kwargs, model=model, memory_limit=50_000, progress=tell
         ),
-        "compare": lambda tell: onnx_nb.compare(recording, model, memory_limit=50_000, progress=tell),
+        "recorded": lambda tell: onnx_nb.compare_torch(recording, model=model, memory_limit=50_000, progress=tell),
         "drill": lambda tell: found.drill(LAYER, progress=tell),
         "isolate": lambda tell: found.isolate(LAYER, folder / "case", progress=tell),
         "save": lambda tell: found.save(folder / "comparison.npz", progress=tell),
@@ -569,7 +569,7 @@ def work(folder: Path) -> dict[str, Callable[[Any], object]]:
     }
 
 
-@pytest.mark.parametrize("name", ["record", "align", "compare_torch", "compare", "drill", "isolate", "save", "page"])
+@pytest.mark.parametrize("name", ["record", "align", "compare_torch", "recorded", "drill", "isolate", "save", "page"])
 def test_work_tells_how_far_it_is_and_whatever_that_raises_ends_it_without_a_trace(name: str, tmp_path: Path) -> None:
     module, kwargs, _, _ = modules.exported("bert", "torchscript")
     run = work(tmp_path)[name]
@@ -625,7 +625,7 @@ def test_providers_are_those_of_everything_that_is_run(monkeypatch: pytest.Monke
     assert all(point.isolated is not None and point.isolated.rel_l2 < 1e-5 for point in inside.points)
     part = found.isolate(LAYER, tmp_path)
     assert all(errors.rel_l2 < 1e-5 for errors in part.errors().values())
-    onnx_nb.compare(recording, model, providers=other)
+    onnx_nb.compare_torch(recording, model=model, providers=other)
     onnx_nb.compare(model, model, feeds_of(recording, model), providers=[other])
     align(onnx_nb.record(module, (), kwargs, functions=True), model, providers=[other])
     assert len(asked) >= 8
@@ -646,3 +646,17 @@ def test_a_provider_that_does_not_start_is_told_and_nothing_else_runs_in_its_pla
             onnx_nb.compare_torch(module, (), kwargs, model=model, **options)
         with pytest.raises(onnx_nb.OnnxNbError, match="'CUDAExecutionProvider' could not be started"):
             onnx_nb.compare(model, model, feeds_of(recording, model), **options)
+
+
+def test_a_recording_is_compared_without_the_module() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).eval()
+    args = (torch.randn(3, 8, generator=torch.Generator().manual_seed(0)),)
+    recording = onnx_nb.record(module, args)
+    c = onnx_nb.compare_torch(recording, model=onnx_nb.export(module, args))
+    assert {"0", "1", "2"} <= set(c)
+    assert c["2"].cumulative is not None
+    assert c["2"].cumulative.rel_l2 < 1e-6
+    with pytest.raises(AlignmentError, match="Give model="):
+        onnx_nb.compare_torch(recording)
+    with pytest.raises(AlignmentError, match="arguments of its own"):
+        onnx_nb.compare_torch(recording, args, model=onnx_nb.export(module, args))

@@ -23,8 +23,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.run import feeds, session
-from onnx_nb.analysis.run.feeds import check_feeds, read_feeds
+from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from tests import models
 
 
@@ -235,7 +236,7 @@ def test_torch_tensors_that_numpy_would_not_take_as_they_are() -> None:
     torch = pytest.importorskip("torch")
     proto = parsed("g (complex64[n] x, float[n] r) => (complex64[n] y, float[n] s) { y = Identity(x)  s = Neg(r) }")
     values = torch.tensor([1 + 2j, 3 - 4j])
-    found = check_feeds(proto, {"x": values.conj(), "r": values.conj().imag})
+    found = validate_feeds(proto, {"x": values.conj(), "r": values.conj().imag})
     assert found["x"].tolist() == [1 - 2j, 3 + 4j]
     assert found["r"].tolist() == [-2, 4]
 
@@ -244,8 +245,8 @@ def test_torch_tensors_without_values_are_refused() -> None:
     torch = pytest.importorskip("torch")
     one = parsed("g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }")
     with pytest.raises(FeedError, match="input 'x' is given a torch tensor that has no values for numpy"):
-        check_feeds(one, {"x": torch.empty((1, 3), device="meta")})
-    assert check_feeds(one, {"x": torch.eye(3).to_sparse()})["x"].tolist() == np.eye(3).tolist()
+        validate_feeds(one, {"x": torch.empty((1, 3), device="meta")})
+    assert validate_feeds(one, {"x": torch.eye(3).to_sparse()})["x"].tolist() == np.eye(3).tolist()
 
 
 @pytest.mark.parametrize(
@@ -276,22 +277,22 @@ def test_torch_tensors_without_values_are_refused() -> None:
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(FeedError, match=message):
-        check_feeds(MODEL, {**FEED, **changed})
+        validate_feeds(MODEL, {**FEED, **changed})
 
 
 def test_other_wrong_feeds_are_told() -> None:
     with pytest.raises(FeedError, match=r"g also needs 'ids' \(int64 \[batch\]\), 'table' \(float32 \[4, 3\]\)"):
-        check_feeds(MODEL, {"x": X})
+        validate_feeds(MODEL, {"x": X})
     with pytest.raises(FeedError, match="g has 3 inputs, and 4 arrays are given"):
         next(read_feeds(MODEL, [X, IDS, TABLE, X]))
     with pytest.raises(FeedError, match="an int is given"):
         next(read_feeds(MODEL, 3))
     picture = parsed("g (float[n, 3, 8, 9] x) => (float[n, 3, 8, 9] y) { y = Neg(x) }")
     with pytest.raises(FeedError, match=r"The channels come first: use array\.transpose"):
-        check_feeds(picture, {"x": np.zeros((1, 8, 9, 3), np.float32)})
+        validate_feeds(picture, {"x": np.zeros((1, 8, 9, 3), np.float32)})
     small = parsed("g (bfloat16[n] x) => (bfloat16[n] y) { y = Identity(x) }")
     with pytest.raises(FeedError, match=r"Use array.astype\(ml_dtypes.bfloat16\)"):
-        check_feeds(small, {"x": X[0]})
+        validate_feeds(small, {"x": X[0]})
 
 
 def test_messages_stay_readable() -> None:
@@ -303,7 +304,7 @@ def test_messages_stay_readable() -> None:
             next(read_feeds(proto, feed))
         assert len(str(error.value)) < 4000
     with pytest.raises(FeedError, match=r"\(492 more\)"):
-        check_feeds(proto, {})
+        validate_feeds(proto, {})
     with pytest.raises(FeedError, match=r"\(493 more\)"):
         random_feeds(proto, shapes={"m": 3})
 
@@ -319,21 +320,21 @@ def test_what_need_not_be_given() -> None:
 
 
 def test_what_is_the_same_in_other_clothes_is_taken() -> None:
-    swapped = check_feeds(MODEL, {**FEED, "x": X.astype(">f4")})["x"]
+    swapped = validate_feeds(MODEL, {**FEED, "x": X.astype(">f4")})["x"]
     assert swapped.dtype == np.float32
     assert np.array_equal(swapped, X)
     strings = parsed("g (string[n] x) => (string[n] y) { y = Identity(x) }")
     for values in (np.array(["a", "é"]), np.array(["a", "é"], object), np.array([b"a", "é".encode()])):
         assert session.run(strings, [values])["y"].tolist() == ["a", "é"]
     with pytest.raises(FeedError, match="None is in it, which is no str"):
-        check_feeds(strings, {"x": np.array(["a", None], object)})
+        validate_feeds(strings, {"x": np.array(["a", None], object)})
     sequence = parsed("g (seq(float[n]) x) => (int64 n) { n = SequenceLength(x) }")
     assert session.run(sequence, {"x": [X[0], X[0, :1]]})["n"] == 2
     assert session.run(sequence, [[X[0]]])["n"] == 1
     with pytest.raises(FeedError, match=r"element 1 of input 'x' takes float32 \[n\], and is given int64"):
-        check_feeds(sequence, {"x": [X[0], IDS]})
+        validate_feeds(sequence, {"x": [X[0], IDS]})
     with pytest.raises(FeedError, match=r"takes seq\(float32 \[n\]\), and is given an ndarray\. Give a list"):
-        check_feeds(sequence, {"x": X[0]})
+        validate_feeds(sequence, {"x": X[0]})
 
 
 BAD_FILES = (

@@ -632,7 +632,7 @@ def test_100_000_nodes_backwards_and_unconnected_are_no_trouble() -> None:
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_a_scope_becomes_a_submodel(scope: str, dynamo: bool) -> None:
     model = load(models.exported("bert", dynamo=dynamo))
-    sub = model.extract(around=scope)
+    sub = extract(model, around=scope)
     assert_same_as_whole(model, sub)
     kinds = [node.op_type for node in sub.proto.graph.node]
     assert kinds.count("MatMul") + kinds.count("Gemm") == 6

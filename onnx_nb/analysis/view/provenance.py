@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Side, inverse, side_columns, sides
+from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Side, inverse, sides
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.simplify.simplify import Simplification, rewrites
 from onnx_nb.analysis.view.capture_table import numbered
+from onnx_nb.analysis.view.diff_columns import side_columns
 from onnx_nb.analysis.view.graph_columns import Columns
 
 if TYPE_CHECKING:
