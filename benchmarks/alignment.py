@@ -20,7 +20,7 @@ from torch import nn
 import onnx_nb
 from tests import modules
 
-# TorchScript, dynamo, dynamo without optimisation: percent of module outputs that the prototype matched
+# TorchScript, dynamo, dynamo without optimization: percent of module outputs that the prototype matched
 PROTOTYPE = {
     "conv": (100, 100, 100),
     "conv_bn": (81, 81, 100),
@@ -34,7 +34,7 @@ PROTOTYPE = {
 
 
 class StemAndBlocks(nn.Module):
-    """Twenty-one outputs, four of them of a convolution in front of a normalisation: what a fusion leaves is 17."""
+    """Twenty-one outputs, four of them of a convolution in front of a normalization: what a fusion leaves is 17."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class StemAndBlocks(nn.Module):
         self.pool, self.flat, self.fc = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Give four numbers for each picture."""
+        """Return four numbers for each picture."""
         x = self.smaller(self.act(self.stem(x)))
         for block in self.blocks:
             x = block(x)
@@ -53,7 +53,7 @@ class StemAndBlocks(nn.Module):
 
 def reason(why: str) -> str:
     """Shorten why an output has no tensor."""
-    return "folded into a normalisation" if why.startswith("folded") else why.partition(":")[0]
+    return "folded into a normalization" if why.startswith("folded") else why.partition(":")[0]
 
 
 def row(name: str) -> bool:

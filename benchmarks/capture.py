@@ -52,7 +52,7 @@ def wide(path: Path) -> None:
 
 
 def feeds(kind: str) -> dict[str, Any]:
-    """Give what a model is run on."""
+    """Return what a model is run on."""
     random = np.random.default_rng(0)
     shapes = {"resnet": ("pixel_values", (8, 3, 224, 224)), "chain": ("x", (2, 7, 4)), "wide": ("t0", (2 << 20,))}
     name, shape = shapes[kind]
@@ -104,14 +104,14 @@ def child(way: str, path: str, kind: str) -> None:
 
 
 def peak() -> int:
-    """Give the most memory that this process has had, in bytes."""
+    """Return the most memory that this process has had, in bytes."""
     found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
     assert found is not None  # noqa: S101 (Linux has it)
     return int(found[1]) * 1024
 
 
 def measured(way: str, path: Path, kind: str) -> dict[str, float]:
-    """Give what the best of a few processes took."""
+    """Return what the best of a few processes took."""
     command = [sys.executable, "-m", "benchmarks.capture", "--child", way, str(path), kind]
     runs = [
         json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout) for _ in range(REPEATS)

@@ -1,4 +1,4 @@
-"""What comparing costs: `Errors.of` in GB/s, and `compare` in time and memory against keeping all values of both runs.
+"""What comparing costs: `ErrorStats.of` in GB/s, and `compare` in time and memory against keeping both runs.
 
 Run ``python -m benchmarks.comparison``; it fails if errors are slower than 0.15 GB of both arrays in a CPU second, or
 if a comparison takes more memory than keeping everything.
@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 
 from onnx_nb.analysis.compare.comparison import compare
-from onnx_nb.analysis.compare.metrics import Errors
+from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from tests import models
 
@@ -32,7 +32,7 @@ FLOOR = 0.15
 
 
 def cpu_seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """Give CPU seconds, the best of some runs."""
+    """Return CPU seconds, the best of some runs."""
     best = float("inf")
     for _ in range(repeats):
         start = time.process_time()
@@ -101,15 +101,15 @@ def main() -> int:
         speeds = [
             nbytes / cpu_seconds(work)
             for work in (
-                lambda one=one, other=other: Errors.of(one, other),
+                lambda one=one, other=other: ErrorStats.of(one, other),
                 lambda one=one, other=other: by_numpy(one, other),
-                lambda one=one, same=same: Errors.of(one, same),
+                lambda one=one, same=same: ErrorStats.of(one, same),
             )
         ]
         print(f"{one.dtype.name:10} {speeds[0]:9.2f} {speeds[1]:9.2f} {speeds[2]:9.2f}")
         passed &= dtype != np.float32 or speeds[0] >= FLOOR
     small = reference[:672].astype(np.float32), candidate[:672].astype(np.float32)
-    print(f"672 values: {cpu_seconds(lambda: [Errors.of(*small) for _ in range(300)]) / 300 * 1e6:.0f} µs")
+    print(f"672 values: {cpu_seconds(lambda: [ErrorStats.of(*small) for _ in range(300)]) / 300 * 1e6:.0f} µs")
     print(f"\nResNet-50, batch {BATCH}: seconds, CPU seconds, MiB over the start")
     for kind in ("fp16", "qdq"):
         found = {}

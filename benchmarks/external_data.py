@@ -82,7 +82,7 @@ def make(folder: Path, nbytes: int, *, random: bool) -> Path:
 
 
 def measured(statement: str, source: Path, target: Path) -> list[float]:
-    """Give seconds, CPU seconds and growth in MiB of a fresh process."""
+    """Return seconds, CPU seconds and growth in MiB of a fresh process."""
     command = [sys.executable, "-c", PREPARE + statement + REPORT, str(source), str(target)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     numbers: list[float] = json.loads(done.stdout)

@@ -83,7 +83,7 @@ def make(path: Path, weights: int, nbytes: int, *, data: str = "") -> None:
 
 
 def measure(statement: str, case: Case, target: Path, repeats: int) -> tuple[float, float]:
-    """Give the CPU seconds of the best run and the growth of the first in MiB."""
+    """Return the CPU seconds of the best run and the growth of the first in MiB."""
     arguments = json.dumps([str(case.path), str(target), case.inputs, case.outputs, repeats])
     script = SCRIPT.replace("STATEMENT", statement)
     done = subprocess.run(
@@ -135,7 +135,7 @@ def main() -> int:
 
 
 def _block(layer: int) -> tuple[list[str], list[str]]:
-    """Give the ends of 9 nodes of a layer of the chain."""
+    """Return the ends of 9 nodes of a layer of the chain."""
     return [f"/layers.{layer}/norm1/LayerNormalization_output_0"], [f"/layers.{layer}/attn/o/MatMul_output_0"]
 
 

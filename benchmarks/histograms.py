@@ -32,7 +32,7 @@ def by_numpy(values: NDArray[Any]) -> object:
 
 
 def speed(work: Callable[[NDArray[Any]], object], values: NDArray[Any], nbytes: int) -> float:
-    """Give gigabytes in a CPU second, the best of some runs."""
+    """Return gigabytes in a CPU second, the best of some runs."""
     best = float("inf")
     for _ in range(REPEATS):
         start = time.process_time()

@@ -52,7 +52,7 @@ def make(path: Path, weights: int, nbytes: int, nodes: int) -> None:
 
 
 def seconds(action: Callable[[], object], repeats: int) -> float:
-    """Give the median of the repeats; the result of each is dropped inside the measured time of the next."""
+    """Return the median of the repeats; the result of each is dropped inside the measured time of the next."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def seconds(action: Callable[[], object], repeats: int) -> float:
 
 
 def growth(statement: str, path: Path) -> float:
-    """Give how much the peak memory of a fresh process grows, in MB, when it runs the statement."""
+    """Return how much the peak memory of a fresh process grows, in MB, when it runs the statement."""
     script = (
         "import re, sys, onnx, onnx_nb; from onnx_nb.analysis.model.model import load;"
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]);"

@@ -29,7 +29,7 @@ STAGES = ("load", "graph", "types", "scopes", "columns", "pack")
 
 
 def measure(path: Path) -> dict[str, float]:
-    """Give the seconds of each stage of one run."""
+    """Return the seconds of each stage of one run."""
     seconds: dict[str, float] = {}
 
     def timed(stage: str, action: Callable[[], Any]) -> Any:

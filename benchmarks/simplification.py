@@ -71,7 +71,7 @@ LONG, GROWTH, MEMORY = 1 / 3, 13.0, 600.0
 def measure(
     tool: str, path: Path, repeats: int, statement: str = "", limit: int = 1800
 ) -> tuple[int | None, float, float] | None:
-    """Give nodes, CPU seconds of the best run and growth of memory in MiB; None if it failed.
+    """Return nodes, CPU seconds of the best run and growth of memory in MiB; None if it failed.
 
     What is ended after ``limit`` seconds has no nodes: it takes more CPU seconds than those that are given.
     """
@@ -92,13 +92,13 @@ def measure(
 
 
 def _children() -> float:
-    """Give the CPU seconds of all processes that this one has waited for."""
+    """Return the CPU seconds of all processes that this one has waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def verified(path: Path) -> bool:
-    """Say whether what onnx_nb makes computes the same; in a process of its own."""
+    """Return whether what onnx_nb makes computes the same; in a process of its own."""
     statement = f"import onnx_nb; raise SystemExit(not onnx_nb.simplify({str(path)!r}, size_budget=1 << 40).verified)"
     return subprocess.run([sys.executable, "-c", statement], check=False, cwd=ROOT).returncode == 0
 

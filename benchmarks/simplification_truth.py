@@ -1,7 +1,7 @@
 """What `onnx_nb.simplify`, onnxsim and onnxslim make of every node case that onnx ships, its inputs made initializers.
 
 The result is valid if onnx's checker accepts it and onnxruntime runs it, and right if it gives what the case gives
-before, both without optimisation. Each simplifier works in a process of its own, so that a crash is seen; what draws
+before, both without optimization. Each simplifier works in a process of its own, so that a crash is seen; what draws
 random numbers is to go on drawing. Run ``python -m benchmarks.simplification_truth [TOOL …]``; it fails if onnx_nb does
 anything wrong.
 """
@@ -58,7 +58,7 @@ def simplified(tool: str, proto: ModelProto) -> ModelProto:
 
 
 def judged(tool: str, name: str, path: Path) -> str:
-    """Say what is wrong with what a tool makes of a case; "" if nothing is."""
+    """Return what is wrong with what a tool makes of a case; "" if nothing is."""
     proto = onnx.load(path)
     random = RANDOM.search(name) is not None
     try:
@@ -119,7 +119,7 @@ class Worker:
 
 
 def count(tool: str, folder: Path, names: list[str]) -> dict[str, list[str]]:
-    """Give the names of the cases by what became of them."""
+    """Return the names of the cases by what became of them."""
     found: dict[str, list[str]] = defaultdict(list)
     worker = Worker(tool, folder)
     for name in names:

@@ -293,17 +293,17 @@ class Renderer:
         self.folder = max(folders, key=resident)
 
     def cpu(self) -> float:
-        """Give the seconds of all its threads."""
+        """Return the seconds of all its threads."""
         fields = (self.folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """Give the bytes that are resident, shared libraries among them."""
+        """Return the bytes that are resident, shared libraries among them."""
         return resident(self.folder)
 
 
 def resident(process: Path) -> int:
-    """Give the bytes of a process that are resident."""
+    """Return the bytes of a process that are resident."""
     found = re.search(r"VmRSS:\s*(\d+)", (process / "status").read_text(encoding="ascii"))
     assert found is not None  # noqa: S101 (Linux has it)
     return int(found[1]) * 1024
@@ -337,7 +337,7 @@ class Graph:
         }
 
     def closed(self, count: int) -> list[int]:
-        """Give some closed scopes that show, from all over the graph."""
+        """Return some closed scopes that show, from all over the graph."""
         found: list[int] = self.root.evaluate(
             """(root, count) => {
                 const {columns, state: {open}} = root.onnxNb;
@@ -354,7 +354,7 @@ class Graph:
         return found
 
     def largest(self, count: int) -> list[int]:
-        """Give some scopes that hold only nodes, from all over the graph."""
+        """Return some scopes that hold only nodes, from all over the graph."""
         found: list[int] = self.root.evaluate(
             """(root, count) => {
                 const {columns} = root.onnxNb;

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from onnx_nb.analysis.compare.comparison import Comparison, compare
-    from onnx_nb.analysis.compare.diff import Differences, differences
-    from onnx_nb.analysis.compare.metrics import Errors
+    from onnx_nb.analysis.compare.diff import Diff, diff
+    from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.cost.costs import Costs, costs
     from onnx_nb.analysis.cost.summary import Summary, summarize
     from onnx_nb.analysis.graph.graph import Graph
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.submodel.partition import partition
     from onnx_nb.drawing.graphviz import to_graphviz
     from onnx_nb.drawing.plots import plot_errors, plot_histogram
-    from onnx_nb.widgets.audit import ExternalDataPanel
+    from onnx_nb.widgets.audit import AuditPanel
     from onnx_nb.widgets.capture import CapturePanel
     from onnx_nb.widgets.comparison import ComparisonPanel
-    from onnx_nb.widgets.diff import GraphPair
+    from onnx_nb.widgets.diff import DiffPanel
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.simplification import SimplificationPanel
     from onnx_nb.widgets.summary import ModelSummary
@@ -70,13 +70,13 @@ _HOME = {
     "Comparison": "analysis.compare.comparison",
     "ComparisonPanel": "widgets.comparison",
     "Costs": "analysis.cost.costs",
-    "Differences": "analysis.compare.diff",
-    "Errors": "analysis.compare.metrics",
+    "Diff": "analysis.compare.diff",
+    "ErrorStats": "analysis.compare.metrics",
     "Debugger": "analysis.pytorch.debugger",
     "ExtractionPlan": "analysis.submodel.extraction",
-    "ExternalDataPanel": "widgets.audit",
+    "AuditPanel": "widgets.audit",
     "Graph": "analysis.graph.graph",
-    "GraphPair": "widgets.diff",
+    "DiffPanel": "widgets.diff",
     "Model": "analysis.model.model",
     "ModelGraph": "widgets.graph",
     "ModelLike": "analysis.model.model",
@@ -93,7 +93,7 @@ _HOME = {
     "compare": "analysis.compare.comparison",
     "compare_torch": "analysis.pytorch.compare_torch",
     "costs": "analysis.cost.costs",
-    "differences": "analysis.compare.diff",
+    "diff": "analysis.compare.diff",
     "export": "analysis.pytorch.export",
     "extract": "analysis.submodel.extraction",
     "load": "analysis.model.model",
@@ -116,6 +116,7 @@ _MODULES = {"external_data": "analysis.model.external_data"}
 __all__ = [
     "Alignment",
     "AlignmentError",
+    "AuditPanel",
     "Capture",
     "CaptureError",
     "CapturePanel",
@@ -123,16 +124,15 @@ __all__ = [
     "ComparisonPanel",
     "Costs",
     "Debugger",
-    "Differences",
-    "Errors",
+    "Diff",
+    "DiffPanel",
+    "ErrorStats",
     "ExportError",
     "ExternalDataError",
-    "ExternalDataPanel",
     "ExtractionError",
     "ExtractionPlan",
     "FeedError",
     "Graph",
-    "GraphPair",
     "Model",
     "ModelFileError",
     "ModelGraph",
@@ -151,7 +151,7 @@ __all__ = [
     "compare",
     "compare_torch",
     "costs",
-    "differences",
+    "diff",
     "export",
     "external_data",
     "extract",

@@ -26,5 +26,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Say how many `-n auto` are: one more than cores, since a browser test also waits; each takes up to 2 GB."""
+    """Return how many `-n auto` are: one more than cores, since a browser test also waits; each takes up to 2 GB."""
     return min(os.cpu_count() or 1, 5) + 1

@@ -123,7 +123,7 @@ FEEDS: dict[str, Any] = {
 
 
 def run(model: onnx_nb.Model, feeds: dict[str, Any], outputs: Iterable[str] | None = None) -> dict[str, Any]:
-    """Run without optimisation, on one thread; only the inputs that the model has are given."""
+    """Run without optimization, on one thread; only the inputs that the model has are given."""
     made = session.create(model, optimize=False, outputs=outputs, threads=1)
     wanted = {entry.name for entry in made.get_inputs()}
     return session.run_session(made, {name: value for name, value in feeds.items() if name in wanted})

@@ -85,11 +85,11 @@ TRANSFORMS = ("fp16", "qdq", "qoperator", "dynamic")
 
 
 def transformed(name: str, how: str) -> Path:
-    """An exported model in float16, or quantised by onnxruntime: static as QDQ or QOperator, or dynamic."""
+    """An exported model in float16, or quantized by onnxruntime: static as QDQ or QOperator, or dynamic."""
     source = exported(name, dynamo=True)
 
     def transform(path: Path) -> None:
-        # a process of its own: the quantiser warns at every tensor
+        # a process of its own: the quantizer warns at every tensor
         command = [sys.executable, "-m", "tests.models", "--transform", how, str(source), str(path)]
         done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1200)
         if done.returncode:

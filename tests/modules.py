@@ -156,7 +156,7 @@ MODULES: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 def fresh(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
-    """A module in eval mode, whose normalisations are not nearly identities, and its arguments by name."""
+    """A module in eval mode, whose normalizations are not nearly identities, and its arguments by name."""
     make, kind = MODULES[name]
     torch.manual_seed(0)
     module = make().eval()

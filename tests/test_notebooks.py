@@ -44,17 +44,17 @@ def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
     assert printed == ""
 
 
-def test_each_notebook_leads_to_its_neighbours_and_readme_to_all() -> None:
+def test_each_notebook_leads_to_its_neighbors_and_readme_to_all() -> None:
     for index, notebook in enumerate(NOTEBOOKS):
         first = nbformat.read(notebook, as_version=4).cells[0].source
-        neighbours = [each.name for each in NOTEBOOKS[max(index - 1, 0) : index + 2] if each != notebook]
-        assert re.findall(r"\]\(([^)]+\.ipynb)\)", first) == neighbours
+        neighbors = [each.name for each in NOTEBOOKS[max(index - 1, 0) : index + 2] if each != notebook]
+        assert re.findall(r"\]\(([^)]+\.ipynb)\)", first) == neighbors
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| \[.*?\]\(notebooks/([^)]+)\)", readme, re.MULTILINE) == [each.name for each in NOTEBOOKS]
 
 
 def seconds_of_children() -> float:
-    """Give the processor's time of kernels that have ended, which no other work on the machine makes longer."""
+    """Return the processor's time of kernels that have ended, which no other work on the machine makes longer."""
     times = os.times()
     return times.children_user + times.children_system
 

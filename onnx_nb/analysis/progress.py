@@ -10,7 +10,7 @@ Progress = Callable[[float, str], None]
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
-    """Give what a stage of the work reports to, which goes from one part of the whole to another.
+    """Return what a stage of the work reports to, which goes from one part of the whole to another.
 
     Examples
     --------
@@ -40,18 +40,18 @@ class Done:
         self._total = total
 
     def __call__(self, feeds: float, what: str) -> None:
-        """Say how many feeds are done; of an unknown number the next one is taken for half of the rest."""
+        """Return how many feeds are done; of an unknown number the next one is taken for half of the rest."""
         if self.progress is not None:
             self.progress(min(feeds / self._total, 1.0) if self._total else 1 - 0.5**feeds, what)
 
     def all(self) -> None:
-        """Say that all is done."""
+        """Report that all is done."""
         if self.progress is not None:
             self.progress(1.0, "done")
 
 
 def count_of(feeds: Any) -> int | None:
-    """Give how many feeds there are, as far as that can be told without reading them."""
+    """Return how many feeds there are, as far as that can be told without reading them."""
     if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
         return 1
     if isinstance(feeds, list | tuple):

@@ -73,34 +73,34 @@ class Sheet:
         self._member_ptr = np.searchsorted(column["node_group"][self._members], np.arange(self.group_count + 1))
 
     def text(self, name: str, row: int) -> str:
-        """Give a row of a column of strings."""
+        """Return a row of a column of strings."""
         return self.strings[int(self.column[name][row])]
 
     def op(self, node: int) -> str:
-        """Give the operator of a node."""
+        """Return the operator of a node."""
         return self.text("op_name", int(self.column["node_op"][node]))
 
     def inputs(self, node: int) -> list[int]:
-        """Give the values that a node reads, −1 for one left out."""
+        """Return the values that a node reads, −1 for one left out."""
         ptr = self.column["in_ptr"]
         values: list[int] = self.column["in_value"][int(ptr[node]) : int(ptr[node + 1])].tolist()
         return values
 
     def outputs(self, node: int) -> list[int]:
-        """Give the values that a node makes, −1 for one left out."""
+        """Return the values that a node makes, −1 for one left out."""
         ptr = self.column["out_ptr"]
         values: list[int] = self.column["out_value"][int(ptr[node]) : int(ptr[node + 1])].tolist()
         return values
 
     def around(self, group: int) -> list[int]:
-        """Give a group and those around it, the root last."""
+        """Return a group and those around it, the root last."""
         found = [group]
         while found[-1]:
             found.append(self.parent[found[-1]])
         return found
 
     def drawn_members(self, group: int) -> list[int]:
-        """Give the nodes directly in a group that are boxes: not folded, and no owners of bodies (these are groups)."""
+        """Return the nodes directly in a group that are boxes: neither folded nor owners of bodies."""
         nodes = self._members[self._member_ptr[group] : self._member_ptr[group + 1]]
         found: list[int] = nodes[~self.folded[nodes] & (self.column["node_body"][nodes] < 0)].tolist()
         return found
@@ -126,7 +126,7 @@ class Sheet:
         return a
 
     def owner(self, group: int) -> int:
-        """Give the node whose bodies a group shows, or that calls the function it shows; −1 for other groups."""
+        """Return the node whose bodies a group shows, or that calls the function it shows; −1 for other groups."""
         return int(self.column["group_node"][group]) if self.kind[group] in (BODY, FUNCTION) else -1
 
     def items(self, group: int) -> int:
@@ -137,7 +137,7 @@ class Sheet:
         return count + len(set(self.column["graph_inputs"].tolist())) + len(self.column["graph_outputs"])
 
     def results(self, group: int) -> list[int]:
-        """Give the outputs of the node whose bodies or call the group is: what is given inside becomes these."""
+        """Return the outputs of the node whose bodies or call the group is: what is given inside becomes these."""
         owner = self.owner(group)
         made = self.outputs(owner) if owner >= 0 else []
         return [value for value in made if value >= 0 and not self.constant[value]]
@@ -148,7 +148,7 @@ class Sheet:
         return {home: homes.count(home) for home in set(homes)}
 
     def first_opening(self) -> set[int]:
-        """Give the groups that the browser opens at first, as ``defaultOpen`` of ``scene/opening.ts``."""
+        """Return the groups that the browser opens at first, as ``defaultOpen`` of ``scene/opening.ts``."""
         if self.node_count <= FEW:
             return set(range(self.group_count))
         opened, boxes = {0}, self.items(0)
@@ -193,7 +193,7 @@ class Sheet:
         return opened
 
     def at_paths(self, paths: Iterable[str]) -> set[int]:
-        """Give the groups that a view's paths name, as "encoder/layer.0#12"; those not there are left out.
+        """Return the groups that a view's paths name, as "encoder/layer.0#12"; those not there are left out.
 
         After "*" come those that are closed, as "-encoder/layer.0#12".
         """
@@ -212,7 +212,7 @@ class Sheet:
         return found
 
     def matching(self, patterns: Iterable[str]) -> set[int]:
-        """Give the groups whose paths match any of the patterns, and those around them.
+        """Return the groups whose paths match any of the patterns, and those around them.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class Sheet:
         return found
 
     def named(self, kind: str) -> Mapping[str, int]:
-        """Give the numbers of all tensors, nodes or scopes (as the kind says) by name; the first of equal names."""
+        """Return the numbers of all tensors, nodes or scopes (as the kind says) by name; the first of equal names."""
         if kind not in self._named:
             return {}
         if not self._named[kind]:
@@ -247,7 +247,7 @@ class Sheet:
         return {"tensor": {}, "node": {}, "scope": {}}
 
     def find(self, name: str) -> tuple[str, int]:
-        """Give the kind and number of what is called so: a tensor, else a node, else a scope.
+        """Return the kind and number of what is called so: a tensor, else a node, else a scope.
 
         Raises
         ------
@@ -263,7 +263,7 @@ class Sheet:
         )
 
     def faulty(self) -> set[int]:
-        """Give the nodes that show a fault: their own, or that of a value they make (or read, if nobody makes it)."""
+        """Return the nodes that show a fault: their own, or that of a value they make (or read, if nobody makes it)."""
         found = set(np.flatnonzero(self.column["node_flags"] & FAULTY).tolist())
         values = (self.column["value_flags"] & FAULTY_VALUE) != 0
         for value in np.flatnonzero(values).tolist():
@@ -271,7 +271,7 @@ class Sheet:
         return found
 
     def readers(self, value: int) -> list[int]:
-        """Give the nodes that read a value, once each."""
+        """Return the nodes that read a value, once each."""
         return list(dict.fromkeys(self.reader[self.column["in_value"] == value].tolist()))
 
 
@@ -336,7 +336,7 @@ class Boxes:
         return sum(map(self._sheet.items, shown_groups)) - len(shown_groups) + 1
 
     def inside(self, group: int) -> list[Box]:
-        """Give what lies directly in an open group: inputs, nodes and groups as in the file, outputs or results."""
+        """Return what lies directly in an open group: inputs, nodes and groups as in the file, outputs or results."""
         sheet = self._sheet
         rows = [(node, 0, Box("node", node)) for node in sheet.drawn_members(group)]
         rows += [(self._first[child], 1, Box("group", child)) for child in sheet.children[group]]
@@ -349,12 +349,12 @@ class Boxes:
         return [*(Box("input", v) for v in inputs), *boxes, *(Box("output", place) for place in outputs)]
 
     def of_node(self, node: int) -> Box:
-        """Give the box that shows a node; of one with bodies or a call the group of these, open or not."""
+        """Return the box that shows a node; of one with bodies or a call the group of these, open or not."""
         place = int(self._place[node])
         return Box("node", place) if place < self._sheet.node_count else Box("group", place - self._sheet.node_count)
 
     def of_value(self, value: int) -> Box | None:
-        """Give the box where a value comes from; None if that is inside of a closed group, or a constant."""
+        """Return the box where a value comes from; None if that is inside of a closed group, or a constant."""
         sheet = self._sheet
         if sheet.constant[value]:
             return None
@@ -373,7 +373,7 @@ class Boxes:
         return box.kind == "group" and self.front[box.id] < 0
 
     def edges(self) -> list[Edge]:
-        """Give an edge for each tensor and each box that reads it from outside of itself, in order of the readers."""
+        """Return an edge for each tensor and each box that reads it from outside of itself, in order of the readers."""
         found: dict[tuple[int, Box], Edge] = {}
         for edge in [*self._reads(), *self._results(), *self._outputs()]:
             known = found.setdefault((edge.value, edge.target), edge)
@@ -402,7 +402,7 @@ class Boxes:
             yield Edge(read, source, target, captured=branch >= 0 and not own)
 
     def _read_inside(self, group: int) -> set[int]:
-        """Give the values that nodes in an open call read."""
+        """Return the values that nodes in an open call read."""
         sheet = self._sheet
         if sheet.kind[group] != FUNCTION:
             return set()
@@ -451,7 +451,7 @@ class Label:
 
 
 def node_label(sheet: Sheet, node: int) -> Label:
-    """Say what a node is: its operator, then weights and scalars by formal name, then attributes."""
+    """Return what a node is: its operator, then weights and scalars by formal name, then attributes."""
     op, domain = sheet.op(node), sheet.text("op_domain", int(sheet.column["node_op"][node]))
     domain = "" if domain == "ai.onnx" else domain
     pairs = [*_constants(sheet, node), *_attributes(sheet, node)]
@@ -464,7 +464,7 @@ def node_label(sheet: Sheet, node: int) -> Label:
 
 
 def group_label(sheet: Sheet, group: int) -> Label:
-    """Say what a scope is: its name, its class and how often it repeats, then how much is in it."""
+    """Return what a scope is: its name, its class and how often it repeats, then how much is in it."""
     owner, name = int(sheet.column["group_node"][group]), sheet.text("group_name", group)
     body = sheet.kind[group] == BODY and owner >= 0
     whole = (sheet.op(owner) if body else name) or "…"
@@ -484,7 +484,7 @@ def group_label(sheet: Sheet, group: int) -> Label:
 
 
 def multiple_text(sheet: Sheet, group: int) -> str:
-    """Say how often a group repeats and how many of it differ; of one of them that it does."""
+    """Return how often a group repeats and how many of it differ; of one of them that it does."""
     repeat, differs = (int(sheet.column[name][group]) for name in ("group_repeat", "group_differs"))
     if sheet.kind[group] not in ROWS and repeat < 2:
         return "differs" if differs else ""
@@ -503,12 +503,12 @@ def pill_label(sheet: Sheet, value: int) -> Label:
 
 
 def edge_text(sheet: Sheet, value: int) -> str:
-    """Give shape and dtype of a value as an edge says them: "batch×seq×768 f32"."""
+    """Return shape and dtype of a value as an edge says them: "batch×seq×768 f32"."""
     return elide(type_text(sheet, value), 170, 10, middle=True)
 
 
 def type_text(sheet: Sheet, value: int) -> str:
-    """Give shape and dtype of a value, as far as they are known."""
+    """Return shape and dtype of a value, as far as they are known."""
     dtype = sheet.text("value_dtype", value)
     for long, short in _SHORT:
         dtype = dtype.replace(long, short, 1)
@@ -583,7 +583,7 @@ def _packed(pairs: Sequence[Pair], room: float) -> tuple[tuple[Pair, ...], ...]:
 
 
 def elide(text: str, room: float, size: float, *, bold: bool = False, middle: bool = False) -> str:
-    r"""Give one line of at most ``room`` pixels: control characters become spaces, what is too much "…".
+    r"""Return one line of at most ``room`` pixels: control characters become spaces, what is too much "…".
 
     >>> elide("a\nb", 100, 12), elide("x" * 10_000, 60, 12, middle=True)
     ('a b', 'xxxx…xxxx')

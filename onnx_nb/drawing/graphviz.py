@@ -66,7 +66,7 @@ def to_graphviz(
     direction
         Where the data flows to: ``"down"`` or ``"right"``.
     theme
-        ``"light"`` or ``"dark"``, in the widget's colours.
+        ``"light"`` or ``"dark"``, in the widget's colors.
     highlight
         Names of tensors, nodes or scopes to light up. What lies in a closed scope lights up that scope.
 
@@ -117,7 +117,7 @@ def view_to_graphviz(
     view, selection, inputs, outputs
         As in the traits of `ModelGraph`. What the model does not have is left out.
     plan
-        The planned extraction: what it would take glows, missing inputs are red, redundant ones grey.
+        The planned extraction: what it would take glows, missing inputs are red, redundant ones gray.
     direction, theme
         As for `to_graphviz`.
 
@@ -193,7 +193,7 @@ class _Marks:
 
 @dataclass(frozen=True)
 class _Look:
-    """The colours of ``frontend/style/base.css``, of which some are mixed of others there and here."""
+    """The colors of ``frontend/style/base.css``, of which some are mixed of others there and here."""
 
     background: str
     text: str
@@ -227,7 +227,7 @@ class _Look:
 
 
 def _mixed(a: str, b: str, share: float) -> str:
-    """Mix two colours as CSS's color-mix in sRGB does.
+    """Mix two colors as CSS's color-mix in sRGB does.
 
     >>> _mixed("#000000", "#ffffff", 0.25)
     '#bfbfbf'
@@ -248,7 +248,7 @@ _LOOKS = {
         category={
             "linear": "#0072b2",
             "activation": "#d55e00",
-            "normalise": "#009e73",
+            "normalize": "#009e73",
             "arithmetic": "#7a8794",
             "shape": "#b3669b",
             "pool": "#3f9bd1",
@@ -270,7 +270,7 @@ _LOOKS = {
         category={
             "linear": "#2f93d6",
             "activation": "#e8742c",
-            "normalise": "#22b389",
+            "normalize": "#22b389",
             "arithmetic": "#8996a3",
             "shape": "#c67fb0",
             "pool": "#79c2ee",
@@ -422,15 +422,15 @@ class _Drawing:
         )
         dot.node(_id(box), label=f"<{table}>", tooltip=_tooltip(label.full + self._faults(box)))
 
-    def _with_ports(self, box: Box, words: str, colour: str) -> str:
+    def _with_ports(self, box: Box, words: str, color: str) -> str:
         """Put the words beside the stripe, and rows of ports before and behind them where there are several."""
         ins, outs = self._ports.get(("i", box), ()), self._ports.get(("o", box), ())
         if self._down:
             cells = [cell for cell in (_row("i", ins), f'<TD CELLPADDING="4">{words}</TD>', _row("o", outs)) if cell]
-            stripe = f'<TD WIDTH="5" ROWSPAN="{len(cells)}" BGCOLOR="{colour}"></TD>'
+            stripe = f'<TD WIDTH="5" ROWSPAN="{len(cells)}" BGCOLOR="{color}"></TD>'
             return "".join(f"<TR>{stripe if not at else ''}{cell}</TR>" for at, cell in enumerate(cells))
         # the stripe itself holds the ports of what comes in
-        stripe = f'<TD WIDTH="5" BGCOLOR="{colour}">{_column("i", ins)}</TD>'
+        stripe = f'<TD WIDTH="5" BGCOLOR="{color}">{_column("i", ins)}</TD>'
         after = f"<TD>{_column('o', outs)}</TD>" if outs else ""
         return f'<TR>{stripe}<TD CELLPADDING="4">{words}</TD>{after}</TR>'
 
@@ -474,7 +474,7 @@ class _Drawing:
         )
 
     def _faults(self, box: Box) -> str:
-        """Say what is wrong in a box."""
+        """Return what is wrong in a box."""
         sheet, lines = self._sheet, []
         for fault in sheet.meta["faults"] if box in self._faulty else ():
             nodes = [fault["node"]] if fault["node"] >= 0 else []
@@ -510,9 +510,9 @@ class _Drawing:
         look, how = self._look, self._marks.values.get(value, "")
         source = self._boxes.of_value(value)
         bad = how == "missing" or (source is not None and source.kind == "missing")
-        colour = look.bad if bad else look.accent if how in ("lit", "in", "out") else look.dim
+        color = look.bad if bad else look.accent if how in ("lit", "in", "out") else look.dim
         text = _text(elide(self._sheet.text("value_name", value), 110, 10, middle=True)) or "?"
-        label = f'<<FONT POINT-SIZE="10" COLOR="{colour}">{text}</FONT>>'
+        label = f'<<FONT POINT-SIZE="10" COLOR="{color}">{text}</FONT>>'
         dot.node(name, label=label, tooltip=_tooltip(pill_label(self._sheet, value).full))
 
     def _words_of(self, value: int, how: str) -> str:
@@ -571,13 +571,13 @@ def _stub(value: int, reader: Box | None = None) -> str:
 
 
 def _row(side: str, values: Sequence[int]) -> str:
-    """Give a row of invisible ports across a node, nothing for none."""
+    """Return a row of invisible ports across a node, nothing for none."""
     cells = "".join(f'<TD PORT="{side}{place}" HEIGHT="1"></TD>' for place in range(len(values)))
     return f"<TD><TABLE {_PLAIN}><TR>{cells}</TR></TABLE></TD>" if cells else ""
 
 
 def _column(side: str, values: Sequence[int]) -> str:
-    """Give a column of invisible ports along a side of a node, nothing for none."""
+    """Return a column of invisible ports along a side of a node, nothing for none."""
     rows = "".join(f'<TR><TD PORT="{side}{place}" WIDTH="5"></TD></TR>' for place in range(len(values)))
     return f"<TABLE {_PLAIN}>{rows}</TABLE>" if rows else ""
 
@@ -590,14 +590,14 @@ def _heading(label: Label, look: _Look, *, warning: bool = False) -> str:
 
 def _words(heading: str, lines: Iterable[Iterable[Pair]], look: _Look, *, dim: bool = False) -> str:
     """Set a heading and the rows under it."""
-    colour = f' COLOR="{look.dim}"' if dim else ""
+    color = f' COLOR="{look.dim}"' if dim else ""
     rows = [heading]
     for line in lines:
         words = f"{_SPACE} ".join(
             (f'<I><FONT COLOR="{look.dim}">{_text(key)}</FONT></I> ' if key else "") + _text(value)
             for key, value in line
         )
-        rows.append(f'<FONT POINT-SIZE="10.5"{colour}>{words or _SPACE}</FONT>')
+        rows.append(f'<FONT POINT-SIZE="10.5"{color}>{words or _SPACE}</FONT>')
     cells = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="0">{cells}</TABLE>'
 

@@ -76,7 +76,7 @@ def bake(
     limit: int = STATISTICS_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Give what a page without a kernel can say of nodes, scopes and tensors when they are clicked.
+    """Return what a page without a kernel can say of nodes, scopes and tensors when they are clicked.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def bake(
     captured
         A capture of the model; with ``statistics`` those of its values too.
     shown_overlay
-        The numbers that colour the page when it is opened. The menu offers them, and those that every model has or the
+        The numbers that color the page when it is opened. The menu offers them, and those that every model has or the
         capture gives.
     limit
         Bytes that statistics may take before they are compressed. Those of the capture are kept, then those of the
@@ -101,15 +101,15 @@ def bake(
         parts = [] if captured is None else [of_capture(captured)]
         used = sum(array.nbytes for part in parts for array in part.columns().arrays.values())
         parts.append(of_weights(model, limit=max(0, limit - used), progress=progress))
-    colours, numbers = _colours(model, captured, shown_overlay)
-    packed = joined(parts).columns(asked=statistics, **replies, overlays=colours)
+    colors, numbers = _colors(model, captured, shown_overlay)
+    packed = joined(parts).columns(asked=statistics, **replies, overlays=colors)
     return Columns({**packed.arrays, **arrays, **numbers}, packed.meta).to_bytes()
 
 
-def _colours(
+def _colors(
     model: Model, captured: Capture | None, chosen: Overlay | None
 ) -> tuple[list[dict[str, Any]], dict[str, NDArray[np.float64]]]:
-    """Give what a page can be coloured by: of each what it is, and its columns by its number."""
+    """Return what a page can be colored by: of each what it is, and its columns by its number."""
     found = [("own", overlay(model, name)) for name in OWN]
     if captured is not None:
         found += [("captured", overlay(model, captured, label=label)) for label in (*COSTS, *STATISTICS)]
@@ -141,7 +141,7 @@ def _begun(progress: Progress | None) -> Progress | None:
 def _replies(
     model: Model, captured: Capture | None, progress: Progress | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give what the inspector says of each node and scope, equal texts once."""
+    """Return what the inspector says of each node and scope, equal texts once."""
     graph = Graph.opened(model)
     texts: dict[str, int] = {}
     documentation: dict[str, int] = {}
@@ -168,7 +168,7 @@ def _replies(
 
 
 def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
-    """Give the page as text.
+    """Return the page as text.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
 
 
 def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
-    """Give a page with two graphs in step as text.
+    """Return a page with two graphs in step as text.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
 
 
 def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) -> str:
-    """Give a page with what a simplification did as text.
+    """Return a page with what a simplification did as text.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) 
 
 
 def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
-    """Give a comparison as a page.
+    """Return a comparison as a page.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: P
 
 
 def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes], bundle: str = "widget.js") -> str:
-    """Give a page on which the bundle mounts what ``kind`` says: with plain JSON, and packed columns by their names."""
+    """Return a page on which the bundle mounts ``kind``, with plain JSON and named packed columns."""
     # in a script element only "</script" and "<!--" could end or change it; the bundles are ours and built without them
     script = resources.files("onnx_nb").joinpath("static", bundle).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

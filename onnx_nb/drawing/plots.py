@@ -1,7 +1,7 @@
 """Pictures of a `Comparison` by matplotlib: errors against depth, and their histograms.
 
 Figures are made without pyplot, so that none is left open and threads do not meet. Their ground is transparent and
-their colours are legible on white paper and in a dark notebook alike.
+their colors are legible on white paper and in a dark notebook alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import printable, shortened
 from onnx_nb.analysis.run.log_histogram import LogHistogram
@@ -150,7 +150,7 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
 def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
     found = []
     for point in comparison.points:
-        errors: Errors | None = getattr(point, which)
+        errors: ErrorStats | None = getattr(point, which)
         if errors is None:
             found.append(math.nan)
         else:
@@ -202,7 +202,7 @@ def _draw_series(
 
 
 def _name_height(axes: Axes, height: float, text: str, color: str) -> None:
-    """Say beside the axis what points are that have no number on it."""
+    """Label the points that have no number on the axis."""
     place = axes.get_yaxis_transform()
     axes.text(-0.01, height, text, transform=place, ha="right", va="center", color=color, fontsize=_FONT)
 
@@ -282,7 +282,7 @@ def _say(axes: Axes, what: str) -> None:
     axes.set_yticks([])
 
 
-def _told(point: Point, errors: Errors) -> str:
+def _told(point: Point, errors: ErrorStats) -> str:
     what = f" ({point.op_type})" if point.op_type else ""
     parts = [printable(f"{shortened(point.name, 70)}{what}")]
     if errors.is_equal:

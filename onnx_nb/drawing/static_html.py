@@ -20,7 +20,7 @@ _TEXT: Final = 120
 
 
 def capture_still(capture: Capture) -> str:
-    """Give a table of the values of a capture, those that are not finite first.
+    """Return a table of the values of a capture, those that are not finite first.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def capture_still(capture: Capture) -> str:
 
 
 def audit_still(audit: Audit) -> str:
-    """Give the problems of an audit and its files as tables.
+    """Return the problems of an audit and its files as tables.
 
     Examples
     --------

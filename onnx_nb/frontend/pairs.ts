@@ -23,7 +23,7 @@ import { unpack } from "./protocol/codec.ts";
 import { Columns, type Packed } from "./protocol/columns.ts";
 import { PairData } from "./protocol/diff.ts";
 import type { GraphHost } from "./protocol/host.ts";
-import { coloursOf, namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./protocol/kernel.ts";
+import { colorsOf, namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./protocol/kernel.ts";
 import { type Account, SimplificationData } from "./protocol/simplification.ts";
 import { watchTheme } from "./render/theme.ts";
 import { css } from "./style/pairs.ts";
@@ -238,7 +238,7 @@ async function pageHosts(): Promise<readonly [GraphHost, GraphHost]> {
   const [left, right] = await Promise.all(
     SIDES.map(async (side): Promise<GraphHost> => {
       const baked = bakedOf(await partOf(`baked-${side}`));
-      return { ...pageHost, baked, ...coloursOf(baked) };
+      return { ...pageHost, baked, ...colorsOf(baked) };
     }),
   );
   return [left, right];

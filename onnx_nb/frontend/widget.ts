@@ -31,7 +31,7 @@ import type {
   SelectionReply,
   StatisticsReply,
 } from "./protocol/host.ts";
-import { coloursOf, namesIn, overlayOf, pageHost, SILENCE_MS, WORDS } from "./protocol/kernel.ts";
+import { colorsOf, namesIn, overlayOf, pageHost, SILENCE_MS, WORDS } from "./protocol/kernel.ts";
 import { watchTheme } from "./render/theme.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Direction } from "./scene/scene.ts";
@@ -257,7 +257,7 @@ interface View {
   readonly column_height?: number;
   readonly brief?: boolean;
   readonly search?: string;
-  readonly colour?: string | null;
+  readonly color?: string | null;
   readonly bookmarks?: readonly {
     readonly name: string;
     readonly selection?: { readonly kind: keyof typeof KINDS; readonly name: string; readonly id?: number } | null;
@@ -270,14 +270,14 @@ function viewIn(model: WidgetModel): View {
   return (model.get("view") as View | undefined) ?? {};
 }
 
-function viewFrom(columns: Columns, { open, camera, columnHeight, brief, search, colour, bookmarks }: Patch): View {
+function viewFrom(columns: Columns, { open, camera, columnHeight, brief, search, color, bookmarks }: Patch): View {
   return {
     ...(open !== undefined && { open: pathsOf(columns, open) }),
     ...(camera !== undefined && { camera }),
     ...(columnHeight !== undefined && { column_height: columnHeight }),
     ...(brief !== undefined && { brief }),
     ...(search !== undefined && { search }),
-    ...(colour !== undefined && { colour }),
+    ...(color !== undefined && { color }),
     ...(bookmarks !== undefined && {
       bookmarks: bookmarks.map(({ name, target, open, camera }) => ({
         name,
@@ -290,14 +290,14 @@ function viewFrom(columns: Columns, { open, camera, columnHeight, brief, search,
 }
 
 function viewTo(columns: Columns, model: WidgetModel): Patch {
-  const { open, camera, column_height: columnHeight, brief, search, colour, bookmarks } = viewIn(model);
+  const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = viewIn(model);
   return {
     ...(open !== undefined && { open: groupsAt(columns, open) }),
     ...(camera !== undefined && { camera }),
     ...(columnHeight !== undefined && { columnHeight }),
     ...(brief !== undefined && { brief }),
     ...(search !== undefined && { search }),
-    ...(colour !== undefined && { colour }),
+    ...(color !== undefined && { color }),
     ...(bookmarks !== undefined && {
       bookmarks: bookmarks.map(({ name, selection, open, camera }) => ({
         name,
@@ -419,7 +419,7 @@ async function mountPage(summary: HTMLElement, columns: HTMLElement, baked: HTML
     const read = (element: HTMLElement): Promise<Packed> => unpack(bytesIn(element));
     const height = Math.max(400, window.innerHeight - 190);
     const known = baked === null || baked.textContent === "" ? null : bakedOf(await read(baked));
-    const host: GraphHost = { ...pageHost, ...(known !== null && { baked: known, ...coloursOf(known) }) };
+    const host: GraphHost = { ...pageHost, ...(known !== null && { baked: known, ...colorsOf(known) }) };
     const given = known?.shown == null ? {} : { given: { overlay: known.shown } };
     createGraphView(graphRoot, new Columns(await read(columns)), host, { height, alone, ...given }, signal);
   } catch (error) {

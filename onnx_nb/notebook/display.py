@@ -27,7 +27,7 @@ PANELS = {
         "onnx_nb.widgets.simplification",
         "SimplificationPanel",
     ),
-    ("onnx_nb.analysis.model.external_data", "Audit"): ("onnx_nb.widgets.audit", "ExternalDataPanel"),
+    ("onnx_nb.analysis.model.external_data", "Audit"): ("onnx_nb.widgets.audit", "AuditPanel"),
 }
 """Results, and the widgets that show them."""
 
@@ -60,13 +60,13 @@ def show_protos(shell: InteractiveShell) -> None:
 
 
 def unshow_protos(shell: InteractiveShell) -> None:
-    """Give ``onnx.ModelProto`` back the display it had before `show_protos`."""
+    """Return ``onnx.ModelProto`` back the display it had before `show_protos`."""
     formatter = _formatter(shell)
     _replace(formatter, PROTO, _previous.pop(id(formatter), None))
 
 
 def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the MIME bundle of a model's view."""
+    """Return the MIME bundle of a model's view."""
     from onnx_nb.analysis.errors import OnnxNbError
     from onnx_nb.analysis.model.model import load
     from onnx_nb.widgets.view import ModelView
@@ -86,7 +86,7 @@ def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[s
 def _panel_bundle(
     panel: tuple[str, str], result: Any, include: Any = None, exclude: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the MIME bundle of the widget that shows a result."""
+    """Return the MIME bundle of the widget that shows a result."""
     module, name = panel
     widget = getattr(importlib.import_module(module), name)(result)
     shown = widget._repr_mimebundle_(include=include, exclude=exclude)

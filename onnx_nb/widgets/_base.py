@@ -147,15 +147,15 @@ class PairWidget(PicturedWidget):
         return write_page(path, self._page(baked))
 
     def _sides(self) -> tuple[Model, Model]:
-        """Give the two models that are shown."""
+        """Return the two models that are shown."""
         raise NotImplementedError
 
     def _page(self, baked: dict[str, bytes]) -> str:
-        """Give the page that shows both graphs, with what is said of each."""
+        """Return the page that shows both graphs, with what is said of each."""
         raise NotImplementedError
 
     def _model(self, call: Call) -> Model:
-        """Give the model of the graph that the browser asks about."""
+        """Return the model of the graph that the browser asks about."""
         raise NotImplementedError
 
     def _answer_inspect(self, call: Call) -> Reply:
@@ -231,11 +231,11 @@ class LinkedWidget(ResultWidget):
         raise NotImplementedError
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
-        """Give what is chosen as a graph of the model has it selected; None if it has not."""
+        """Return what is chosen as a graph of the model has it selected; None if it has not."""
         raise NotImplementedError
 
     def _named(self, tensor: str) -> str | None:
-        """Give the name here of a tensor; None if there is none."""
+        """Return the name here of a tensor; None if there is none."""
         raise NotImplementedError
 
     def _enter(self, graph: ModelGraph) -> None:

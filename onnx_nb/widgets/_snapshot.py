@@ -66,7 +66,7 @@ class Picture:
             update_display(HTML(self.html(svg)), display_id=self._display_id)
 
     def html(self, svg: str) -> str:
-        """Give the picture as an element that runs nothing: scripts in an image are dead."""
+        """Return the picture as an element that runs nothing: scripts in an image are dead."""
         data = base64.b64encode(svg.encode("utf-8", "replace")).decode()
         source = f"data:image/svg+xml;base64,{data}"
         return f'<img class="{self._class}" alt="{html.escape(self._text)}" src="{source}">'

@@ -157,7 +157,7 @@ class Values:
         raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
     def _source(self, value: int) -> str:
-        """Say where the numbers come from."""
+        """Return where the numbers come from."""
         if self._is_weight(value):
             return "weight"
         known = self._single.get(value) or self.captured
@@ -178,11 +178,11 @@ class Values:
 
 
 def _plain(number: float) -> float | str:
-    """Give a number as JSON can hold it."""
+    """Return a number as JSON can hold it."""
     return number if isinstance(number, int) or np.isfinite(number) else str(number)
 
 
 def packed_overlay(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
-    """Give numbers to colour by as a reply holds them: what they are, and those of nodes and of scopes."""
+    """Return numbers to color by as a reply holds them: what they are, and those of nodes and of scopes."""
     about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
     return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.groups)]

@@ -13,11 +13,11 @@ from onnx_nb.analysis.formatting import quoted
 
 _CAMERA = ("x", "y", "zoom")
 _BOOKMARK = ("name", "selection", "open", "camera")
-_KEYS = ("open", "camera", "column_height", "brief", "search", "colour", "bookmarks")
+_KEYS = ("open", "camera", "column_height", "brief", "search", "color", "bookmarks")
 
 
 def checked(view: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a view as the browser takes it.
+    """Return a view as the browser takes it.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def checked(view: Mapping[str, Any]) -> dict[str, Any]:
         found["brief"] = view["brief"]
     if "search" in view:
         found["search"] = _text(view["search"], "view['search']")
-    if "colour" in view:
-        found["colour"] = None if view["colour"] is None else _text(view["colour"], "view['colour']")
+    if "color" in view:
+        found["color"] = None if view["color"] is None else _text(view["color"], "view['color']")
     if "bookmarks" in view:
         given = view["bookmarks"]
         if isinstance(given, str | Mapping) or not isinstance(given, Iterable):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import ModelLike
 
 
-class ExternalDataPanel(ResultWidget):
+class AuditPanel(ResultWidget):
     """Where the weights of a model lie, and whether they are what it says.
 
     Parameters
@@ -40,7 +40,7 @@ class ExternalDataPanel(ResultWidget):
     --------
     >>> import onnx.parser
     >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
-    >>> ExternalDataPanel(onnx.parser.parse_model(text)).audit.ok
+    >>> AuditPanel(onnx.parser.parse_model(text)).audit.ok
     True
     """
 
@@ -64,4 +64,4 @@ class ExternalDataPanel(ResultWidget):
         super().__init__(still, _audit=Columns({}, found).to_bytes(), **traits)
 
     def __repr__(self) -> str:
-        return f"ExternalDataPanel({self.audit!r})"
+        return f"AuditPanel({self.audit!r})"

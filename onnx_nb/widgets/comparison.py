@@ -40,7 +40,7 @@ class ComparisonPanel(LinkedWidget):
     comparison
         What `onnx_nb.compare`, `onnx_nb.compare_torch` or `Debugger.comparison` gave.
     graph
-        A graph of either side: its boxes are coloured by the errors, and a point chosen here is selected there, and
+        A graph of either side: its boxes are colored by the errors, and a point chosen here is selected there, and
         the other way round. ``panel.graph = …`` takes another, or ``None``.
     height
         Height in pixels.
@@ -75,14 +75,14 @@ class ComparisonPanel(LinkedWidget):
     """What can be done with a point besides looking at it."""
 
     metric = traitlets.Enum(tuple(METRICS), default_value="rel_l2").tag(sync=True)
-    """Which of the metrics is drawn against depth, and colours a graph."""
+    """Which of the metrics is drawn against depth, and colors a graph."""
 
     height = traitlets.Int(560, min=240).tag(sync=True)
     """Height of the panel in CSS pixels."""
 
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
-        self._coloured: Any = None
+        self._colored: Any = None
         self.isolated: Isolated | None = None
         """What *Isolate* cut out last: the submodel and what torch gave to it."""
         self._inside: dict[str, Comparison] = {}
@@ -167,20 +167,20 @@ class ComparisonPanel(LinkedWidget):
         return self.comparison
 
     @traitlets.observe("metric")
-    def _colour(self, _change: Any) -> None:
+    def _color(self, _change: Any) -> None:
         if self.graph is not None:
             self._enter(self.graph)
 
     def _enter(self, graph: ModelGraph) -> None:
         if self.comparison.points:
             graph.overlay(self.comparison, label=None if self.metric == "rel_l2" else self.metric)
-            self._coloured = graph._overlay  # noqa: SLF001 - a widget of ours, to know it again
+            self._colored = graph._overlay  # noqa: SLF001 - a widget of ours, to know it again
 
     def _leave(self, graph: ModelGraph) -> None:
-        # a person may have chosen other colours since
-        if self._coloured is not None and graph._overlay is self._coloured:  # noqa: SLF001
+        # a person may have chosen other colors since
+        if self._colored is not None and graph._overlay is self._colored:  # noqa: SLF001
             graph.overlay(None)
-        self._coloured = None
+        self._colored = None
 
     def _found(self, model: Model) -> tuple[int, int]:
         points = self.comparison.points

@@ -1,6 +1,6 @@
 """Two graphs side by side, in step: what an optimizer, another exporter or another version made of a model.
 
-What corresponds to what, and what is different, is told by `onnx_nb.differences`; here it is shown.
+What corresponds to what, and what is different, is told by `onnx_nb.diff`; here it is shown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import traitlets
 
-from onnx_nb.analysis.compare.diff import Differences, differences
+from onnx_nb.analysis.compare.diff import Diff, diff
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.view.diff_columns import diff_columns
@@ -21,7 +21,7 @@ from onnx_nb.widgets._snapshot import Picture
 from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 
-class GraphPair(PairWidget):
+class DiffPanel(PairWidget):
     """Two live graphs side by side: what differs is marked and listed, and both move, open and select in step.
 
     Parameters
@@ -29,7 +29,7 @@ class GraphPair(PairWidget):
     reference, candidate
         Each a path, bytes, ``ModelProto``, ``onnx_ir.Model``, ``ONNXProgram`` or `Model`. They are never changed.
     differences
-        What `onnx_nb.differences` found between these two; it is asked if ``None``.
+        What `onnx_nb.diff` found between these two; it is asked if ``None``.
     height
         Height of each graph in pixels.
     theme
@@ -49,13 +49,13 @@ class GraphPair(PairWidget):
     >>> import onnx.parser
     >>> head = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) '
     >>> one, other = (onnx.parser.parse_model(head + body) for body in ("{ z = Neg(x) }", "{ a = Abs(x) z = Neg(a) }"))
-    >>> GraphPair(one, other).differences
-    Differences('g' → 'g': 1 node added)
+    >>> DiffPanel(one, other).differences
+    Diff('g' → 'g': 1 node added)
     """
 
     reference: Model
     candidate: Model
-    differences: Differences
+    diff: Diff
 
     _kind = traitlets.Unicode("pair").tag(sync=True)
     _names = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -65,7 +65,7 @@ class GraphPair(PairWidget):
     ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
 
     def __init__(
-        self, reference: ModelLike, candidate: ModelLike, differences: Differences | None = None, **traits: Any
+        self, reference: ModelLike, candidate: ModelLike, differences: Diff | None = None, **traits: Any
     ) -> None:
         self.reference, self.candidate = load(reference), load(candidate)
         self.differences = _checked(self.reference, self.candidate, differences)
@@ -95,7 +95,7 @@ class GraphPair(PairWidget):
         )
 
     def __repr__(self) -> str:
-        return f"GraphPair({self.reference!r}, {self.candidate!r})"
+        return f"DiffPanel({self.reference!r}, {self.candidate!r})"
 
     def _sides(self) -> tuple[Model, Model]:
         return self.reference, self.candidate
@@ -108,7 +108,7 @@ class GraphPair(PairWidget):
 
 
 def _told_apart(left: Model, right: Model) -> list[str]:
-    """Give the names of two models, with as many folders before them as it takes to tell them apart."""
+    """Return the names of two models, with as many folders before them as it takes to tell them apart."""
     names = [left.name, right.name]
     if names[0] != names[1] or left.path is None or right.path is None or left.path == right.path:
         return names
@@ -126,9 +126,9 @@ def _part(call: Call, *known: str) -> str:
     return part
 
 
-def _checked(reference: Model, candidate: Model, given: Differences | None) -> Differences:
+def _checked(reference: Model, candidate: Model, given: Diff | None) -> Diff:
     if given is None:
-        return differences(reference, candidate)
+        return diff(reference, candidate)
     for side, model, other in (
         ("reference", reference, given.reference),
         ("candidate", candidate, given.candidate),

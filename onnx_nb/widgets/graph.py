@@ -104,7 +104,7 @@ class ModelGraph(PicturedWidget):
         Whether boxes say what they are in one line, as they do at first where few with more would have room.
     ``search``
         What is searched, as in the bar.
-    ``colour``
+    ``color``
         The numbers chosen in the bar, such as ``"MACs"``; ``None`` for none.
     ``bookmarks``
         ``[{"name": …, "selection": {"kind": …, "name": …} or None, "open": […], "camera": {…}}, …]``.
@@ -170,7 +170,7 @@ class ModelGraph(PicturedWidget):
         return self._values.captured
 
     def plan(self) -> ExtractionPlan:
-        """Say what `extract` would take with the chosen `inputs` and `outputs`."""
+        """Return what `extract` would take with the chosen `inputs` and `outputs`."""
         return plan_extraction(self.model, self.inputs, self.outputs)
 
     def extract(self) -> Model:
@@ -193,14 +193,14 @@ class ModelGraph(PicturedWidget):
         scale: Scale | None = None,
         reduce: Reduction | None = None,
     ) -> Overlay | None:
-        """Colour the boxes by numbers; scopes by what their nodes add up to, or by the largest.
+        """Color the boxes by numbers; scopes by what their nodes add up to, or by the largest.
 
         Parameters
         ----------
         values, label, scale, reduce
             As `onnx_nb.analysis.view.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, a
             `Comparison`, the path of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``,
-            ``"activation bytes"``. ``None`` colours by the category of the op again.
+            ``"activation bytes"``. ``None`` colors by the category of the op again.
 
         Examples
         --------
@@ -209,8 +209,8 @@ class ModelGraph(PicturedWidget):
         >>> ModelGraph(onnx.parser.parse_model(text)).overlay({"y": 1e-7, "z": 2e-3}, label="error", scale="log")
         Overlay('error', 2 of 2 nodes)
         """
-        if "colour" in self.view:
-            self.view = {key: value for key, value in self.view.items() if key != "colour"}
+        if "color" in self.view:
+            self.view = {key: value for key, value in self.view.items() if key != "color"}
         if values is None:
             self.set_trait("_overlay", None)
             return None
@@ -229,7 +229,7 @@ class ModelGraph(PicturedWidget):
     ) -> Path:
         """Write the live graph and the summary as one file that needs neither kernel nor network.
 
-        Its boxes have the colours that they have here; they can be coloured by parameters, bytes, MACs, and by what
+        Its boxes have the colors that they have here; they can be colored by parameters, bytes, MACs, and by what
         *Capture* saw.
 
         Parameters
@@ -264,11 +264,11 @@ class ModelGraph(PicturedWidget):
         return page(summary=summarize(self.model), columns=self._packed, baked=baked)
 
     def _shown_overlay(self) -> Overlay | None:
-        given, colour = self._overlay, self.view.get("colour")
+        given, color = self._overlay, self.view.get("color")
         if given is not None:
             nodes, groups = (np.frombuffer(given[part], "<f8") for part in ("nodes", "groups"))
             return Overlay(given["label"], given["scale"], given["reduce"], nodes, groups, ())
-        return None if colour is None else self._coloured(str(colour))
+        return None if color is None else self._colored(str(color))
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
@@ -343,9 +343,9 @@ class ModelGraph(PicturedWidget):
         return Reply({"message": repr(submodel)}, [packed])
 
     def _answer_overlay(self, call: Call) -> Reply:
-        return Reply(*packed_overlay(self._coloured(str(call.args.get("name")))))
+        return Reply(*packed_overlay(self._colored(str(call.args.get("name")))))
 
-    def _coloured(self, name: str) -> Overlay:
+    def _colored(self, name: str) -> Overlay:
         if name in OWN:
             return overlay(self.model, name)
         if self.captured is None:

@@ -12,8 +12,8 @@ from tests.browser.jupyter import await_rest, await_value
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-# the colours on the canvas, seen at every 7th pixel
-COLOURS = """root => [...new Set((canvas => new Uint32Array(
+# the colors on the canvas, seen at every 7th pixel
+COLORS = """root => [...new Set((canvas => new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer).filter((_, at) => at % 7 === 0)
 )(root.querySelector('canvas')))]"""
 # what was drawn after each expand and the like
@@ -32,8 +32,8 @@ class GraphWidget:
         if root.get_attribute("data-state") == "error":
             raise AssertionError(f"the graph shows an error: {root.inner_text()}")
         root.scroll_into_view_if_needed()
-        # a canvas of one colour is no picture
-        await_value(lambda: root.evaluate(f"root => ({COLOURS})(root).length > 4"), wanted=True, what="a picture")
+        # a canvas of one color is no picture
+        await_value(lambda: root.evaluate(f"root => ({COLORS})(root).length > 4"), wanted=True, what="a picture")
         self.expect_drawing_after(0)
 
     def call(self, body: str, *arguments: Any) -> Any:

@@ -43,7 +43,7 @@ def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
     assert violations(root) == [], "at first"
 
     graph.call("view.dispatch({type: 'selectAll', targets: [1, 2, 3].map(id => ({kind: 'node', id}))});")
-    root.get_by_role("group", name="Colours of op categories").get_by_role("button").first.click()
+    root.get_by_role("group", name="Colors of op categories").get_by_role("button").first.click()
     root.locator(".onnx-nb-canvas").focus()
     lab.page.keyboard.press("b")
     graph.root.get_by_role("button", name="Bookmarks").click()
@@ -67,8 +67,8 @@ def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
     root.get_by_role("option").first.wait_for()
     assert violations(root) == [], "tree and search"
 
-    root.get_by_label("Colour", exact=True).select_option("parameters")
-    root.get_by_role("group", name="Colours: parameters").wait_for()
+    root.get_by_label("Color", exact=True).select_option("parameters")
+    root.get_by_role("group", name="Colors: parameters").wait_for()
     graph.press("Save")
     assert violations(root) == [], "an overlay, and the menu of pictures"
     lab.page.keyboard.press("Escape")

@@ -65,10 +65,10 @@ panel
 MANY = """
 import onnx_nb, numpy as np
 from onnx_nb.analysis.compare.comparison import Comparison, Point
-from onnx_nb.analysis.compare.metrics import Errors
+from onnx_nb.analysis.compare.metrics import ErrorStats
 rng = np.random.default_rng(0)
 v = rng.standard_normal((4, 64)).astype("f")
-make = lambda size: Errors.of(v, v + (rng.standard_normal(v.shape) * size).astype("f"))
+make = lambda size: ErrorStats.of(v, v + (rng.standard_normal(v.shape) * size).astype("f"))
 small, large = [make(10 ** rng.uniform(-7, -6)) for _ in range(60)], make(1e-2)
 points = tuple(
     Point(f"encoder.layer.{i // 200}.op{i % 200}", f"r{i}", f"t{i}", "scope", i, ("Linear", "Add", "Relu")[i % 3],
@@ -96,7 +96,7 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
     expect(detail).to_contain_text("most in 7")
     expect(graph.root.get_by_label("Inspector")).to_contain_text(CULPRIT)
     assert lab.kernel.evaluate("g._overlay['label']") == "cumulative"
-    expect(graph.root.get_by_role("group", name="Colours: cumulative")).to_be_visible()
+    expect(graph.root.get_by_role("group", name="Colors: cumulative")).to_be_visible()
     lab.screenshot(f"comparison-{lab.theme}", panel)
     lab.page.add_script_tag(path=AXE)
     assert violations(panel) == []
@@ -117,7 +117,7 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
     expect(panel.get_by_role("grid", name="Points").get_by_role("row", selected=True)).to_contain_text("/enc/2/tanh")
 
     panel.get_by_label("Metric").select_option("max_abs")
-    expect(graph.root.get_by_role("group", name="Colours: max_abs")).to_be_visible()
+    expect(graph.root.get_by_role("group", name="Colors: max_abs")).to_be_visible()
     panel.get_by_role("searchbox").first.fill("Tanh cumulative>0")
     panel.get_by_role("button", name="Save").click()
     with lab.page.expect_download() as download:

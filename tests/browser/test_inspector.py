@@ -48,8 +48,8 @@ def test_each_kind_of_thing_is_inspected(themed_lab: JupyterPage) -> None:
 
     graph.call("view.dispatch({type: 'select', target: {kind: 'value', id: view.columns.graphInputs[0]}});")
     graph.press("Values")
-    inspector.get_by_role("button", name="Colour").click()
-    expect(inspector.get_by_role("img", name="Picture of colour")).to_be_visible()
+    inspector.get_by_role("button", name="Color").click()
+    expect(inspector.get_by_role("img", name="Picture of color")).to_be_visible()
     lab.screenshot(f"inspector-image-{lab.theme}", inspector)
 
     weight = lab.kernel.evaluate("max(g.model.initializers.values(), key=lambda w: w.nbytes).name")

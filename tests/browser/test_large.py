@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import models
-from tests.browser.graph import COLOURS, DRAWN, GraphWidget
+from tests.browser.graph import COLORS, DRAWN, GraphWidget
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -34,14 +34,14 @@ def test_all_of_a_large_graph_opens_and_the_kernel_knows(lab: JupyterPage, graph
     before = graph.drawn[-1]["boxes"]
     # what the canvas shows at every frame until all is drawn, and the longest time between two
     seen: Any = graph.call(
-        f"""const colours = {COLOURS};
+        f"""const colors = {COLORS};
         const drawn = () => {DRAWN}.length;
         const count = drawn();
         [...root.querySelectorAll('button')].find(button => button.textContent === 'Expand all').click();
         const frames = [];
         while (drawn() === count) {{
             await new Promise(resolve => requestAnimationFrame(resolve));
-            frames.push(colours(root).length);
+            frames.push(colors(root).length);
         }}
         return frames;"""
     )

@@ -1,4 +1,4 @@
-"""Boxes coloured by numbers: from the kernel, from the bar, filtered, in pictures."""
+"""Boxes colored by numbers: from the kernel, from the bar, filtered, in pictures."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests import models
-from tests.browser.graph import COLOURS, GraphWidget
+from tests.browser.graph import COLORS, GraphWidget
 from tests.browser.jupyter import await_value
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
 
-def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
+def test_numbers_color_the_boxes(themed_lab: JupyterPage) -> None:
     lab = themed_lab
     source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.exported('resnet50', dynamo=True))!r})\ng"
     lab.open(lab.server.write("overlay.ipynb", source)).run_all()
     graph = GraphWidget(lab.widget("graph"))
-    plain = set(graph.root.evaluate(COLOURS))
+    plain = set(graph.root.evaluate(COLORS))
 
     lab.kernel.run("cap = onnx_nb.capture(g.model)\nmade = g.overlay(cap, label='seconds')")
-    legend = graph.root.get_by_role("group", name="Colours: seconds")
+    legend = graph.root.get_by_role("group", name="Colors: seconds")
     expect(legend).to_be_visible()
-    await_value(lambda: len(set(graph.root.evaluate(COLOURS)) - plain) > 5, wanted=True, what="new colours")
+    await_value(lambda: len(set(graph.root.evaluate(COLORS)) - plain) > 5, wanted=True, what="new colors")
     lab.screenshot(f"overlay-seconds-{lab.theme}", graph.root)
 
     # only the upper half of the scale
@@ -35,8 +35,8 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
     graph.expect("view.state.overlay.range.from > 0.5")
     lab.screenshot(f"overlay-filtered-{lab.theme}", graph.root)
 
-    graph.root.get_by_label("Colour", exact=True).select_option("parameters")
-    expect(graph.root.get_by_role("group", name="Colours: parameters")).to_be_visible()
+    graph.root.get_by_label("Color", exact=True).select_option("parameters")
+    expect(graph.root.get_by_role("group", name="Colors: parameters")).to_be_visible()
     node = graph.call(
         """const {nodes} = view.state.overlay.data;
            const node = nodes.indexOf(Math.max(...nodes.filter(x => !Number.isNaN(x))));
@@ -47,6 +47,6 @@ def test_numbers_colour_the_boxes(themed_lab: JupyterPage) -> None:
     lab.screenshot(f"overlay-parameters-{lab.theme}", graph.root)
 
     graph.root.get_by_role("button", name="Close overlay").click()
-    expect(graph.root.get_by_label("Colour", exact=True)).to_have_value("category")
+    expect(graph.root.get_by_label("Color", exact=True)).to_have_value("category")
     lab.kernel.expect("g._overlay is None")
     assert lab.errors == []

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import expect
 
-from onnx_nb import GraphPair, ModelGraph, SimplificationPanel, capture, simplify
+from onnx_nb import DiffPanel, ModelGraph, SimplificationPanel, capture, simplify
 from tests import models
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import ROOT
@@ -107,7 +107,7 @@ def test_texts_of_a_model_are_dead_in_its_page(offline: Page, tmp_path: Path) ->
 
 def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
     path = models.light("resnet50")
-    pair = GraphPair(path, edited(path, tmp_path))
+    pair = DiffPanel(path, edited(path, tmp_path))
     offline.goto(pair.to_html(tmp_path / "pair.html").as_uri())
     view = PairWidget(offline.locator('.onnx-nb[data-widget="pair"]'))
     expect(view.root.locator(".onnx-nb-change")).to_have_count(len(pair.differences.changes))
@@ -119,13 +119,13 @@ def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
     expect(view.candidate.root.get_by_label("Inspector")).to_contain_text("MACs")
     view.reference.rest()
     theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
-    colours = [side.root.get_by_label("Colour", exact=True) for side in (view.reference, view.candidate)]
-    colours[0].select_option("MACs")
-    expect(colours[1]).to_have_value("MACs")
-    expect(view.candidate.root.get_by_role("group", name="Colours: MACs")).to_be_visible()
-    offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-colour-{theme}.png")
-    colours[1].select_option("category")
-    expect(colours[0]).to_have_value("category")
+    colors = [side.root.get_by_label("Color", exact=True) for side in (view.reference, view.candidate)]
+    colors[0].select_option("MACs")
+    expect(colors[1]).to_have_value("MACs")
+    expect(view.candidate.root.get_by_role("group", name="Colors: MACs")).to_be_visible()
+    offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-color-{theme}.png")
+    colors[1].select_option("category")
+    expect(colors[0]).to_have_value("category")
     before = view.camera(1)
     view.reference.root.locator(".onnx-nb-canvas").focus()
     offline.keyboard.press("+")

@@ -54,7 +54,7 @@ class PairWidget:
 
 
 def show(lab: JupyterPage, reference: Path, candidate: Path, name: str = "pair.ipynb") -> PairWidget:
-    lab.server.write(name, f"import onnx_nb\np = onnx_nb.GraphPair({str(reference)!r}, {str(candidate)!r})\np")
+    lab.server.write(name, f"import onnx_nb\np = onnx_nb.DiffPanel({str(reference)!r}, {str(candidate)!r})\np")
     lab.open(name).run_all()
     return PairWidget(lab.widget("pair"))
 

@@ -106,7 +106,7 @@ def test_an_audit_shows_problems_first_and_files(themed_lab: JupyterPage) -> Non
         "data = next(p for p in folder.iterdir() if p.suffix != '.onnx')\n"
         "data.write_bytes(data.read_bytes()[:-200_000])\nonnx_nb.external_data.audit(folder / 'm.onnx')"
     )
-    cells = (made, cut, f"onnx_nb.ExternalDataPanel({str(path)!r})")
+    cells = (made, cut, f"onnx_nb.AuditPanel({str(path)!r})")
     lab.open(lab.server.write("audit.ipynb", *cells)).run_all()
     well, broken, inside = (lab.widget("external_data", within=lab.cell(at)) for at in range(3))
     expect(well).to_contain_text("✓ All is well")
@@ -131,7 +131,7 @@ def test_a_saved_notebook_shows_tables_where_no_widget_lives(lab: JupyterPage) -
         "text = '<ir_version: 8, opset_import: [\"\": 17]> g (float[4] x) => (float[4] y) { a = Log(x) y = Relu(a) }'\n"
         "onnx_nb.capture(onnx.parser.parse_model(text), {'x': np.array([-1, 1, 2, 3], 'f')})"
     )
-    name = lab.server.write("still.ipynb", cell, f"onnx_nb.ExternalDataPanel({str(models.light('vgg19'))!r})")
+    name = lab.server.write("still.ipynb", cell, f"onnx_nb.AuditPanel({str(models.light('vgg19'))!r})")
     lab.open(name).run_all()
     for at, kind in enumerate(("capture", "external_data")):
         lab.widget(kind, within=lab.cell(at))

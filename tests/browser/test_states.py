@@ -47,7 +47,7 @@ HITTABLE = """
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Give the address of the exported page of a model, written once."""
+    """Return the address of the exported page of a model, written once."""
     folder = tmp_path_factory.mktemp("pages")
     known: dict[str, str] = {}
 
@@ -107,7 +107,7 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
            view.apply({overlay: {label: 'error', scale: 'log', reduce: 'max', unmatched: 0,
                                  nodes: numbers(view.columns.nodeCount), groups: numbers(view.columns.groupCount)}});"""
     )
-    picture(root, name, which, "coloured")
+    picture(root, name, which, "colored")
     graph.call(
         "view.dispatch({type: 'overlay', overlay: null}); view.dispatch({type: 'direction', direction: 'right'});"
     )

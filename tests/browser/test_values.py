@@ -49,15 +49,15 @@ def test_a_click_captures_a_tensor_and_shows_its_numbers(themed_lab: JupyterPage
     assert lab.errors == []
 
 
-def test_everything_is_captured_with_progress_and_coloured(lab: JupyterPage) -> None:
+def test_everything_is_captured_with_progress_and_colored(lab: JupyterPage) -> None:
     path = models.exported("bert", dynamo=True)
     lab.open(lab.server.write("all.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
     graph = GraphWidget(lab.widget("graph"))
     graph.press("Capture")
     expect(graph.root.get_by_role("button", name="Capture again")).to_be_visible()
     assert lab.kernel.evaluate("len(g.captured) > 100") is True
-    graph.root.get_by_label("Colour", exact=True).select_option("std")
-    expect(graph.root.get_by_role("group", name="Colours: std")).to_be_visible()
+    graph.root.get_by_label("Color", exact=True).select_option("std")
+    expect(graph.root.get_by_role("group", name="Colors: std")).to_be_visible()
     name = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'Softmax')")
     graph.click(name, "value")
     expect(graph.root.get_by_label("Values", exact=True)).to_contain_text("random inputs")

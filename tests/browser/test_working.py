@@ -31,7 +31,7 @@ fork (float[2, 3] x) => (float[2, 3] z, float[2, 3] w) {
 
 
 def named(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Give every node the name of what it makes, as exporters do."""
+    """Return every node the name of what it makes, as exporters do."""
     for node in proto.graph.node:
         node.name = f"node_{node.output[0]}"
     return proto
@@ -91,7 +91,7 @@ def test_many_boxes_are_selected_measured_and_cut_out(themed_lab: JupyterPage) -
     graph.expect("view.state.open.size", drawn)
     expect(panel).to_contain_text("Conv")
 
-    legend = graph.root.get_by_role("group", name="Colours of op categories")
+    legend = graph.root.get_by_role("group", name="Colors of op categories")
     legend.get_by_role("button", name="activation").click()
     relus = sum(node.op_type == "Relu" for node in onnx_nb.load(path).proto.graph.node)
     graph.expect("view.state.hits.filter(h => view.columns.opOf(h.id) === 'Relu').length", relus)

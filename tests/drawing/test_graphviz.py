@@ -55,8 +55,8 @@ SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 
 SCENE = """
 import { readFileSync } from "node:fs";
-import { unpack } from "./model/codec.ts";
-import { Columns } from "./model/columns.ts";
+import { unpack } from "./protocol/codec.ts";
+import { Columns } from "./protocol/columns.ts";
 import { buildScene, createCache } from "./scene/build.ts";
 import { defaultOpen } from "./scene/opening.ts";
 import { BOX } from "./scene/scene.ts";
@@ -360,11 +360,11 @@ def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
     for edge in boxes.edges():
         shape = sheet.text("value_shape", edge.value)
         assert len(shape) > 24 or shape in words
-    colours = set(_LOOKS[theme].category.values())
+    colors = set(_LOOKS[theme].category.values())
     stripes = {polygon.get("fill") for polygon in svg.iter(f"{SVG}polygon")}
     kinds = {int(each.removeprefix("node")) for each in shown if each.startswith("node")}
     categories = {sheet.meta["categories"][sheet.column["op_category"][sheet.column["node_op"][n]]] for n in kinds}
-    assert stripes & colours == {_LOOKS[theme].category[category] for category in categories}
+    assert stripes & colors == {_LOOKS[theme].category[category] for category in categories}
     pictures = models.ROOT / "build" / "screenshots"
     pictures.mkdir(parents=True, exist_ok=True)
     (pictures / f"graphviz-{name.replace(' ', '-')}-{theme}.png").write_bytes(drawn.pipe("png"))
@@ -613,7 +613,7 @@ def test_scopes_open_by_path_with_those_around_them_and_by_pattern() -> None:
 
 
 def accented(drawn: graphviz.Digraph, theme: str = "light") -> set[str]:
-    """What is drawn in the accent's colour, or in that of what is missing."""
+    """What is drawn in the accent's color, or in that of what is missing."""
     look = _LOOKS[theme]
     lines = [line.strip() for line in drawn.source.splitlines() if re.search(r"\w+ (\[|->)", line)]
     lines = [line for line in lines if re.search(f'(?i)color="?({look.accent}|{look.bad})', line)]
@@ -669,11 +669,11 @@ def test_a_widget_draws_the_planned_extraction() -> None:
     g.close()
 
 
-# ---------------------------------------------------------------- colours
+# ---------------------------------------------------------------- colors
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_colours_are_those_of_the_stylesheet(theme: str) -> None:
+def test_colors_are_those_of_the_stylesheet(theme: str) -> None:
     css = (FRONTEND / "style" / "base.css").read_text()
     blocks = re.findall(r"^\.onnx-nb(?:-dark)? \{(.*?)^\}", css, re.DOTALL | re.MULTILINE)
     found: dict[str, str] = dict(re.findall(r"--nb-([\w-]+): (.*?);", blocks[0]))
@@ -686,18 +686,18 @@ def test_colours_are_those_of_the_stylesheet(theme: str) -> None:
     categories = Columns.from_bytes(columns(models.one_node()).to_bytes()).meta["categories"]
     assert look.category == {name: found[f"cat-{name}"] for name in categories}
 
-    def colour(variable: str) -> list[int]:
+    def color(variable: str) -> list[int]:
         given: str = found.get(f"{variable}-own", found[variable])
         if given.startswith("#"):
             return [int(given[at : at + 2], 16) for at in (1, 3, 5)]
         one = re.fullmatch(r"var\(--nb-(\w+)\)", given)
         if one:
-            return colour(one[1])
+            return color(one[1])
         mix = re.fullmatch(r"color-mix\(in srgb, var\(--nb-(\w+)\) ([\d.]+)%, var\(--nb-(\w+)\)\)", given)
         assert mix
         share = float(mix[2]) / 100
-        return [round(a * share + b * (1 - share)) for a, b in zip(colour(mix[1]), colour(mix[3]), strict=True)]
+        return [round(a * share + b * (1 - share)) for a, b in zip(color(mix[1]), color(mix[3]), strict=True)]
 
     ours = {"line": look.line, "card": look.card, "scope0": look.scopes[0], "scope1": look.scopes[1]}
     ours |= {"dim": look.dim, "edge": look.edge}
-    assert ours == {name: "#" + bytes(colour(name)).hex() for name in ours}
+    assert ours == {name: "#" + bytes(color(name)).hex() for name in ours}

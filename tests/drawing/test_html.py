@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb import Graph, GraphPair, ModelGraph, SimplificationPanel, capture, load, simplify
+from onnx_nb import DiffPanel, Graph, ModelGraph, SimplificationPanel, capture, load, simplify
 from onnx_nb.analysis.view.capture_table import of_capture, of_weights
 from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.analysis.view.overlays import overlay
@@ -134,7 +134,7 @@ def test_a_weight_that_is_not_there_does_not_hinder_the_page(tmp_path: Path) -> 
     assert (baked.meta["names"], baked.arrays["known"].tolist()) == (["w"], [0])
 
 
-def test_a_page_can_be_coloured_without_a_kernel(tmp_path: Path) -> None:
+def test_a_page_can_be_colored_without_a_kernel(tmp_path: Path) -> None:
     g = ModelGraph(models.exported("bert", dynamo=True))
     g._values.captured = capture(g.model)
     softmax = next(node for node in g.model.proto.graph.node if node.op_type == "Softmax")
@@ -182,7 +182,7 @@ def _enough(_done: float, _message: str) -> None:
 
 def test_a_pair_takes_statistics_into_its_page(tmp_path: Path) -> None:
     path = models.exported("bert", dynamo=True)
-    pair = GraphPair(path, models.transformed("bert", "fp16"))
+    pair = DiffPanel(path, models.transformed("bert", "fp16"))
     told: list[float] = []
     page = pair.to_html(tmp_path / "pair.html", statistics=True, progress=lambda done, _: told.append(done))
     assert told == sorted(told)

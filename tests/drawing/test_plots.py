@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point
-from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.drawing.plots import plot_errors, plot_histogram
 
@@ -21,8 +21,8 @@ NOISE = np.random.default_rng(1).standard_normal((4, 30))
 
 
 def comparison(sizes: list[float], isolated: list[float] | None = None, prefix: str = "p") -> Comparison:
-    def errors(size: float) -> Errors:
-        return Errors.of(VALUES, VALUES + NOISE * size)
+    def errors(size: float) -> ErrorStats:
+        return ErrorStats.of(VALUES, VALUES + NOISE * size)
 
     return Comparison("a.onnx", "b.onnx", tuple(
         Point(f"{prefix}{at}", f"r{at}", f"c{at}", "name", at, "Add", cumulative=errors(size),
@@ -61,7 +61,7 @@ def test_a_nan_on_one_side_stands_at_the_top() -> None:
     c = comparison([1e-7, 1e-7])
     broken = VALUES.copy()
     broken[0, 0] = np.nan
-    worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    worst = dataclasses.replace(c.points[1], cumulative=ErrorStats.of(VALUES, broken))
     axes = plot_errors(dataclasses.replace(c, points=(c.points[0], worst))).axes[0]
     tops = [np.asarray(each.get_offsets()) for each in axes.collections]
     assert any(len(places) and places[0, 1] > 0.5 * axes.get_ylim()[1] for places in tops)
@@ -112,7 +112,7 @@ def test_names_below_the_axis_are_no_formulas_and_stay_on_their_line() -> None:
 def test_no_line_leads_to_a_nan_which_is_named_beside_the_axis() -> None:
     c = comparison([1e-7, 1e-7, 1e-7])
     broken = np.where(VALUES > 2, np.nan, VALUES)
-    worst = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    worst = dataclasses.replace(c.points[1], cumulative=ErrorStats.of(VALUES, broken))
     axes = plot_errors(dataclasses.replace(c, points=(c.points[0], worst, c.points[2]))).axes[0]
     assert np.asarray(axes.lines[0].get_xdata()).tolist() == [0, 2]
     assert [text.get_text() for text in axes.texts] == ["NaN, Inf"]

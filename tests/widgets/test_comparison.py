@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import onnx_nb
 from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
-from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, parts
 from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.notebook.display import show_models
@@ -36,9 +36,9 @@ for _node in (*EXACT.graph.node, *ROUGH.graph.node):
     _node.name = f"{_node.op_type} node"
 
 
-def errors(size: float) -> Errors:
+def errors(size: float) -> ErrorStats:
     noise = np.random.default_rng(1).standard_normal(VALUES.shape).astype(np.float32)
-    return Errors.of(VALUES, VALUES + np.float32(size) * noise)
+    return ErrorStats.of(VALUES, VALUES + np.float32(size) * noise)
 
 
 def comparison(*, isolated: bool = True) -> Comparison:
@@ -97,7 +97,7 @@ def test_the_detail_of_a_point_is_what_its_errors_are() -> None:
     reference, candidate = VALUES.copy(), VALUES.copy()
     candidate[0, 1, 7] += 0.5
     candidate[1, 3, 2] = np.nan
-    found = Errors.of(reference, candidate)
+    found = ErrorStats.of(reference, candidate)
     packed = Columns.from_bytes(detail_of(Point("p", "p", "p", "name", 0, cumulative=found)).to_bytes())
     about = packed.meta["cumulative"]
     assert (about["nan"], about["inf"], about["equal"], about["axis"]) == (1, 0, 398, 2)
@@ -169,7 +169,7 @@ def test_choosing_a_point_selects_its_tensor_in_the_graph_and_back() -> None:
         assert panel.selection != "n"
 
 
-def test_a_graph_is_coloured_by_the_errors_and_by_the_metric_that_is_drawn() -> None:
+def test_a_graph_is_colored_by_the_errors_and_by_the_metric_that_is_drawn() -> None:
     c = compare(EXACT, ROUGH)
     g = ModelGraph(ROUGH)
     panel = ComparisonPanel(c, graph=g)

@@ -29,7 +29,7 @@ def ask(pair: Any, verb: str, **args: Any) -> tuple[dict[str, Any], list[bytes]]
 
 
 def test_the_columns_say_what_corresponds_and_what_differs() -> None:
-    pair = onnx_nb.GraphPair(ONE, OTHER)
+    pair = onnx_nb.DiffPanel(ONE, OTHER)
     sent = Columns.from_bytes(pair._differences)
     assert sent.arrays["node_0"].tolist() == [0, 2]
     assert sent.arrays["node_1"].tolist() == [0, -1, 1]
@@ -43,7 +43,7 @@ def test_the_columns_say_what_corresponds_and_what_differs() -> None:
     assert pairs == {("x", "x"), ("y", "a"), ("z", "z")}
     assert sent.meta["counts"] == {"changed": 1, "added": 1}
     assert [row[:8] for row in sent.meta["changes"]] == [
-        ["changed", "attribute", "y", "Softmax", "axis", "1", "0", "neighbours"],
+        ["changed", "attribute", "y", "Softmax", "axis", "1", "0", "neighbors"],
         ["added", "node", "b", "Relu", "", "", "", ""],
     ]
     assert Columns.from_bytes(pair._reference).meta["name"] == "g"
@@ -51,7 +51,7 @@ def test_the_columns_say_what_corresponds_and_what_differs() -> None:
 
 
 def test_what_a_side_is_asked_is_answered_of_that_side() -> None:
-    pair = onnx_nb.GraphPair(ONE, OTHER)
+    pair = onnx_nb.DiffPanel(ONE, OTHER)
     try:
         for part, axis in (("reference", "1"), ("candidate", "0")):
             reply, _ = ask(pair, "inspect", part=part, kind="node", id=0)
@@ -73,7 +73,7 @@ def test_what_a_side_is_asked_is_answered_of_that_side() -> None:
 def test_large_graphs_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnx_nb.widgets.diff.COLUMNS_IN_STATE", 1000)
     path = models.chain(340)
-    pair = onnx_nb.GraphPair(path, path)
+    pair = onnx_nb.DiffPanel(path, path)
     try:
         assert pair._reference is None
         assert pair._differences is None
@@ -91,7 +91,7 @@ def test_a_changed_owner_of_bodies_shows_on_its_scope() -> None:
     made.CopyFrom(proto)
     owner = next(node for node in made.graph.node if node.op_type == "If")
     owner.attribute.append(onnx.helper.make_attribute("note", "changed"))
-    found = onnx_nb.differences(proto, made)
+    found = onnx_nb.diff(proto, made)
     side = found.side("candidate")
     tree = scopes(Graph.of(found.candidate))
     node = Graph.of(found.candidate).names.index(owner.name)
@@ -100,17 +100,17 @@ def test_a_changed_owner_of_bodies_shows_on_its_scope() -> None:
 
 
 def test_wrong_arguments_are_errors() -> None:
-    with pytest.raises(TypeError, match=r"GraphPair has no argument 'sinced'\. Did you mean 'synced'"):
-        onnx_nb.GraphPair(ONE, OTHER, sinced=True)
+    with pytest.raises(TypeError, match=r"DiffPanel has no argument 'sinced'\. Did you mean 'synced'"):
+        onnx_nb.DiffPanel(ONE, OTHER, sinced=True)
     with pytest.raises(traitlets.TraitError, match="height"):
-        onnx_nb.GraphPair(ONE, OTHER, height=3)
+        onnx_nb.DiffPanel(ONE, OTHER, height=3)
 
 
 def test_differences_of_other_models_are_refused() -> None:
-    found = onnx_nb.differences(ONE, OTHER)
-    assert onnx_nb.GraphPair(ONE, OTHER, found).differences is found
+    found = onnx_nb.diff(ONE, OTHER)
+    assert onnx_nb.DiffPanel(ONE, OTHER, found).differences is found
     with pytest.raises(onnx_nb.OnnxNbError, match="the differences given are not those of g"):
-        onnx_nb.GraphPair(OTHER, OTHER, found)
+        onnx_nb.DiffPanel(OTHER, OTHER, found)
 
 
 def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
@@ -118,15 +118,15 @@ def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
     for path, proto in zip(paths, (ONE, OTHER), strict=True):
         path.parent.mkdir(parents=True)
         onnx.save(proto, path)
-    assert onnx_nb.GraphPair(paths[0], paths[1])._names == ["a/out/model.onnx", "b/out/model.onnx"]
-    assert onnx_nb.GraphPair(paths[0], paths[0])._names == ["model.onnx"] * 2
-    assert onnx_nb.GraphPair(ONE, OTHER)._names == ["g", "g"]
+    assert onnx_nb.DiffPanel(paths[0], paths[1])._names == ["a/out/model.onnx", "b/out/model.onnx"]
+    assert onnx_nb.DiffPanel(paths[0], paths[0])._names == ["model.onnx"] * 2
+    assert onnx_nb.DiffPanel(ONE, OTHER)._names == ["g", "g"]
 
 
 def test_a_changed_constant_shows_on_what_reads_it() -> None:
     body = "{ c = Constant<value_floats = [1.0, 2.0, 3.0]>()  y = Add(x, c)  z = Neg(y) }"
     one, other = (onnx.parser.parse_model(HEAD + text) for text in (body, body.replace("3.0", "4.0")))
-    found = onnx_nb.differences(one, other)
+    found = onnx_nb.diff(one, other)
     assert [change.message for change in found.changes] == ["Constant 'c': value_floats 1.0, 2.0, 3.0 → 1.0, 2.0, 4.0"]
     side = found.side("reference")
     assert side.node_state.tolist() == [2, 2, 0]

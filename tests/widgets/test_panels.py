@@ -1,4 +1,4 @@
-"""CapturePanel and ExternalDataPanel: what they hand to the browser, and how they follow a graph."""
+"""CapturePanel and AuditPanel: what they hand to the browser, and how they follow a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from onnx import TensorProto, helper
 
 import onnx_nb
-from onnx_nb import CapturePanel, ExternalDataPanel, ModelGraph, OnnxNbError, capture, load
+from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
 from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.drawing.static_html import capture_still
 from onnx_nb.notebook.display import show_models
@@ -130,7 +130,7 @@ def external(tmp_path: Path, *, size: int) -> Path:
 def test_an_audit_is_handed_on_whole(tmp_path: Path) -> None:
     path = external(tmp_path, size=300)
     found = onnx_nb.external_data.audit(path)
-    for panel in (ExternalDataPanel(path), ExternalDataPanel(found)):
+    for panel in (AuditPanel(path), AuditPanel(found)):
         meta = Columns.from_bytes(panel._audit).meta
         assert [problem["kind"] for problem in meta["problems"]] == ["bounds", "orphan"]
         assert meta["tensors"][0]["problems"] == ["bounds"]
@@ -152,7 +152,7 @@ def test_a_saved_notebook_has_a_table_in_place_of_the_panel(tmp_path: Path) -> N
     still = capture_still(capture(model))
     assert evil not in still
     assert html.escape(evil) in still
-    audit = ExternalDataPanel(external(tmp_path, size=300))
+    audit = AuditPanel(external(tmp_path, size=300))
     assert audit._picture is not None
     assert re.search("<td[^>]*>error</td><td[^>]*>bounds</td>", audit._picture._place())
     many = capture_still(capture(onnx.parser.parse_model(chain(40))))

@@ -58,7 +58,7 @@ def test_a_height_of_columns_is_a_number(height: object) -> None:
 def test_a_view_is_checked() -> None:
     widget = graph()
     mark = {"name": "first", "open": [], "camera": {"x": 1, "y": 2.5, "zoom": 1}}
-    widget.view = {"open": ["a"], "search": "op:Add", "colour": None, "bookmarks": [mark]}
+    widget.view = {"open": ["a"], "search": "op:Add", "color": None, "bookmarks": [mark]}
     assert widget.view["bookmarks"] == [{**mark, "selection": None}]
     for wrong, message in (
         ({"serach": ""}, "Did you mean 'search'"),
@@ -75,7 +75,7 @@ def test_a_view_is_checked() -> None:
 
 def test_numbers_from_a_cell_take_the_place_of_those_chosen_in_the_bar() -> None:
     widget = graph()
-    widget.view = {"colour": "MACs", "search": "x"}
+    widget.view = {"color": "MACs", "search": "x"}
     widget.overlay("parameters")
     assert widget.view == {"search": "x"}
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 
 from onnx_nb.analysis.compare import lockstep, value_matching
-from onnx_nb.analysis.compare.diff import Differences, differences
+from onnx_nb.analysis.compare.diff import Diff, diff
 from onnx_nb.analysis.compare.distances import by_norm
-from onnx_nb.analysis.compare.metrics import ATOL, METRICS, RTOL, Errors, Worst, precision
+from onnx_nb.analysis.compare.metrics import ATOL, METRICS, RTOL, ErrorStats, Worst, precision
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest, quoted
@@ -76,7 +76,7 @@ def compare(
 ) -> Comparison:
     """Run two models on the same feeds and measure every value that both have, without keeping any.
 
-    Values are the same if their names are, or differ by what quantisation appends to them; where several values may be
+    Values are the same if their names are, or differ by what quantization appends to them; where several values may be
     meant, or a name means something else in the other model, the values themselves decide. What has no common name is
     matched by its shape and values. `Point.matched` says how it was.
 
@@ -85,7 +85,7 @@ def compare(
     reference
         What is taken to be right: any `ModelLike`, or a `Capture` that kept arrays.
     candidate
-        What should compute the same: simplified, in float16, quantised, or a `Capture` that kept arrays.
+        What should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays.
     feeds
         What to run them on, as `read_feeds` takes it for the reference; several feeds merge. Inputs that the candidate
         has in another type, as float16, are cast; those of another name are given by position. If ``None``, random
@@ -93,7 +93,7 @@ def compare(
     tensors
         Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
     rtol, atol
-        What may differ, for `Errors.outside`.
+        What may differ, for `ErrorStats.outside`.
     memory_limit
         Bytes that values of both sides may take, half of the available memory if ``None``. Values that wait for the
         other side go to files of a temporary folder beyond a quarter of it.
@@ -134,7 +134,7 @@ def compare(
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
     sides = _side(reference, limit // 2, providers), _side(candidate, limit // 2, providers)
-    differing = differences(sides[0].graph.model, sides[1].graph.model, weights=False)
+    differing = diff(sides[0].graph.model, sides[1].graph.model, weights=False)
     job, there = _job(sides, differing.matching, tensors, rtol=rtol, atol=atol, limit=limit)
     done = Done(progress, _feed_count(sides, feeds))
     given = enumerate(_feeds(sides, feeds))
@@ -178,14 +178,14 @@ class Point:
     """Whether it is an output of the model."""
     difference: str = ""
     """In what the two sides are proven to differ here, as ``epsilon is 1e-05 instead of 1e-12``."""
-    cumulative: Errors | None = None
-    isolated: Errors | None = None
+    cumulative: ErrorStats | None = None
+    isolated: ErrorStats | None = None
 
-    def errors(self, which: Which | None = None) -> Errors:
-        """Give its errors; where it is not said which, the isolated ones if they are known."""
+    def errors(self, which: Which | None = None) -> ErrorStats:
+        """Return its errors; where it is not said which, the isolated ones if they are known."""
         if which not in (None, "cumulative", "isolated"):
             raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
-        found: Errors | None = getattr(self, which) if which else self.isolated or self.cumulative
+        found: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
         if found is None:
             message = f"the {which or ''} errors of {quoted(self.name)} are not known.".replace("  ", " ")
             raise AlignmentError(message, advice="compare_torch gives both.")
@@ -214,8 +214,8 @@ class Comparison:
 
     Examples
     --------
-    >>> exact = Errors.of(np.arange(4.0), np.arange(4.0))
-    >>> wrong = Errors.of(np.arange(4.0), np.arange(4.0) + 0.1)
+    >>> exact = ErrorStats.of(np.arange(4.0), np.arange(4.0))
+    >>> wrong = ErrorStats.of(np.arange(4.0), np.arange(4.0) + 0.1)
     >>> points = [Point(name, name, name, "name", depth, "Add", cumulative=errors)
     ...           for depth, (name, errors) in enumerate({"a": exact, "b": exact, "c": wrong, "y": wrong}.items())]
     >>> c = Comparison("model.onnx", "model-int8.onnx", tuple(points))
@@ -248,15 +248,15 @@ class Comparison:
         raise AlignmentError(message, advice=f"Closest names: {near}." if near else "See comparison.names.")
 
     def __contains__(self, name: object) -> bool:
-        """Say whether a point has this name."""
+        """Return whether a point has this name."""
         return name in self._by_name
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names of all points, in order of execution."""
+        """Return the names of all points, in order of execution."""
         return (point.name for point in self.points)
 
     def __len__(self) -> int:
-        """Give the number of points."""
+        """Return the number of points."""
         return len(self.points)
 
     def __repr__(self) -> str:
@@ -303,7 +303,7 @@ class Comparison:
 
     @property
     def message(self) -> str:
-        """Say in words where the sides first differ, by how much, and why if attributes prove it."""
+        """Where the sides first differ, by how much, and why if attributes prove it."""
         if not self.points:
             return "No value of one side was found on the other."
         first = self.first_divergent()
@@ -337,7 +337,7 @@ class Comparison:
         return f"First differs at {quoted(first.name)}{what}: {own}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:
-        """Give the points that have such errors, the worst first.
+        """Return the points that have such errors, the worst first.
 
         Parameters
         ----------
@@ -349,7 +349,7 @@ class Comparison:
         return [self.points[place] for place in order if not math.isnan(scores[place])]
 
     def scores(self, by: str = "") -> Floats:
-        """Give a number for each point that is the larger the worse it is; NaN where there is none.
+        """Return a number for each point that is the larger the worse it is; NaN where there is none.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class Comparison:
         return np.asarray([math.nan if errors is None else errors.badness(by) for errors in known_errors])
 
     def histogram(self, name: str, kind: Kind = "absolute", which: Which | None = None) -> Histogram | LogHistogram:
-        """Give the histogram of a point's errors.
+        """Return the histogram of a point's errors.
 
         Parameters
         ----------
@@ -399,7 +399,7 @@ class Comparison:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give a row for each point: what it is, then each metric of its cumulative and its isolated errors.
+        """Return a row for each point: what it is, then each metric of its cumulative and its isolated errors.
 
         The columns of isolated errors start with ``isolated_`` and are there where any are known.
         """
@@ -417,7 +417,7 @@ class Comparison:
         return rows
 
     def to_frame(self) -> pd.DataFrame:
-        """Give `rows` as a pandas data frame.
+        """Return `rows` as a pandas data frame.
 
         Raises
         ------
@@ -471,12 +471,12 @@ class Comparison:
         ModelFileError
             If there is no such file, or it is something else.
         """
-        classes = (Comparison, Point, Unmatched, Errors, Worst, Histogram, LogHistogram)
+        classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram)
         found: Comparison = archive.read(path, "comparison", {each.__name__: each for each in classes})
         return found
 
     def merge(self, other: Comparison) -> Self:
-        """Give the comparison of the feeds of both; points that only one has stay as they are.
+        """Return the comparison of the feeds of both; points that only one has stay as they are.
 
         Raises
         ------
@@ -516,7 +516,7 @@ class Comparison:
         return [*_COLUMNS, "shape", *(["score"] if isolated else []), *METRICS, *isolated]
 
     def _usual(self, sizes: Floats) -> Floats:
-        """Give for each point the median error of its kind; of all where it is the only one."""
+        """Return for each point the median error of its kind; of all where it is the only one."""
         members: dict[str, list[int]] = {}
         for place, point in enumerate(self.points):
             if math.isfinite(sizes[place]):
@@ -531,19 +531,19 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _known(point: Point) -> list[Errors]:
+def _known(point: Point) -> list[ErrorStats]:
     return [errors for errors in (point.isolated, point.cumulative) if errors is not None]
 
 
-def _size(errors: Errors | None) -> float:
-    """Give what points of any scale are compared by."""
+def _size(errors: ErrorStats | None) -> float:
+    """Return what points of any scale are compared by."""
     if errors is None:
         return math.nan
     return math.inf if errors.mismatches else 0.0 if errors.is_equal else errors.rel_l2
 
 
 def _lower_median(values: Floats) -> float:
-    """Give the median, of two the smaller: one that is faulty shall not speak for its kind."""
+    """Return the median, of two the smaller: one that is faulty shall not speak for its kind."""
     return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0.0
 
 
@@ -590,7 +590,7 @@ def _job(
     atol: float,
     limit: int,
 ) -> tuple[lockstep.Job, tuple[list[int], list[int]]]:
-    """Say what is to be compared; give also the values that either side has, in order of execution."""
+    """Return what is to be compared; give also the values that either side has, in order of execution."""
     graphs = sides[0].graph, sides[1].graph
     mine, yours = (list(value_matching.values(graph).values()) for graph in graphs)
     there = [set(side.names) if isinstance(side, lockstep.Kept) else None for side in sides]
@@ -614,7 +614,7 @@ def _first(
     job: lockstep.Job,
     feed: Mapping[str, Any],
     done: Done,
-) -> tuple[dict[Option, Errors], dict[Option, str]]:
+) -> tuple[dict[Option, ErrorStats], dict[Option, str]]:
     """Run the first feed, and decide what is what."""
     found = lockstep.run(sides, job, feed, 0, sampled=True, progress=done)
     picked = value_matching.chosen(found.errors, job.options)
@@ -671,9 +671,9 @@ def _report(done: Done, number: int, part: float, what: str) -> None:
 
 def _compared(
     sides: _Sides,
-    differing: Differences,
+    differing: Diff,
     *,
-    errors: Mapping[Option, Errors],
+    errors: Mapping[Option, ErrorStats],
     misfits: Mapping[Option, str],
     proposed: Sequence[Option],
     there: tuple[list[int], list[int]],
@@ -747,8 +747,8 @@ def _operator(graph: Graph, value: int) -> str:
     return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
 
 
-def _changes(differing: Differences) -> dict[tuple[int, int], str]:
-    """Say of pairs of nodes which attributes differ."""
+def _changes(differing: Diff) -> dict[tuple[int, int], str]:
+    """Describe, of pairs of nodes which attributes differ."""
     found: dict[tuple[int, int], list[str]] = {}
     for change in differing.changes:
         if change.kind == "attribute":
@@ -758,7 +758,7 @@ def _changes(differing: Differences) -> dict[tuple[int, int], str]:
 
 
 def _with_weights(comparison: Comparison, graphs: tuple[Graph, Graph]) -> Comparison:
-    """Say of the first point that differs which weights do, if its node is the same one."""
+    """Describe, of the first point that differs which weights do, if its node is the same one."""
     first = comparison.first_divergent()
     if first is None or first.difference:
         return comparison
@@ -781,7 +781,7 @@ def _with_weights(comparison: Comparison, graphs: tuple[Graph, Graph]) -> Compar
         if mine.shape != yours.shape:
             texts.append(f"weight {quoted(names[0])} is {_shape(yours.shape)} instead of {_shape(mine.shape)}")
             continue
-        errors = Errors.of(*(graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True)))
+        errors = ErrorStats.of(*(graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True)))
         if not errors.is_equal:
             many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
             texts.append(f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}")
@@ -798,7 +798,7 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _feeds(sides: _Sides, feeds: Any) -> Iterator[dict[str, Any]]:
-    """Give what to run; as the reference takes it, if it runs."""
+    """Return what to run; as the reference takes it, if it runs."""
     captures = [side for side in sides if isinstance(side, lockstep.Kept)]
     counts = {side.feeds for side in captures}
     if len(counts) > 1:

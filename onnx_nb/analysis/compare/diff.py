@@ -65,14 +65,14 @@ class Change:
     """What it is in the reference; empty if it is not there."""
     candidate: str = ""
     how: str = ""
-    """How the two were matched: mapping, name, weights, structure, neighbours, order or place; see `matching.HOW`."""
+    """How the two were matched: mapping, name, weights, structure, neighbors, order or place; see `matching.HOW`."""
     nodes: tuple[int, int] = (-1, -1)
     """Flat nodes in reference and candidate, −1 for none, as `Graph` numbers them."""
     tensors: tuple[int, int] = (-1, -1)
 
     @property
     def message(self) -> str:
-        """Say it in a line.
+        """The change in one line.
 
         Examples
         --------
@@ -106,8 +106,8 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Differences:
-    """What `differences` found; ``reference`` and ``candidate`` are the models, `changes` what differs."""
+class Diff:
+    """What `diff` found; ``reference`` and ``candidate`` are the models, `changes` what differs."""
 
     reference: Model
     candidate: Model
@@ -119,19 +119,19 @@ class Differences:
 
     def __repr__(self) -> str:
         left, right = self.reference.name, self.candidate.name
-        return f"Differences({left!r} → {right!r}: {self.message})"
+        return f"Diff({left!r} → {right!r}: {self.message})"
 
     def __bool__(self) -> bool:
-        """Say whether there is any difference."""
+        """Return whether there is any difference."""
         return bool(self.changes)
 
     def __len__(self) -> int:
-        """Give the number of changes."""
+        """Return the number of changes."""
         return len(self.changes)
 
     @property
     def message(self) -> str:
-        """Say how much differs, in a line."""
+        """Return how much differs, in a line."""
         counts = Counter((change.kind, change.what) for change in self.changes)
         parts = [
             f"{count} {kind}{'' if count == 1 or kind == 'metadata' else 's'} {what}"
@@ -158,7 +158,7 @@ class Differences:
         ]
 
     def counterpart(self, name: str) -> str | None:
-        """Give the name in the candidate of a tensor, or else node, of the reference; ``None`` if it has none.
+        """Return the name in the candidate of a tensor, or else node, of the reference; ``None`` if it has none.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class Differences:
         return other.names[node] if node >= 0 else None
 
     def matches(self) -> list[dict[str, Any]]:
-        """Give a row for each node of the reference: its name, op, that of its counterpart, and how it was found."""
+        """Return a row for each node of the reference: its name, op, that of its counterpart, and how it was found."""
         graph, other = Graph.of(self.reference), Graph.of(self.candidate)
         return [
             {
@@ -192,11 +192,11 @@ class Differences:
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give a row for each change."""
+        """Return a row for each change."""
         return [asdict(change) for change in self.changes]
 
     def to_frame(self) -> pd.DataFrame:
-        """Give `rows` as a pandas data frame.
+        """Return `rows` as a pandas data frame.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class Differences:
         return data_frame(self.rows(), [field.name for field in fields(Change)])
 
     def side(self, which: Literal["reference", "candidate"]) -> Side:
-        """Give the columns of one model: counterparts, and what is only there or changed."""
+        """Return the columns of one model: counterparts, and what is only there or changed."""
         return self.sides[("reference", "candidate").index(which)]
 
     @functools.cached_property
@@ -265,7 +265,7 @@ def sides(
 
 
 def _with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, Ints]:
-    """Give the counterparts of nodes and values with those inside of calls: of equal functions, one after the other."""
+    """Return the counterparts of nodes and values, also inside calls of equal functions."""
     node, value = np.full(graph.node_count, -1, np.int32), np.full(graph.value_count, -1, np.int32)
     node[: len(matching.node)], value[: len(matching.value)] = matching.node, matching.value
     for f in range(len(graph.plain.frames), len(graph.frames)):
@@ -291,15 +291,15 @@ def _called(change: Change) -> str:
     return f"{change.op} {quoted(change.name)}" if change.name else change.op
 
 
-def differences(
+def diff(
     reference: ModelLike,
     candidate: ModelLike,
     mapping: Mapping[str, str | None] | None = None,
     *,
     weights: bool = True,
     progress: Progress | None = None,
-) -> Differences:
-    """Say what differs between two models, and which node and tensor of one is which of the other.
+) -> Diff:
+    """Return what differs between two models, and which node and tensor of one is which of the other.
 
     What has the same name, operator and surroundings is the same; where names were lost or shifted, the weights that
     nodes read and structure decide: what leads to a node and what follows from it, then what is beside it.
@@ -318,7 +318,7 @@ def differences(
 
     Returns
     -------
-    Differences
+    Diff
 
     Raises
     ------
@@ -333,9 +333,9 @@ def differences(
     >>> head = '<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] z) '
     >>> one, other = (onnx.parser.parse_model(head + body) for body in (
     ...     "{ y = Softmax<axis = 1>(x)  z = Neg(y) }", "{ a = Softmax<axis = 0>(x)  b = Relu(a)  z = Neg(b) }"))
-    >>> d = differences(one, other)
+    >>> d = diff(one, other)
     >>> d
-    Differences('g' → 'g': 1 attribute changed, 1 node added)
+    Diff('g' → 'g': 1 attribute changed, 1 node added)
     >>> [change.message for change in d.changes]
     ["Softmax 'y': axis 1 → 0", "Relu 'b' added"]
     >>> d.counterpart("y")
@@ -353,7 +353,7 @@ def differences(
         *pairs.ports(),
         *_whole(left, right),
     ]
-    return Differences(left, right, tuple(changes), matching, weights)
+    return Diff(left, right, tuple(changes), matching, weights)
 
 
 class _Pairs:
@@ -425,7 +425,7 @@ class _Pairs:
                 yield self._changed("attribute", (n, m), name, *texts)
 
     def inputs(self) -> Iterator[Change]:
-        """Give inputs that come from elsewhere; not those of which something was put in or taken out on the way."""
+        """Return inputs that come from elsewhere; not those of which something was put in or taken out on the way."""
         a, b = self.graphs
         values = self.matching.value
         matched = np.flatnonzero(self.there >= 0)
@@ -464,14 +464,14 @@ class _Pairs:
             yield self._changed("input", (n, m), place, *texts)
 
     def _hold_the_same(self, v: int, w: int) -> bool:
-        """Say whether two weights, each of which may be shared with others, hold the same bytes."""
+        """Return whether two weights, each of which may be shared with others, hold the same bytes."""
         a, b = self.graphs
         if a.value_kind[v] != INITIALIZER or b.value_kind[w] != INITIALIZER or a.type_of(v) != b.type_of(w):
             return False
         return self.read and _values_differ(self.protos[0], v, self.protos[1], w, lambda: None) == ""
 
     def _comes_round(self, v: int, w: int) -> bool:
-        """Say whether two tensors come from the same ones through nodes that only one of the models has."""
+        """Return whether two tensors come from the same ones through nodes that only one of the models has."""
         a, b = self.graphs
         removed = a.producer[v] >= 0 and self.there[a.producer[v]] < 0
         added = b.producer[w] >= 0 and self.back[b.producer[w]] < 0
@@ -512,7 +512,7 @@ class _Pairs:
                     yield self._changed_value("weight", (v, w), "values", texts[0], found)
 
     def types(self) -> Iterator[Change]:
-        """Give computed tensors of which both models know a type, and not the same."""
+        """Return computed tensors of which both models know a type, and not the same."""
         a, b = self.graphs
         there = self.matching.value
         ports = {int(v) for graph_ports in (a.inputs, a.outputs) for v in graph_ports}
@@ -578,7 +578,7 @@ def _pass_on(graph: Graph, state: NDArray[np.uint8]) -> None:
 
 
 def inverse(there: Ints, count: int) -> Ints:
-    """Give the column that leads back."""
+    """Return the column that leads back."""
     back = np.full(count, -1, np.int32)
     mine = np.flatnonzero(there >= 0)
     back[there[mine]] = mine
@@ -586,7 +586,7 @@ def inverse(there: Ints, count: int) -> Ints:
 
 
 def _node(graph: Graph, node: int) -> tuple[str, str]:
-    """Give a node's op and its name, or that of what it makes."""
+    """Return a node's op and its name, or that of what it makes."""
     made = graph.node_outputs(node)
     named = graph.names[node] or next((graph.value_names[value] for value in made.tolist() if value >= 0), "")
     return graph.operators[graph.op_index[node]][0], named
@@ -607,13 +607,13 @@ def _attribute(graph: Graph, node: int, name: str, given: Mapping[str, tuple[Any
 
 
 def _is_empty(graph: Graph, value: int) -> bool:
-    """Say whether a value is a weight without elements, which says the same as an input left out."""
+    """Return whether a value is a weight without elements, which says the same as an input left out."""
     kind = graph.type_of(value)
     return graph.value_kind[value] == INITIALIZER and kind.shape is not None and 0 in kind.shape
 
 
 def _sources(graph: Graph, value: int, other: Ints) -> set[int]:
-    """Give the values that nodes without counterpart make a value of; weights and constants left out."""
+    """Return the values that nodes without counterpart make a value of; weights and constants left out."""
     found: set[int] = set()
     waiting, seen = [value], {value}
     while waiting and len(seen) < AROUND:
@@ -631,13 +631,13 @@ def _sources(graph: Graph, value: int, other: Ints) -> set[int]:
 
 
 def _alike_types(a: Graph, b: Graph) -> frozenset[tuple[int, int]]:
-    """Give the pairs of known types, as the graphs number them, that are equal."""
+    """Return the pairs of known types, as the graphs number them, that are equal."""
     number = {kind: index for index, kind in enumerate(b.known_types)}
     return frozenset((index, number[kind]) for index, kind in enumerate(a.known_types) if kind in number)
 
 
 def _held_alike(old: _Weight | None, new: _Weight | None) -> bool:
-    """Say whether two weights hold equal bytes themselves; not, of those that have to be looked at more closely."""
+    """Return whether two weights hold equal bytes themselves; not, of those that have to be looked at more closely."""
     if not isinstance(old, onnx.TensorProto) or not isinstance(new, onnx.TensorProto):
         return False
     return old.HasField("raw_data") and new.HasField("raw_data") and bool(old.raw_data == new.raw_data)
@@ -649,7 +649,7 @@ def _types(a: Graph, b: Graph, code: int) -> tuple[ValueType, ValueType]:
 
 
 def _compatible(one: ValueType, other: ValueType) -> bool:
-    """Say whether two types may be the same as far as they are known; names of dimensions do not matter."""
+    """Return whether two types may be the same as far as they are known; names of dimensions do not matter."""
     if not one.dtype or not other.dtype:
         return True
     if one.dtype != other.dtype:
@@ -680,7 +680,7 @@ class _Protos:
         return self._by_value.get(value)
 
     def kind(self, value: int) -> str:
-        """Say type and shape; of a sparse one that it is."""
+        """Return type and shape, with "sparse" if it is."""
         sparse = "sparse " if isinstance(self.of(value), onnx.SparseTensorProto) else ""
         return f"{sparse}{self.graph.type_of(value)}"
 
@@ -688,7 +688,7 @@ class _Protos:
         return f"weight {quoted(self.graph.value_names[value])} of {self.graph.model.called}"
 
     def pieces(self, tensor: onnx.TensorProto, what: str) -> tuple[object, Iterator[bytes | memoryview]]:
-        """Give where the bytes of a weight lie, for equality, and the bytes in pieces of `CHUNK`."""
+        """Return where the bytes of a weight lie, for equality, and the bytes in pieces of `CHUNK`."""
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             extent = self.graph.model.storage.extent(tensor, what)
             source = extent.source
@@ -704,7 +704,7 @@ def _tell(progress: Progress | None, part: float, name: str) -> None:
 
 
 def _values_differ(a: _Protos, v: int, b: _Protos, w: int, check: Callable[[], None]) -> str:
-    """Say how the values of two weights of one type differ; empty if they do not."""
+    """Return how the values of two weights of one type differ; empty if they do not."""
     old, new = a.of(v), b.of(w)
     if not isinstance(old, onnx.TensorProto) or not isinstance(new, onnx.TensorProto):
         return "" if _nameless(old) == _nameless(new) else "other values"
@@ -729,14 +729,14 @@ def _nameless(weight: _Weight | None) -> bytes:
         for field in ("name", "doc_string"):
             plain.values.ClearField(field)  # noqa: PD011 (a field of the proto)
             plain.indices.ClearField(field)
-    serialised: bytes = plain.SerializeToString(deterministic=True)
-    return serialised
+    serialized: bytes = plain.SerializeToString(deterministic=True)
+    return serialized
 
 
 def _in_step(
     mine: Iterator[bytes | memoryview], others: Iterator[bytes | memoryview]
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
-    """Give the bytes of both in equal pieces of `CHUNK`, the last shorter; a stream may give less than was asked."""
+    """Return the bytes of both in equal pieces of `CHUNK`, the last shorter; a stream may give less than was asked."""
     for pair in zip(_filled(mine), _filled(others), strict=True):
         one, other = (np.frombuffer(piece, np.uint8) for piece in pair)
         yield one, other
@@ -791,7 +791,7 @@ class _Difference:
 
 
 def _whole(left: Model, right: Model) -> Iterator[Change]:
-    """Give what differs between the models as a whole."""
+    """Return what differs between the models as a whole."""
     tables: list[tuple[str, list[dict[str, str]]]] = [
         ("function", [_functions(model) for model in (left, right)]),
         (
@@ -835,7 +835,7 @@ def _metadata(model: Model) -> dict[str, str]:
 
 
 def _groups_alike(tree: Scopes, other: Scopes, there: Ints) -> Ints:
-    """Give for each group the one of the other tree with which it shares most of its nodes (by Dice's coefficient).
+    """Return for each group the one of the other tree with which it shares most of its nodes (by Dice's coefficient).
 
     One of the same path wins if it shares any.
     """
@@ -869,7 +869,7 @@ def _groups_alike(tree: Scopes, other: Scopes, there: Ints) -> Ints:
 
 
 def _ancestors(groups: NDArray[np.int64], parent: Ints) -> Iterator[NDArray[np.int64]]:
-    """Give groups, their parents, those of these, until all are above the root: −1."""
+    """Return groups, their parents, those of these, until all are above the root: −1."""
     while np.any(groups >= 0):
         yield groups
         groups = np.where(groups >= 0, parent[groups], -1).astype(np.int64)

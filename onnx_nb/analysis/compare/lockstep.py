@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.metrics import Errors, classes_axis
+from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
 from onnx_nb.analysis.compare.value_matching import Option, Sample
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted
@@ -76,7 +76,7 @@ class Running:
     Parameters
     ----------
     model
-        It is run without graph optimisation, so that no value is lost.
+        It is run without graph optimization, so that no value is lost.
     memory_limit
         As `capture` takes it.
     providers
@@ -148,12 +148,12 @@ class Kept:
                 yield done / len(self.names)
 
     def array(self, name: str, number: int) -> Any:
-        """Give what was kept of a value."""
+        """Return what was kept of a value."""
         return self._capture[(name, number) if self.feeds > 1 else name]
 
 
 def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a feed as another model takes it that computes the same: by name, else by position, and in its types.
+    """Return a feed as another model takes it that computes the same: by name, else by position, and in its types.
 
     Raises
     ------
@@ -215,7 +215,7 @@ class Job(NamedTuple):
 class Found:
     """What one feed gave."""
 
-    errors: dict[Option, Errors] = field(default_factory=dict)
+    errors: dict[Option, ErrorStats] = field(default_factory=dict)
     misfits: dict[Option, str] = field(default_factory=dict)
     """Why two values could not be compared."""
     samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
@@ -267,7 +267,7 @@ def run(
 
 
 def _turn(waiting: Sequence[int], done: Sequence[float], over: Sequence[bool]) -> int:
-    """Say which side is behind."""
+    """Return which side is behind."""
     if any(over):
         return 1 if over[0] else 0
     if waiting[0] != waiting[1]:
@@ -317,8 +317,8 @@ class _Meeting:
             for side in (0, 1):
                 self._options[side].setdefault(option.of(side), []).append(option)
         self._there: tuple[dict[int, _Waiting], dict[int, _Waiting]] = ({}, {})
-        self._computed: dict[Option, concurrent.futures.Future[Errors] | Errors] = {}
-        self._busy: list[tuple[concurrent.futures.Future[Errors], int]] = []
+        self._computed: dict[Option, concurrent.futures.Future[ErrorStats] | ErrorStats] = {}
+        self._busy: list[tuple[concurrent.futures.Future[ErrorStats], int]] = []
         self._files = Store(0, folder)
         self._found = Found()
 
@@ -347,7 +347,7 @@ class _Meeting:
             self._keep(side, value, content, uses)
 
     def held(self) -> int:
-        """Give the bytes that wait; values of a window are dropped after this."""
+        """Return the bytes that wait; values of a window are dropped after this."""
         busy = sum(nbytes for _, nbytes in self._busy)
         if busy > self._job.memory_limit // 8:
             self._settle()
@@ -355,9 +355,9 @@ class _Meeting:
         return sum(self.waiting) + busy
 
     def finish(self) -> Found:
-        """Give what was found."""
+        """Return what was found."""
         for option, errors in self._computed.items():
-            self._found.errors[option] = errors if isinstance(errors, Errors) else errors.result()
+            self._found.errors[option] = errors if isinstance(errors, ErrorStats) else errors.result()
         return self._found
 
     def _keep(self, side: int, value: int, content: NDArray[Any], uses: int) -> None:
@@ -386,9 +386,9 @@ class _Meeting:
         axis = classes_axis(reference) if option.reference in job.outputs else None
         nbytes = reference.nbytes + candidate.nbytes
 
-        def compute() -> Errors:
-            actual = self._dequantised(option, candidate)
-            return Errors.of(reference, actual, rtol=job.rtol, atol=job.atol, argmax=axis, feed=self._number)
+        def compute() -> ErrorStats:
+            actual = self._dequantized(option, candidate)
+            return ErrorStats.of(reference, actual, rtol=job.rtol, atol=job.atol, argmax=axis, feed=self._number)
 
         if nbytes <= 2 * SMALL:
             self._computed[option] = compute()
@@ -397,8 +397,8 @@ class _Meeting:
         self._computed[option] = future
         self._busy.append((future, nbytes))
 
-    def _dequantised(self, option: Option, integers: NDArray[Any]) -> NDArray[Any]:
-        """Give what integers stand for."""
+    def _dequantized(self, option: Option, integers: NDArray[Any]) -> NDArray[Any]:
+        """Return what integers stand for."""
         if not option.scale[0]:
             return integers
         scale, zero = (self._model.tensor(name) for name in option.scale)

@@ -57,26 +57,26 @@ class Worst:
 
 
 class _PutOff:
-    """What `Errors` have besides their figures."""
+    """What `ErrorStats` have besides their figures."""
 
     __slots__ = ("_whole",)
-    _whole: Callable[[], Errors] | None
+    _whole: Callable[[], ErrorStats] | None
     """Computes all of them; None once it did."""
     _know = object.__setattr__
     """Sets what is frozen."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Errors(_PutOff):
+class ErrorStats(_PutOff):
     """How far a candidate's array is from a reference's; numbers over the pairs that are finite on both sides.
 
     Complex numbers count by the magnitude of their difference. Strings are equal or not, and have no numbers.
 
     Examples
     --------
-    >>> found = Errors.of(np.array([1, 2, 3, np.nan]), np.array([1, 2.5, 3, 0]))
+    >>> found = ErrorStats.of(np.array([1, 2, 3, np.nan]), np.array([1, 2.5, 3, 0]))
     >>> found
-    Errors(4 pairs, 2 equal, max |Δ| 0.5, 1 NaN on one side)
+    ErrorStats(4 pairs, 2 equal, max |Δ| 0.5, 1 NaN on one side)
     >>> found.max_abs, found.nan_mismatch, found.worst[1]
     (0.5, 1, Worst(index=(1,), reference=2.0, candidate=2.5, error=0.5, feed=0))
     """
@@ -141,7 +141,7 @@ class Errors(_PutOff):
         atol: float = ATOL,
         argmax: int | None = None,
         feed: int = 0,
-    ) -> Errors:
+    ) -> ErrorStats:
         """Compare two arrays of any types and one shape, without copying them.
 
         Parameters
@@ -183,7 +183,7 @@ class Errors(_PutOff):
         rtol: float = RTOL,
         atol: float = ATOL,
         argmax: int | None = None,
-    ) -> Errors:
+    ) -> ErrorStats:
         """Compare two arrays that nobody changes: the same figures as by `of`, to the last bit, most of them later.
 
         At once there are counts, `max_abs`, the norms of reference and error, and the range. The rest is computed when
@@ -196,7 +196,7 @@ class Errors(_PutOff):
 
         Examples
         --------
-        >>> found = Errors.of_kept(np.array([1.0, 2, 3]), np.array([1, 2.5, 3]))
+        >>> found = ErrorStats.of_kept(np.array([1.0, 2, 3]), np.array([1, 2.5, 3]))
         >>> found.max_abs, found.worst[0].index
         (0.5, (1,))
         """
@@ -226,7 +226,7 @@ class Errors(_PutOff):
         def __getattr__(self, name: str) -> Any:
             """Compute what was put off: only what has no value yet is asked for here."""
             if name not in self.__dataclass_fields__:
-                raise AttributeError(f"'Errors' object has no attribute {name!r}", name=name, obj=self)
+                raise AttributeError(f"'ErrorStats' object has no attribute {name!r}", name=name, obj=self)
             whole = self._whole
             if whole is not None:  # else another thread was faster
                 found = whole()
@@ -262,7 +262,7 @@ class Errors(_PutOff):
 
     @property
     def sqnr(self) -> float:
-        """Signal to quantisation noise in dB: the reference's power by that of the differences; ∞ if there are none."""
+        """Signal to quantization noise in dB: the reference's power by that of the differences; ∞ if there are none."""
         return _decibels(self.reference_norm, self.error_norm) if self.finite else math.nan
 
     @property
@@ -281,25 +281,25 @@ class Errors(_PutOff):
         return self.argmax[0] / self.argmax[1] if self.argmax and self.argmax[1] else math.nan
 
     def ulp_percentile(self, percent: float) -> float:
-        """Give how many units in the last place so many percent of the pairs differ by at most; NaN if not floats."""
+        """Return how many units in the last place so many percent of the pairs differ by at most; NaN if not floats."""
         return self.ulp.percentile(percent)
 
     def metric(self, name: str) -> float:
-        """Give one of `METRICS` by name."""
+        """Return one of `METRICS` by name."""
         found = METRICS.get(name)
         if found is None:
             raise AlignmentError(f"there is no metric called {name!r}.", advice=f"There are: {', '.join(METRICS)}.")
         return found.of(self)
 
     def badness(self, name: str) -> float:
-        """Give a number that is larger where one of `METRICS` is worse: infinite where there are `mismatches`."""
+        """Return a number that is larger where one of `METRICS` is worse: infinite where there are `mismatches`."""
         if self.mismatches and name != "mismatches":
             return math.inf
         value = self.metric(name)
         return -value if METRICS[name].higher_is_better else value
 
-    def merge(self, other: Errors) -> Errors:
-        """Give the errors of the pairs of both: counts, extremes and histograms exactly, the rest to rounding.
+    def merge(self, other: ErrorStats) -> ErrorStats:
+        """Return the errors of the pairs of both: counts, extremes and histograms exactly, the rest to rounding.
 
         The same parts in the same order give the same bits. The shape is that of the first.
 
@@ -322,7 +322,7 @@ class Errors(_PutOff):
         if self.argmax and other.argmax:
             argmax = (self.argmax[0] + other.argmax[0], self.argmax[1] + other.argmax[1])
         same_axis = self.channel_axis == other.channel_axis and len(self.channels) == len(other.channels)
-        return Errors(
+        return ErrorStats(
             shape=self.shape,
             dtypes=self.dtypes,
             rtol=self.rtol,
@@ -349,20 +349,20 @@ class Errors(_PutOff):
     def __repr__(self) -> str:
         pairs = f"{self.count:,} pair{'' if self.count == 1 else 's'}"
         if self.is_equal:
-            return f"Errors({pairs}, all equal)"
+            return f"ErrorStats({pairs}, all equal)"
         parts = [pairs, f"{self.equal:,} equal"]
         parts += [f"max |Δ| {self.max_abs:.3g}"] if self.finite else []
         parts += [f"{self.nan_mismatch:,} NaN on one side"] if self.nan_mismatch else []
         parts += [f"{self.inf_mismatch:,} Inf on one side"] if self.inf_mismatch else []
-        return f"Errors({', '.join(parts)})"
+        return f"ErrorStats({', '.join(parts)})"
 
 
 class Metric(NamedTuple):
-    """A figure of `Errors` that points can be ranked by."""
+    """A figure of `ErrorStats` that points can be ranked by."""
 
     label: str
     """For a person."""
-    of: Callable[[Errors], float]
+    of: Callable[[ErrorStats], float]
     higher_is_better: bool = False
     logarithmic: bool = True
     """Decibels and parts of one are no matter of magnitudes."""
@@ -393,7 +393,7 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
 
 
 def classes_axis(output: NDArray[Any]) -> int | None:
-    """Give the axis along which argmax of an output of a model is taken; None if it has none.
+    """Return the axis along which argmax of an output of a model is taken; None if it has none.
 
     Examples
     --------
@@ -405,8 +405,8 @@ def classes_axis(output: NDArray[Any]) -> int | None:
     return 1 if output.ndim >= 4 else -1
 
 
-def precision(errors: Errors) -> float:
-    """Give the distance between 1 and the next number in the coarser of the two types; 0 where one is no float."""
+def precision(errors: ErrorStats) -> float:
+    """Return the distance between 1 and the next number in the coarser of the two types; 0 where one is no float."""
     found = [_digits(dtype) for dtype in errors.dtypes]
     return 2.0 ** -min(found) if min(found) >= 0 else 0.0
 
@@ -423,7 +423,7 @@ def _digits(dtype: str) -> int:
 
 
 class _Size(NamedTuple):
-    """The fields of `Errors` that tell how large they are."""
+    """The fields of `ErrorStats` that tell how large they are."""
 
     equal: int
     max_abs: float
@@ -435,13 +435,13 @@ class _Size(NamedTuple):
 
 @functools.cache
 def _plain(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[str, str] | None:
-    """Give the names of two types; None if float64 does not hold all of their numbers, or numpy does not know them."""
+    """Return the names of two types; None if float64 or numpy cannot represent them."""
     plain = all(dtype.kind == "f" and dtype.itemsize <= 8 for dtype in (one, other))
     return (one.name, other.name) if plain else None
 
 
 def _size(reference: NDArray[Any], candidate: NDArray[Any]) -> _Size | None:
-    """Give the size of errors as `_Pass` finds it, to the last bit; None if not all is finite."""
+    """Return the size of errors as `_Pass` finds it, to the last bit; None if not all is finite."""
     references, candidates = (np.ascontiguousarray(array).reshape(-1) for array in (reference, candidate))
     if references.size <= _CHUNK:
         return _block_size(references, candidates)
@@ -482,7 +482,7 @@ def _block_size(reference: NDArray[Any], candidate: NDArray[Any]) -> _Size | Non
 
 
 class _Sums(NamedTuple):
-    """What is known of some finite pairs; the fields of `Errors` that take more than adding to merge."""
+    """What is known of some finite pairs; the fields of `ErrorStats` that take more than adding to merge."""
 
     finite: int = 0
     max_abs: float = math.nan
@@ -498,7 +498,7 @@ class _Sums(NamedTuple):
     high: float = math.nan
 
     @classmethod
-    def of(cls, errors: Errors) -> _Sums:
+    def of(cls, errors: ErrorStats) -> _Sums:
         return cls(*(getattr(errors, name) for name in cls._fields))
 
     def merge(self, other: _Sums) -> _Sums:
@@ -555,7 +555,7 @@ class _Pass:
         kinds = {self.reference.dtype.kind, self.candidate.dtype.kind}
         self.is_complex = "c" in kinds
         self.alike = self.reference.dtype == self.candidate.dtype
-        # float64 cannot tell all of their neighbours apart
+        # float64 cannot tell all of their neighbors apart
         self.wide = self.alike and self.reference.dtype.kind in "iu" and self.reference.dtype.itemsize == 8
         self.ulp_of = None if self.is_complex else _coarser(self.reference.dtype, self.candidate.dtype)
         self.sums = _Sums()
@@ -566,7 +566,7 @@ class _Pass:
         self.axis = _channel_axis(self.shape)
         self.channels = np.zeros(self.shape[self.axis] if self.axis >= 0 else 0)
 
-    def errors(self) -> Errors:
+    def errors(self) -> ErrorStats:
         references, candidates = self.reference.ravel(), self.candidate.ravel()
         for start, block, first in _blocks(self.shape, self.axis):
             size = math.prod(block)
@@ -581,7 +581,7 @@ class _Pass:
                 largest = rows.max(axis=0)
                 part = self.channels[first : first + block[1]]
                 np.maximum(part, largest, out=part)
-        return Errors(
+        return ErrorStats(
             shape=self.shape,
             dtypes=(self.reference.dtype.name, self.candidate.dtype.name),
             rtol=self.rtol,
@@ -782,7 +782,7 @@ def _channel_axis(shape: Sequence[int]) -> int:
 
 
 def _identical(reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
-    """Say whether all bits are the same; where they are not, this is seen at once as a rule."""
+    """Return whether all bits are the same; where they are not, this is seen at once as a rule."""
     one, other = reference.view(np.uint8), candidate.view(np.uint8)
     if not np.array_equal(one[:64], other[:64]):
         return False
@@ -802,7 +802,7 @@ def _refine(delta: Floats, reference: NDArray[Any], candidate: NDArray[Any]) -> 
 
 
 def _norm(values: NDArray[Any], largest: float) -> float:
-    """Give the root of the sum of squares of numbers of at most some magnitude."""
+    """Return the root of the sum of squares of numbers of at most some magnitude."""
     exponent = _shift(largest)
     if exponent:
         values = values * math.ldexp(1, -exponent // 2) * math.ldexp(1, -exponent - -exponent // 2)
@@ -831,7 +831,7 @@ def _cosine(reference: NDArray[Any], candidate: NDArray[Any], peak: float, other
 
 
 def _shift(largest: float) -> int:
-    """Give by which power of two numbers are divided before they are squared: a change of no digit."""
+    """Return by which power of two numbers are divided before they are squared: a change of no digit."""
     exponent = math.frexp(largest)[1]
     return exponent if abs(exponent) > _SAFE else 0
 
@@ -843,7 +843,7 @@ def _mean(values: Floats, largest: float) -> float:
 
 
 def _in_ulp(codes: NDArray[np.int64], magnitude: Floats, places: tuple[int, int]) -> NDArray[np.int64]:
-    """Give the bit patterns of errors divided by the distance of neighbours of the reference in some type."""
+    """Return the bit patterns of errors divided by the distance of neighbors of the reference in some type."""
     digits, least = places
     spacing = magnitude.view(np.int64) & _EXPONENT
     np.maximum(spacing, np.int64(least + 1023 << 52), out=spacing)
@@ -854,7 +854,7 @@ def _in_ulp(codes: NDArray[np.int64], magnitude: Floats, places: tuple[int, int]
 
 @functools.cache
 def _coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
-    """Give the mantissa bits and the least exponent of the coarser of two types; None if one is no float."""
+    """Return the mantissa bits and the least exponent of the coarser of two types; None if one is no float."""
     found = []
     for dtype in (one, other):
         try:
@@ -874,12 +874,12 @@ def _is_text(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "OSUT"
 
 
-def _of_texts(reference: NDArray[Any], candidate: NDArray[Any], rtol: float, atol: float, feed: int) -> Errors:
+def _of_texts(reference: NDArray[Any], candidate: NDArray[Any], rtol: float, atol: float, feed: int) -> ErrorStats:
     differ = np.asarray(reference.astype(object) != candidate.astype(object), bool).ravel()
     places = np.flatnonzero(differ)[:WORST].tolist()
     one, other = reference.ravel(), candidate.ravel()
     different = int(np.count_nonzero(differ))
-    return Errors(
+    return ErrorStats(
         shape=reference.shape,
         dtypes=("string", "string"),
         rtol=rtol,

@@ -31,9 +31,9 @@ from onnx_nb.analysis.model import tensors
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
 
-HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbours", "order", "place")
+HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbors", "order", "place")
 """How a match was found; weights: both read the same; place: another operator between the same tensors."""
-NONE, MAPPING, NAME, WEIGHTS, STRUCTURE, NEIGHBOURS, ORDER, PLACE = range(len(HOW))
+NONE, MAPPING, NAME, WEIGHTS, STRUCTURE, NEIGHBORS, ORDER, PLACE = range(len(HOW))
 
 ROUNDS: Final = 60
 """What is not matched after so many passes over the rest stays unmatched."""
@@ -114,13 +114,13 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
 
 
 def commutative(graph: Graph) -> NDArray[np.bool_]:
-    """Say of each node whether its inputs may stand in any order."""
+    """Describe, of each node whether its inputs may stand in any order."""
     by_operator = [op in COMMUTATIVE and domain in ("", "ai.onnx") for op, domain in graph.operators]
     return np.asarray(by_operator, bool)[graph.op_index]
 
 
 def attributes_of(graph: Graph, node: int) -> Attributes:
-    """Give what tells a node's attributes apart, by name: without bodies, and without what is the default anyway."""
+    """Return what tells a node's attributes apart, by name: without bodies, and without what is the default anyway."""
     op, domain = graph.operators[graph.op_index[node]]
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get("" if domain == "ai.onnx" else domain, 0))
     return _canonical(graph.nodes[node].attribute, defaults)
@@ -139,7 +139,7 @@ def _canonical(attributes: Iterable[onnx.AttributeProto], defaults: Mapping[str,
 
 
 def _content(attribute: onnx.AttributeProto) -> Hashable:
-    """Give an attribute's value for comparison; what takes room as its hash."""
+    """Return an attribute's value for comparison; what takes room as its hash."""
     kind = onnx.AttributeProto
     if attribute.ref_attr_name:
         return "reference", plain_text(attribute.ref_attr_name)
@@ -247,10 +247,10 @@ class _Half:
             content = _canonical(attributes, defaults[op])
             return number(("attributes", *((name, content[name][0]) for name in sorted(content))))
 
-        for node, serialised in graph.with_attributes():
-            key = index[node], serialised
+        for node, serialized in graph.with_attributes():
+            key = index[node], serialized
             if key not in seen:
-                seen[key] = numbered(onnx.NodeProto.FromString(serialised).attribute, index[node])
+                seen[key] = numbered(onnx.NodeProto.FromString(serialized).attribute, index[node])
             found[node] = seen[key]
         for node, proto in enumerate(graph.nodes):
             if found[node] < 0:
@@ -260,12 +260,12 @@ class _Half:
         return found
 
     def readers(self, value: int) -> Iterator[Link]:
-        """Give (reader, slot of its input) for a value."""
+        """Return (reader, slot of its input) for a value."""
         for at in range(self.reader_ptr[value], self.reader_ptr[value + 1]):
             yield self.reader_node[at], self.reader_slot[at]
 
     def consumers(self, node: int) -> Iterator[tuple[int, int, int]]:
-        """Give (slot of the output, reader, slot of its input) for all that a node makes."""
+        """Return (slot of the output, reader, slot of its input) for all that a node makes."""
         for slot, value in enumerate(self.outputs[node]):
             if value >= 0:
                 for reader, place in self.readers(value):
@@ -277,11 +277,11 @@ class _Half:
         return [value for value in self.inputs[node] if value >= 0 and self.kind[value] == INITIALIZER]
 
     def looks(self, value: int) -> Hashable:
-        """Give the type of a weight and how it begins."""
+        """Return the type of a weight and how it begins."""
         return self.type[value], self.sample(value)
 
     def sample(self, value: int) -> bytes:
-        """Give the first bytes of a weight, which tell it from others of its type in nearly all cases."""
+        """Return the first bytes of a weight, which tell it from others of its type in nearly all cases."""
         graph = self.graph
         frame = int(graph.value_frame[value])
         if frame not in self._protos:
@@ -386,7 +386,7 @@ class _Matcher:
         self._rest_of_values()
 
     def bodies(self, f: int) -> Iterator[tuple[int, int]]:
-        """Give the pairs of bodies of matched nodes of a frame."""
+        """Return the pairs of bodies of matched nodes of a frame."""
         a, b = (half.graph for half in self.halves)
         place = a.frames[f]
         for n in range(place.start, place.stop):
@@ -469,7 +469,7 @@ class _Matcher:
             self._pair(n, m, NAME)
 
     def _supposed(self, pairs: Mapping[int, int]) -> dict[int, int]:
-        """Give the values that belong together if the pairs of nodes do, and weights of one name."""
+        """Return the values that belong together if the pairs of nodes do, and weights of one name."""
         a, b = self.halves
         f, g = self._frames
         value = {v: w for v, w in enumerate(a.value) if w >= 0}
@@ -539,7 +539,7 @@ class _Matcher:
         return found
 
     def _shared(self, n: int, m: int) -> bool:
-        """Say whether two nodes read or feed anything that is matched, in the same place; or have nothing around."""
+        """Return whether two nodes read or feed anything that is matched, in the same place; or have nothing around."""
         a, b = self.halves
         read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
         fed = {(slot, a.node[reader], place) for slot, reader, place in a.consumers(n)}
@@ -563,7 +563,7 @@ class _Matcher:
     def _only_readers(
         self, side: int, nodes: Iterable[int], tell: Callable[[_Half, int], Hashable]
     ) -> dict[Hashable, int]:
-        """Give the node for each operator and weight, −1 where there are several, or several such weights."""
+        """Return the node for each operator and weight, −1 where there are several, or several such weights."""
         half = self.halves[side]
         found: dict[Hashable, int] = {}
         weight: dict[Hashable, int] = {}
@@ -614,7 +614,7 @@ class _Matcher:
         return found
 
     def _upward(self, left: tuple[list[int], list[int]]) -> list[dict[int, int]]:
-        """Give each node a number for its operator and all that leads to it, the same in both graphs."""
+        """Return each node a number for its operator and all that leads to it, the same in both graphs."""
         number = _Numbers()
         found = []
         for side, half in enumerate(self.halves):
@@ -638,7 +638,7 @@ class _Matcher:
         return found
 
     def _downward(self, left: tuple[list[int], list[int]]) -> list[dict[int, int]]:
-        """Give each node a number for its operator, its weights' types and all that follows from it."""
+        """Return each node a number for its operator, its weights' types and all that follows from it."""
         number = _Numbers()
         found = []
         for side, half in enumerate(self.halves):
@@ -675,11 +675,11 @@ class _Matcher:
                     continue
                 m = self._best(0, n)
                 if m >= 0 and self._best(1, m) == n:
-                    found |= self._pair(n, m, NEIGHBOURS)
+                    found |= self._pair(n, m, NEIGHBORS)
         return found
 
     def _best(self, side: int, node: int) -> int:
-        """Give the unmatched node of the other graph that reads and feeds most of the same; −1 if that is not clear."""
+        """Return the unmatched node of the other graph that shares most inputs and readers; −1 if ambiguous."""
         half, other = self.halves[side], self.halves[1 - side]
         votes: Counter[int] = Counter()
         for slot, value in enumerate(half.inputs[node]):
@@ -755,7 +755,7 @@ class _Matcher:
         return found
 
     def _read(self, side: int, node: int) -> tuple[int, ...]:
-        """Give the values a node computes on, as the reference numbers them; nothing if one is not matched."""
+        """Return the values a node computes on, as the reference numbers them; nothing if one is not matched."""
         half = self.halves[side]
         read = [v for v in half.inputs[node] if v >= 0 and half.kind[v] != INITIALIZER]
         found = tuple(v if side == 0 else half.value[v] for v in read if half.value[v] >= 0)
@@ -831,7 +831,7 @@ class _Matcher:
 
 
 def _follows(half: _Half, value: int, source: int) -> bool:
-    """Say whether a value is made of another by a row of unmatched nodes."""
+    """Return whether a value is made of another by a row of unmatched nodes."""
     for _ in range(ROW):
         node = half.producer[value]
         if node < 0 or half.node[node] >= 0:
@@ -894,7 +894,7 @@ def _output_names(half: _Half, nodes: Iterable[int]) -> dict[str, int]:
 
 
 def _unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Give the node of each name; −1 for a name that several have."""
+    """Return the node of each name; −1 for a name that several have."""
     found: dict[str, int] = {}
     for name, node in named:
         if name:
@@ -903,13 +903,13 @@ def _unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _bytes_of(half: _Half, value: int) -> Hashable:
-    """Give the type and first bytes of a weight; nothing for one too small to be told from others by them."""
+    """Return the type and first bytes of a weight; nothing for one too small to be told from others by them."""
     sample = half.sample(value)
     return ("bytes", half.type[value], sample) if len(sample) >= TELLING else None
 
 
 def _telling_name(half: _Half, value: int) -> Hashable:
-    """Give the name of a weight unless it is a number that an exporter gave."""
+    """Return the name of a weight unless it is a number that an exporter gave."""
     name = half.value_names[value]
     return None if "::" in name or _NUMBERED.fullmatch(name) else ("name", name)
 

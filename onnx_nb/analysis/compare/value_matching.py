@@ -1,6 +1,6 @@
 """Which value of one model is which of another, once both have run: names and structure suggest, the values decide.
 
-A tool that quantises, fuses or renames leaves several values that may be meant. `options` lists them from the graphs
+A tool that quantizes, fuses or renames leaves several values that may be meant. `options` lists them from the graphs
 alone; `chosen` decides once all of them were seen; `alike` finds those that only their shape and values give away.
 """
 
@@ -18,12 +18,12 @@ from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import Errors
+    from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.run.log_histogram import Floats
 
-DEQUANTISED: Final = "_DequantizeLinear_Output"
-"""What onnxruntime's quantisation appends to the name of a value for what its readers get."""
-QUANTISED: Final = "_quantized"
+DEQUANTIZED: Final = "_DequantizeLinear_Output"
+"""What onnxruntime's quantization appends to the name of a value for what its readers get."""
+QUANTIZED: Final = "_quantized"
 """And for the integers where operators work on these."""
 
 DOUBT: Final = 0.1
@@ -35,7 +35,7 @@ _ALIKE: Final = 0.05
 _FEWEST: Final = 8
 """Of fewer elements others have the same by chance."""
 _ACTIVATIONS: Final = frozenset(("Relu", "Clip"))
-"""What quantisation removes, as the range of the integers does the same."""
+"""What quantization removes, as the range of the integers does the same."""
 
 _WEAK: Final = ("", "order", "place")
 """What of `match` is not believed, as it may be any of several."""
@@ -60,13 +60,13 @@ class Option(NamedTuple):
     reference: int
     candidate: int
     how: str
-    """name, dequantised, quantised (integers with a known scale), fused (an activation is part
+    """name, dequantized, quantized (integers with a known scale), fused (an activation is part
     of what makes it), structure, values."""
     scale: tuple[str, str] = ("", "")
     """Names of weights of the candidate, where its values are integers: scale and zero point; else empty."""
 
     def of(self, side: int) -> int:
-        """Give the value of the reference for 0, of the candidate for 1."""
+        """Return the value of the reference for 0, of the candidate for 1."""
         return self.candidate if side else self.reference
 
 
@@ -76,7 +76,7 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
     Only computed values of the main graphs. A value may have several options, and be one of several.
     """
     mine, yours = values(reference), values(candidate)
-    if sum(name.endswith(DEQUANTISED) for name in mine) > sum(name.endswith(DEQUANTISED) for name in yours):
+    if sum(name.endswith(DEQUANTIZED) for name in mine) > sum(name.endswith(DEQUANTIZED) for name in yours):
         turned = [
             option._replace(reference=option.candidate, candidate=option.reference)
             for option in _options(candidate, yours, mine)
@@ -94,7 +94,7 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
 
 
 def values(graph: Graph) -> dict[str, int]:
-    """Give the values of the main graph by name, in order of execution; weights and constants left out."""
+    """Return the values of the main graph by name, in order of execution; weights and constants left out."""
     producer, rank = graph.producer, graph.rank
     constant = np.asarray([op == "Constant" for op, _ in graph.operators], bool)
     found = np.flatnonzero(
@@ -133,23 +133,23 @@ def _options(
 def _named(
     name: str, value: int, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None
 ) -> list[Option]:
-    """Give what has a name, or what quantisation makes of it."""
+    """Return what has a name, or what quantization makes of it."""
     found = []
-    twin = yours.get(name + DEQUANTISED, -1)
-    if twin >= 0 and name + DEQUANTISED not in mine:
-        found.append(Option(value, twin, "dequantised"))
+    twin = yours.get(name + DEQUANTIZED, -1)
+    if twin >= 0 and name + DEQUANTIZED not in mine:
+        found.append(Option(value, twin, "dequantized"))
     if name in yours:
         found.append(Option(value, yours[name], "name"))
-    integers = yours.get(name + QUANTISED, -1)
-    if integers >= 0 and name + QUANTISED not in mine and candidate is not None:
+    integers = yours.get(name + QUANTIZED, -1)
+    if integers >= 0 and name + QUANTIZED not in mine and candidate is not None:
         scale = _scale(candidate, integers)
         if scale:
-            found.append(Option(value, integers, "quantised", scale))
+            found.append(Option(value, integers, "quantized", scale))
     return found
 
 
 def _activated(graph: Graph, value: int) -> str:
-    """Give the name of what an activation makes of a value, if nothing else reads it."""
+    """Return the name of what an activation makes of a value, if nothing else reads it."""
     readers = graph.consumers(value).tolist()
     if len(readers) != 1 or graph.operators[int(graph.op_index[readers[0]])][0] not in _ACTIVATIONS:
         return ""
@@ -158,7 +158,7 @@ def _activated(graph: Graph, value: int) -> str:
 
 
 def _before_activation(graph: Graph, value: int) -> str:
-    """Give the name of what an activation was given that made a value; empty if something else made it."""
+    """Return the name of what an activation was given that made a value; empty if something else made it."""
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[int(graph.op_index[maker])][0] not in _ACTIVATIONS:
         return ""
@@ -167,11 +167,11 @@ def _before_activation(graph: Graph, value: int) -> str:
 
 
 def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
-    """Give the names of the weights that say what integers stand for."""
+    """Return the names of the weights that say what integers stand for."""
     for _ in range(64):  # a chain of Reshape and the like is never so long
         node = int(graph.producer[value])
         if node < 0:  # a weight, of which a row was looked up
-            base = graph.value_names[value].removesuffix(QUANTISED)
+            base = graph.value_names[value].removesuffix(QUANTIZED)
             scale, zero = f"{base}_scale", f"{base}_zero_point"
             return (scale, zero) if {scale, zero} <= graph.model.initializers.keys() else None
         inputs = graph.node_inputs(node).tolist()
@@ -202,7 +202,7 @@ class Sample:
     """Float64, shape (n,)."""
 
 
-def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Option]:
+def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list[Option]:
     """Choose one option for each value of the reference, each value of the candidate at most once.
 
     Parameters
@@ -253,12 +253,12 @@ def _picked(several: Sequence[Option], apart: Mapping[Option, float]) -> Option:
 
 
 def _is_another(mine: float, best: float) -> bool:
-    """Say whether a value of the candidate, this far away, is another value of the reference."""
+    """Return whether a value of the candidate, this far away, is another value of the reference."""
     return best < DOUBT and best * _FAR_BETTER / 2 < mine
 
 
 def _claim(option: Option, apart: Mapping[Option, float]) -> tuple[bool, bool, float]:
-    """Say who comes first where two values of the reference want one of the candidate; the smaller, the better."""
+    """Return the rank of a claim where two reference values want one of the candidate; smaller wins."""
     return apart[option] > DOUBT, option.how == "fused", apart[option]
 
 

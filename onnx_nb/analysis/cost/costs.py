@@ -118,7 +118,7 @@ class Costs:
         return self.of_group(0)
 
     def scope(self, path: str) -> Cost:
-        """Give what a scope costs.
+        """Return what a scope costs.
 
         Parameters
         ----------
@@ -137,14 +137,14 @@ class Costs:
         return self.of_group(self._group_of_path[path])
 
     def of_group(self, group: int) -> Cost:
-        """Give what a group of `scopes` costs."""
+        """Return what a group of `scopes` costs."""
         return _cost(
             {metric: float(column[group]) for metric, column in self.group_sums.items()},
             {metric: int(column[group]) for metric, column in self.group_unknown.items()},
         )
 
     def node(self, name: str) -> Cost:
-        """Give what a node costs.
+        """Return what a node costs.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Costs:
         return self.of_node(self.graph.names.index(name))
 
     def of_node(self, node: int) -> Cost:
-        """Give what a flat node costs."""
+        """Return what a flat node costs."""
         known = {metric: getattr(self, metric)[node : node + 1] for metric in _METRICS}
         return _cost(
             {metric: float(np.nan_to_num(column)[0]) for metric, column in known.items()},
@@ -167,7 +167,7 @@ class Costs:
         )
 
     def of_nodes(self, nodes: Sequence[int]) -> Cost:
-        """Give what flat nodes cost together, each weight counted once; a node with bodies has all that is inside."""
+        """Return what flat nodes cost together, each weight counted once; a node with bodies has all that is inside."""
         chosen = np.zeros(self.graph.node_count, bool)
         chosen[list(nodes)] = True
         reader, value, elements, nbytes = weights_read(self.graph)
@@ -188,7 +188,7 @@ class Costs:
         )
 
     def rows(self, by: By = "node") -> list[dict[str, Any]]:
-        """Give a row for each node, or each scope; what is unknown is None.
+        """Return a row for each node, or each scope; what is unknown is None.
 
         Returns
         -------
@@ -215,7 +215,7 @@ class Costs:
         ]
 
     def to_frame(self, by: By = "node") -> pd.DataFrame:
-        """Give `rows` as a ``pandas.DataFrame`` (needs pandas)."""
+        """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
         keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
         frame = data_frame(self.rows(by), [*keys, *_METRICS, "unknown"])
         return frame.astype(dict.fromkeys(_METRICS, "float64"))
@@ -242,7 +242,7 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
 
     MACs
         One product that is added to a sum is one multiply-accumulate. They are counted in Conv, ConvTranspose, Gemm,
-        MatMul, Einsum, attention, LSTM, GRU and RNN, their quantised forms, and linear models. Taps on padding count
+        MatMul, Einsum, attention, LSTM, GRU and RNN, their quantized forms, and linear models. Taps on padding count
         like others, and causal masks take nothing away. Twice the MACs is what ``torch.utils.flop_counter`` counts.
     FLOPs
         Two for each multiply-accumulate, one for each element of a bias or a factor, and otherwise the steps of the
@@ -362,7 +362,7 @@ class _Run:
         return self._reasons.setdefault(reason, len(self._reasons))
 
     def _inside(self, owner: int, figures: Column) -> tuple[Column, str]:
-        """Give what the bodies of a node cost in one run of the node."""
+        """Return what the bodies of a node cost in one run of the node."""
         graph = self._types.graph
         bodies = [figures[:, (place := graph.frames[f]).start : place.stop] for f in graph.bodies(owner)]
         each = [body.sum(axis=1) for body in bodies]
@@ -381,7 +381,7 @@ class _Run:
 def _opened(
     graph: Graph, run: Column, reasons: tuple[str, ...], reason_of: Ints, types: Types
 ) -> tuple[Column, tuple[str, ...], Ints]:
-    """Give figures to the nodes inside of calls, too: those that the walk through the inlined function found."""
+    """Return figures to the nodes inside of calls, too: those that the walk through the inlined function found."""
     more = graph.node_count - run.shape[1]
     if not more:
         return run, reasons, reason_of
@@ -452,7 +452,7 @@ def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[t
 
 
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
-    """Give MACs, FLOPs and activation bytes, and why one of them is unknown."""
+    """Return MACs, FLOPs and activation bytes, and why one of them is unknown."""
     op = plain_text(case.node.op_type)
     if case.inner is not None:
         inside, reasons, reason_of = _Run(case.inner).figures()
@@ -475,7 +475,7 @@ def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
 
 
 def _nbytes(kind: Kind) -> tuple[float, str]:
-    """Give the bytes of a value, or what of it is unknown."""
+    """Return the bytes of a value, or what of it is unknown."""
     if kind.size is None:
         return math.nan, "the shape" if kind.elem_type else "the type"
     if kind.elem_type == TensorProto.STRING:
@@ -485,7 +485,7 @@ def _nbytes(kind: Kind) -> tuple[float, str]:
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
-    """Give who reads which weight, as nodes and values, and elements and bytes of every value that is a weight."""
+    """Return who reads which weight, as nodes and values, and elements and bytes of every value that is a weight."""
     is_weight = graph.value_kind == INITIALIZER
     elements, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
     mine = np.flatnonzero(is_weight)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.value_info import Dims
 
 MACS = """A multiply-accumulate is one product that is added to a sum: in Conv, ConvTranspose, Gemm, MatMul, Einsum,
-attention, LSTM, GRU and RNN, their quantised forms, and LinearClassifier and LinearRegressor. Taps on padding count
+attention, LSTM, GRU and RNN, their quantized forms, and LinearClassifier and LinearRegressor. Taps on padding count
 like others, and causal masks take nothing away."""
 
 FLOPS = """Two for each multiply-accumulate, one for each element to which a bias is added or that a factor other than 1
@@ -204,7 +204,7 @@ def _einsum(case: Case) -> tuple[int, int]:
 
 
 def _labels(term: str, rank: int | None) -> list[str]:
-    """Give the label of each axis; axes of an ellipsis are numbered from the last."""
+    """Return the label of each axis; axes of an ellipsis are numbered from the last."""
     before, dots, after = term.partition("...")
     hidden = max((rank or 0) - len(before) - len(after), 0) if dots else 0
     return [*before, *map(str, range(hidden, 0, -1)), *after]

@@ -134,15 +134,15 @@ class Summary:
         return f"Summary({self.name!r}, {nodes}, {self.parameters:,} parameters, {self.nbytes:,} bytes)"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give the operator counts as rows."""
+        """Return the operator counts as rows."""
         return [asdict(row) for row in self.op_counts]
 
     def to_frame(self) -> pd.DataFrame:
-        """Give the operator counts as a ``pandas.DataFrame`` (needs pandas)."""
+        """Return the operator counts as a ``pandas.DataFrame`` (needs pandas)."""
         return data_frame(self.rows(), ["op", "domain", "category", "count"])
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as plain JSON: each row of a table is a list of its cells."""
+        """Return everything as plain JSON: each row of a table is a list of its cells."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
@@ -188,7 +188,7 @@ def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None
 
 
 def with_costs(summary: Summary, counted: Costs) -> Summary:
-    """Give a summary with what a run costs."""
+    """Return a summary with what a run costs."""
     tree = counted.scopes
     sums = counted.group_sums
     top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))

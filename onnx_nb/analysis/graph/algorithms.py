@@ -42,7 +42,7 @@ def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list
 
 
 def cycles(start: int, stop: int, source: Ints, target: Ints) -> list[list[int]]:
-    """Give the cycles among nodes: each strongly connected set, in file order."""
+    """Return the cycles among nodes: each strongly connected set, in file order."""
     readers: dict[int, list[int]] = {}
     for maker, reader in zip(source.tolist(), target.tolist(), strict=True):
         readers.setdefault(maker, []).append(reader)
@@ -54,7 +54,7 @@ def cycles(start: int, stop: int, source: Ints, target: Ints) -> list[list[int]]
 
 
 def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Give the strongly connected sets of a directed graph (Tarjan's algorithm without recursion).
+    """Return the strongly connected sets of a directed graph (Tarjan's algorithm without recursion).
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
 
 
 def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the distinct numbers, sorted; several times faster than ``np.unique``, which hashes.
+    """Return the distinct numbers, sorted; several times faster than ``np.unique``, which hashes.
 
     >>> sorted_unique(np.asarray([3, 1, 3])).tolist()
     [1, 3]
@@ -148,7 +148,7 @@ def depths(parent: Ints | Longs) -> Longs:
 
 
 def lines(parent: Longs) -> list[Longs]:
-    """Give for each depth the group above each group at that depth, itself included; −1 where there is none."""
+    """Return for each depth the group above each group at that depth, itself included; −1 where there is none."""
     depth = depths(parent)
     lines = [np.full(len(parent), -1, np.int64) for _ in range(int(depth.max()) + 1)]
     groups = np.arange(len(parent))
@@ -163,7 +163,7 @@ def lines(parent: Longs) -> list[Longs]:
 
 
 def rows(row: Longs, column: Longs, count: int) -> list[list[int]]:
-    """Give for each row what stands in it, in order."""
+    """Return for each row what stands in it, in order."""
     order = np.argsort(row, kind="stable")
     ends = np.cumsum(np.bincount(row, minlength=count)).tolist()
     items = column[order].tolist()

@@ -14,7 +14,7 @@ LONGEST = 2000
 
 
 def attribute_text(attribute: onnx.AttributeProto) -> str:
-    """Say the value of an attribute: a number, a text, or what kind of thing it holds.
+    """Return the value of an attribute in words: a number, a text, or the kind of thing it holds.
 
     Examples
     --------
@@ -57,5 +57,5 @@ def default_text(value: Any) -> str:
 
 
 def _number(number: float) -> str:
-    """Write a float attribute, which is a float32, with no more digits than tell it from its neighbours."""
+    """Write a float attribute, which is a float32, with no more digits than tell it from its neighbors."""
     return str(np.float32(number))

@@ -45,7 +45,7 @@ class Flow:
 
     @classmethod
     def of(cls, graph: Graph) -> Flow:
-        """Give the flow of a graph, made at the first call and kept with its model."""
+        """Return the flow of a graph, made at the first call and kept with its model."""
         model = graph.model
         with model.lock:
             if cls not in model.memo:
@@ -66,18 +66,18 @@ class Flow:
         self._start: list[int] = [0, *ends]
 
     def reads(self, node: int) -> list[int]:
-        """Give the values of the main graph that a main node reads, those that only its bodies read included."""
+        """Return the values of the main graph that a main node reads, those that only its bodies read included."""
         return self._read[self._start[node] : self._start[node + 1]]
 
     def reads_of(self, nodes: Sequence[int]) -> set[int]:
-        """Give the values that some of sorted nodes read."""
-        if nodes[-1] - nodes[0] == len(nodes) - 1:  # a run of neighbours: one slice
+        """Return the values that some of sorted nodes read."""
+        if nodes[-1] - nodes[0] == len(nodes) - 1:  # a run of neighbors: one slice
             return set(self._read[self._start[nodes[0]] : self._start[nodes[-1] + 1]])
         return set(itertools.chain.from_iterable(map(self.reads, nodes)))
 
     @functools.cached_property
     def edges(self) -> tuple[Ints, Ints]:
-        """Give (reader, value) of all reads by main nodes, sorted by reader."""
+        """Return (reader, value) of all reads by main nodes, sorted by reader."""
         graph = self.graph
         value = graph.in_value[: graph.in_ptr[graph.main_count]]
         reader = np.repeat(np.arange(graph.main_count, dtype=np.int32), np.diff(graph.in_ptr[: graph.main_count + 1]))
@@ -100,7 +100,7 @@ class Flow:
         return {value: row for row, value in enumerate(self.graph.frames[0].weights.tolist())}
 
     def readers(self, value: int) -> list[int]:
-        """Give the main nodes that read a value, those whose bodies do included."""
+        """Return the main nodes that read a value, those whose bodies do included."""
         graph = self.graph
         named = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         return named + self._capturing.get(value, [])
@@ -115,11 +115,11 @@ class Flow:
         return found
 
     def is_open(self, value: int) -> bool:
-        """Say whether a value comes from outside: a graph input, or one that nobody makes."""
+        """Return whether a value comes from outside: a graph input, or one that nobody makes."""
         return self.kinds[value] in (GRAPH_INPUT, DANGLING)
 
     def is_runtime(self, value: int) -> bool:
-        """Say whether a value hangs on what comes from outside, rather than on weights and constants alone."""
+        """Return whether a value hangs on what comes from outside, rather than on weights and constants alone."""
         maker = self.producer[value]
         return bool(self.runtime[maker]) if maker >= 0 else self.is_open(value)
 
@@ -137,7 +137,7 @@ class Flow:
         return found
 
     def sorted(self, nodes: Iterable[int]) -> list[int]:
-        """Give main nodes in topological order.
+        """Return main nodes in topological order.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Flow:
         raise ExtractionError(message, advice="Choose inputs behind the circle, or mend the model.")
 
     def ancestors(self, values: Iterable[int], stop: Collection[int] = ()) -> set[int]:
-        """Give the nodes that values depend on, without those that only values in ``stop`` depend on."""
+        """Return the nodes that values depend on, without those that only values in ``stop`` depend on."""
         producer, found = self.producer, set[int]()
         todo = [producer[value] for value in values]
         while todo:
@@ -243,7 +243,7 @@ class _Cut:
         self._steps = 0
 
     def values(self) -> list[int]:
-        """Give the cut: of all cheapest ones the one nearest to the needed nodes."""
+        """Return the cut: of all cheapest ones the one nearest to the needed nodes."""
         while self._SINK in (level := self._levels()):
             self._block(level)
             if self._steps > _STEPS_LIMIT:
@@ -295,7 +295,7 @@ class _Cut:
                 self._edge(vertex, self._vertex("value", value), _ENDLESS)
 
     def _levels(self) -> dict[int, int]:
-        """Give each vertex that more can flow to its distance from the source, as far as the sink's."""
+        """Return each vertex that more can flow to its distance from the source, as far as the sink's."""
         level = {self._SOURCE: 0}
         row = [self._SOURCE]
         while row and self._SINK not in level:

@@ -23,7 +23,7 @@ FAULT_LIMIT = 100
 
 
 @dataclass(frozen=True)
-class Fault:
+class Problem:
     """Something wrong in the graph; it is drawn all the same."""
 
     kind: str
@@ -36,12 +36,12 @@ class Fault:
     """The value it is about, or −1."""
 
 
-class FaultFinder:
+class ProblemFinder:
     """Looks for everything that is wrong with the structure of a graph."""
 
     def __init__(self, graph: Graph, duplicates: Sequence[tuple[int, int]], dangling: Sequence[int]) -> None:
         self._graph = graph
-        self._found: dict[str, list[Fault]] = {}
+        self._found: dict[str, list[Problem]] = {}
         self._nodes: set[int] = set()
         self._values: set[int] = set()
         if not graph.node_count:
@@ -57,7 +57,7 @@ class FaultFinder:
     def _add(self, kind: str, message: str, node: int = -1, value: int = -1) -> None:
         found = self._found.setdefault(kind, [])
         if len(found) < FAULT_LIMIT:
-            found.append(Fault(kind, message, node, value))
+            found.append(Problem(kind, message, node, value))
         if node >= 0:
             self._nodes.add(node)
         if value >= 0:
@@ -139,7 +139,7 @@ class FaultFinder:
 
 
 def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[str, int]) -> tuple[str, str]:
-    """Say what is wrong with an operator: the kind of fault and a message; empty if somebody defines it."""
+    """Return what is wrong with an operator: the kind of fault and a message; empty if somebody defines it."""
     domain = canonical(domain)
     if (domain, op) in local:
         return "", ""

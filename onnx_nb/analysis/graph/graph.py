@@ -19,7 +19,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import sorted_unique, topological
-from onnx_nb.analysis.graph.diagnostics import Fault, FaultFinder
+from onnx_nb.analysis.graph.diagnostics import Problem, ProblemFinder
 from onnx_nb.analysis.graph.node_table import NodeTable, WeightTable
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.subgraphs import (
@@ -129,7 +129,7 @@ class Graph:
 
     @classmethod
     def of(cls, model: ModelLike) -> Graph:
-        """Give the graph of a model, made at the first call and kept with the model.
+        """Return the graph of a model, made at the first call and kept with the model.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class Graph:
 
     @classmethod
     def opened(cls, model: ModelLike) -> Graph:
-        """Give the graph of a model with its calls of local functions opened; without functions that of `of`.
+        """Return the graph of a model with its calls of local functions opened; without functions that of `of`.
 
         The nodes of a call follow those of bodies, and so do their values: whatever `of` has has the same number here.
         A call hands its inputs to the nodes inside, which read the caller's values; its outputs are values of their
@@ -253,7 +253,7 @@ class Graph:
         return Spans.joined([main, rest]) if len(rest) else main
 
     def prefix(self, frame: int) -> str:
-        """Give what the names of nodes and values in a frame begin with: the name of the call it is in, "call::"."""
+        """Return what the names of nodes and values in a frame begin with: the name of the call it is in, "call::"."""
         return self._resolved.prefixes[frame]
 
     @property
@@ -272,7 +272,7 @@ class Graph:
         return f"Graph({nodes}, {self.value_count} values{faults})"
 
     def value(self, name: str) -> int:
-        """Give the index of a value of the main graph, or else of the first body that has the name.
+        """Return the index of a value of the main graph, or else of the first body that has the name.
 
         Raises
         ------
@@ -289,34 +289,34 @@ class Graph:
         raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
 
     def node_inputs(self, node: int) -> Ints:
-        """Give the values that a node names as inputs, −1 where an optional one is left out."""
+        """Return the values that a node names as inputs, −1 where an optional one is left out."""
         return self.in_value[self.in_ptr[node] : self.in_ptr[node + 1]]
 
     def node_outputs(self, node: int) -> Ints:
-        """Give the values that a node makes, −1 where an optional one is left out."""
+        """Return the values that a node makes, −1 where an optional one is left out."""
         return self.out_value[self.out_ptr[node] : self.out_ptr[node + 1]]
 
     def consumers(self, value: int) -> Ints:
-        """Give the nodes that name a value among their inputs."""
+        """Return the nodes that name a value among their inputs."""
         return self.consumer_node[self.consumer_ptr[value] : self.consumer_ptr[value + 1]]
 
     def captured(self, node: int) -> Ints:
-        """Give the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
+        """Return the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
         return self._captured.get(node, _NOTHING)
 
     def called(self, node: int) -> onnx.FunctionProto | None:
-        """Give the local function that a node calls."""
+        """Return the local function that a node calls."""
         if not self.functions:
             return None
         op, domain = self.operators[self.op_index[node]]
         return self.functions.get((canonical(domain), op, plain_text(self.nodes[node].overload)))
 
     def bodies(self, node: int) -> tuple[int, ...]:
-        """Give the frames that a node owns."""
+        """Return the frames that a node owns."""
         return self._bodies_of.get(node, ())
 
     def opsets_of(self, node: int) -> Mapping[str, int]:
-        """Give the versions of the domains that hold for a node: inside of a function its own."""
+        """Return the versions of the domains that hold for a node: inside of a function its own."""
         frame = int(self.node_frame[node])
         while frame > 0 and self.frames[frame].function is None:
             frame = self.frames[frame].parent
@@ -342,7 +342,7 @@ class Graph:
         return f"{inside.attribute} of {owner}" if inside.attribute else f"the call {owner}" if frame else owner
 
     def attribute_bytes(self, node: int) -> bytes:
-        """Give a node's attributes as serialised in a NodeProto; equal bytes mean equal attributes.
+        """Return a node's attributes as serialized in a NodeProto; equal bytes mean equal attributes.
 
         Bodies and large tensors may be left out: ask ``nodes[node]`` for them.
         """
@@ -356,22 +356,22 @@ class Graph:
         return Spans.joined(parts).numbered()[0]
 
     def with_attributes(self) -> Iterator[tuple[int, bytes]]:
-        """Give each node that has attributes, and its `attribute_bytes`."""
+        """Return each node that has attributes, and its `attribute_bytes`."""
         for base, table in zip((0, self.main_count), self._tables, strict=True):
-            for row, serialised in table.rows_with_attributes():
-                yield base + row, serialised
+            for row, serialized in table.rows_with_attributes():
+                yield base + row, serialized
 
     def type_of(self, value: int) -> ValueType:
-        """Give the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
+        """Return the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
         return self.types.known[int(self.types.of_value[value])]
 
     def value_info(self, value: int) -> onnx.ValueInfoProto | None:
-        """Give the declared or inferred type of a value as a ValueInfoProto of its own; None if nothing is known."""
-        serialised = self.types.protos[int(self.types.of_value[value])]
-        if serialised is None:
+        """Return the declared or inferred type of a value as a ValueInfoProto of its own; None if nothing is known."""
+        serialized = self.types.protos[int(self.types.of_value[value])]
+        if serialized is None:
             return None
         info = onnx.ValueInfoProto(name=self.value_names[value])
-        info.type.ParseFromString(serialised)
+        info.type.ParseFromString(serialized)
         return info
 
     @property
@@ -464,7 +464,7 @@ class Graph:
         return constant
 
     @functools.cached_property
-    def faults(self) -> tuple[Fault, ...]:
+    def faults(self) -> tuple[Problem, ...]:
         """What is wrong with the graph; at most `FAULT_LIMIT` of a kind."""
         return (*self._structural_faults, *self.types.faults)
 
@@ -481,7 +481,7 @@ class Graph:
         return values
 
     def frame_order(self, frame: int) -> Ints:
-        """Give the nodes of a frame in topological order, as close to file order as possible; cycles last."""
+        """Return the nodes of a frame in topological order, as close to file order as possible; cycles last."""
         place = self.frames[frame]
         source, target = self.frame_edges(frame)
         if bool(np.all(source < target)):
@@ -489,7 +489,7 @@ class Graph:
         return _ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
 
     def frame_edges(self, frame: int) -> tuple[Ints, Ints]:
-        """Give (producer, consumer) of every read inside a frame; what bodies capture counts as read by their owner."""
+        """Return (producer, consumer) of every read inside a frame; outer-scope values count as read by the owner."""
         place = self.frames[frame]
         begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
         counts = np.diff(self.in_ptr[place.start : place.stop + 1])
@@ -542,18 +542,18 @@ class Graph:
         self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
 
     def _calling(self, main: NodeTable) -> list[int]:
-        """Give the nodes of the main graph whose operator has the name of a local function."""
+        """Return the nodes of the main graph whose operator has the name of a local function."""
         names = {(domain, name) for domain, name, _ in self.functions}
         calls = np.asarray([(canonical(domain), op) in names for op, domain in main.operators], bool)
         return np.flatnonzero(calls[main.op_index]).tolist() if len(calls) else []
 
     @property
-    def _structural_faults(self) -> tuple[Fault, ...]:
+    def _structural_faults(self) -> tuple[Problem, ...]:
         return self._fault_finder.faults
 
     @functools.cached_property
-    def _fault_finder(self) -> FaultFinder:
-        return FaultFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
+    def _fault_finder(self) -> ProblemFinder:
+        return ProblemFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
 
     @functools.cached_property
     def types(self) -> Types:
@@ -566,7 +566,7 @@ _NOTHING.setflags(write=False)
 
 
 def _owners(main: NodeTable, opsets: Mapping[str, int]) -> list[int]:
-    """Give the rows whose operator can hold graphs."""
+    """Return the rows whose operator can hold graphs."""
     able = np.asarray([may_hold_graphs(*key, opsets) for key in main.operators], bool)
     return np.flatnonzero(able[main.op_index]).tolist() if len(able) else []
 
@@ -760,7 +760,7 @@ class Names:
         return plain_text(table.names[row : row + 1].pieces()[0])
 
     def called_names(self, frames: Sequence[Frame], names: Spans, base: int) -> Spans:
-        """Give the names of the nodes in calls, behind those of their calls."""
+        """Return the names of the nodes in calls, behind those of their calls."""
         first = next((f for f, frame in enumerate(frames) if frame.function is not None), len(frames))
         inside = [
             self.prefixes[f].encode() + name if name else b""

@@ -1,6 +1,6 @@
 """The fields of nodes and weights as columns: where each name, operator, attribute and type lies in a buffer.
 
-Messages are serialised by protobuf and taken apart by `fields`: access through protobuf objects, one field after the
+Messages are serialized by protobuf and taken apart by `fields`: access through protobuf objects, one field after the
 other, takes several times as long at 100,000 nodes.
 """
 
@@ -29,7 +29,7 @@ class NodeTable:
 
     def __init__(self, nodes: Sequence[onnx.NodeProto]) -> None:
         self.count = len(nodes)
-        self._buffer, self._fields = _serialised(
+        self._buffer, self._fields = _serialized(
             part if len(part := node.SerializeToString()) < LARGE else _without_large_attributes(node) for node in nodes
         )
         self.inputs, self.in_count = self._repeated(self._INPUT)
@@ -46,7 +46,7 @@ class NodeTable:
         del self._fields
 
     def attributes(self, row: int) -> bytes:
-        """Give the attributes of a node as they lie in its message."""
+        """Return the attributes of a node as they lie in its message."""
         return self._buffer[int(self._attribute_start[row]) : int(self._attribute_end[row])]
 
     @property
@@ -55,7 +55,7 @@ class NodeTable:
         return Spans(self._buffer, self._attribute_start, self._attribute_end)
 
     def rows_with_attributes(self) -> Iterator[tuple[int, bytes]]:
-        """Give each node that has attributes, and these."""
+        """Return each node that has attributes, and these."""
         rows = np.flatnonzero(self._attribute_end)
         spans = Spans(self._buffer, self._attribute_start[rows], self._attribute_end[rows])
         return zip(rows.tolist(), spans.pieces(), strict=True)
@@ -74,7 +74,7 @@ class NodeTable:
         return Spans(self._buffer, begins, ends)
 
     def _operators(self) -> tuple[list[tuple[str, str]], Ints]:
-        """Give the distinct (op_type, domain) and which of them each node has."""
+        """Return the distinct (op_type, domain) and which of them each node has."""
         coded, texts = [], []
         for spans in (self._single(self._OP_TYPE), self._single(self._DOMAIN)):
             number, first = spans.numbered()
@@ -93,7 +93,7 @@ class WeightTable:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         weights, self._sparse = graph.initializer, graph.sparse_initializer
-        buffer, (row, tag, start, begin, end) = _serialised(
+        buffer, (row, tag, start, begin, end) = _serialized(
             part if len(part := tensor.SerializeToString()) < LARGE else _without_values(tensor) for tensor in weights
         )
         begins, ends, head_starts, head_ends = np.zeros((4, len(weights)), np.int64)
@@ -109,7 +109,7 @@ class WeightTable:
         self._heads = Spans(buffer, head_starts, head_ends)
 
     def types(self) -> tuple[Longs, list[tuple[int, ...]]]:
-        """Give the type of each weight as an index, and the types as (element type, dimensions…)."""
+        """Return the type of each weight as an index, and the types as (element type, dimensions…)."""
         number, first = self._heads.numbered()
         heads = map(onnx.TensorProto.FromString, self._heads[first].pieces())
         kinds = [(0,), *((head.data_type, *head.dims) for head in heads)]
@@ -118,7 +118,7 @@ class WeightTable:
         return np.concatenate([number + 1, sparse]), kinds
 
 
-def _serialised(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
+def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
     """Put messages into one buffer and find their fields."""
     parts = list(messages)
     ends = np.cumsum(np.fromiter(map(len, [b"", *parts]), np.int64, len(parts) + 1))
@@ -129,8 +129,8 @@ def _serialised(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
 def _without_values(tensor: onnx.TensorProto) -> bytes:
     small = onnx.TensorProto()
     wire.copy_fields(tensor, small, without=tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in _HEAD))
-    serialised: bytes = small.SerializeToString()
-    return serialised
+    serialized: bytes = small.SerializeToString()
+    return serialized
 
 
 _HEAD = ("dims", "data_type", "name")
@@ -140,5 +140,5 @@ def _without_large_attributes(node: onnx.NodeProto) -> bytes:
     small = onnx.NodeProto()
     wire.copy_fields(node, small, without=("attribute", "doc_string", "metadata_props"))
     small.attribute.extend(attribute for attribute in node.attribute if attribute.ByteSize() < LARGE // 16)
-    serialised: bytes = small.SerializeToString()
-    return serialised
+    serialized: bytes = small.SerializeToString()
+    return serialized

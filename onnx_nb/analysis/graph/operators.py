@@ -40,7 +40,7 @@ _OPERATORS = {
         Softmax Softplus Softsign SwiGLU Swish Tanh ThresholdedRelu
         BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu FastGelu QLinearLeakyRelu QLinearSigmoid QLinearSoftmax
         EngramGate ParametricSoftplus QOrderedGelu QuickGelu ScaledSiLU ScaledTanh SiLU""",
-    "normalise": """
+    "normalize": """
         BatchNormalization GroupNormalization InstanceNormalization LayerNormalization LpNormalization LRN
         MeanVarianceNormalization Normalizer RMSNormalization Scaler
         EmbedLayerNormalization GroupNorm QEmbedLayerNormalization QOrderedLayerNormalization
@@ -91,7 +91,7 @@ CATEGORIES: tuple[str, ...] = tuple(_OPERATORS)
 # Words in the names of operators that no table knows, most telling first.
 _WORDS = (
     ("cast", "quant|cast|fakequant"),
-    ("normalise", "norm"),
+    ("normalize", "norm"),
     ("pool", "pool|reduce|arg_?max|arg_?min|top_?k"),
     ("linear", "conv|mat_?mul|gemm|attention|linear|lstm|gru|rnn|einsum|bmm|addmm"),
     ("activation", "relu|gelu|silu|swish|sigmoid|softmax|tanh|activation|mish"),
@@ -104,7 +104,7 @@ _OTHER = CATEGORIES.index("other")
 
 
 def canonical(domain: str) -> str:
-    """Give the one name of a domain: the default one may be written as "ai.onnx".
+    """Return the one name of a domain: the default one may be written as "ai.onnx".
 
     >>> canonical("ai.onnx"), canonical("com.microsoft")
     ('', 'com.microsoft')
@@ -114,7 +114,7 @@ def canonical(domain: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domains may yet differ in an operator)
-    """Give the kind of an operator, an index into `CATEGORIES`.
+    """Return the kind of an operator, an index into `CATEGORIES`.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domain
     >>> CATEGORIES[category("Conv")], CATEGORIES[category("FusedMatMul", "com.microsoft")]
     ('linear', 'linear')
     >>> CATEGORIES[category("aten_rms_norm", "pkg.torch")], CATEGORIES[category("Frobnicate", "my")]
-    ('normalise', 'other')
+    ('normalize', 'other')
     """
     known = _CATEGORY_OF.get(op_type)
     if known is not None:
@@ -139,7 +139,7 @@ def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domain
 
 
 def input_names(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
-    """Give the formal names of an operator's inputs; a variadic input is named once, as the last.
+    """Return the formal names of an operator's inputs; a variadic input is named once, as the last.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def input_names(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
 
 
 def documentation(op_type: str, domain: str, opset: int) -> str:
-    """Give onnx's description of an operator as plain text; empty if there is none.
+    """Return onnx's description of an operator as plain text; empty if there is none.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def documentation(op_type: str, domain: str, opset: int) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def attribute_defaults(op_type: str, domain: str, opset: int) -> Mapping[str, Any]:
-    """Give the defaults of an operator's attributes, those that have one.
+    """Return the defaults of an operator's attributes, those that have one.
 
     Examples
     --------
@@ -196,7 +196,7 @@ MARK: Final = ("onnx_nb", "Mark")
 
 @functools.lru_cache(maxsize=8192)
 def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
-    """Give onnx's schema of an operator at an opset version; None if there is none.
+    """Return onnx's schema of an operator at an opset version; None if there is none.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
 
 @functools.cache
 def onnx_domains() -> frozenset[str]:
-    """Give the domains that onnx defines operators for; the default one is "".
+    """Return the domains that onnx defines operators for; the default one is "".
 
     Examples
     --------
@@ -226,7 +226,7 @@ def onnx_domains() -> frozenset[str]:
 
 @functools.cache
 def known_domains() -> frozenset[str]:
-    """Give the domains that onnx and onnxruntime define operators for.
+    """Return the domains that onnx and onnxruntime define operators for.
 
     Examples
     --------
@@ -239,7 +239,7 @@ def known_domains() -> frozenset[str]:
 
 @functools.lru_cache(maxsize=8192)
 def may_hold_graphs(op_type: str, domain: str, opset: int) -> bool:
-    """Say whether a node of this operator can have a graph as an attribute; unknown operators can.
+    """Return whether a node of this operator can have a graph as an attribute; unknown operators can.
 
     Examples
     --------

@@ -162,7 +162,7 @@ def infer(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
 
 
 def _bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """Give the sizes of symbols and the shapes of inputs that are asked for."""
+    """Return the sizes of symbols and the shapes of inputs that are asked for."""
     given_by_caller = {graph.value_names[value] for value in graph.inputs.tolist()}
     kinds = {name: kind for name, kind in input_types(graph.model).items() if name in given_by_caller}
     declared = {name: dimensions(kind) if kind.HasField("tensor_type") else None for name, kind in kinds.items()}
@@ -291,7 +291,7 @@ class _Walk:
         return [self._declared(value) if value >= 0 else _LEFT_OUT for value in made]
 
     def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
-        """Give the known values among inputs; floats only where they matter, or each factor would be a new case."""
+        """Return the known values among inputs; floats only where they matter, or each factor would be a new case."""
         found = [self._value_of[value] if value >= 0 else _LEFT_OUT for value in read]
         wanted = self.graph.operators[operator][0] in _FLOATS_WANTED
         unknown = _NO_VALUE in found
@@ -335,7 +335,7 @@ class _Walk:
         return number
 
     def _kind(self, proto: TypeProto) -> int:
-        """Give the number of a type."""
+        """Return the number of a type."""
         key = proto.SerializeToString(deterministic=True)
         number = self._kind_index.get(key)
         if number is None:
@@ -351,7 +351,7 @@ class _Walk:
         return self._kind(onnx.helper.make_tensor_type_proto(elem_type, shape))
 
     def _declared(self, value: int) -> int:
-        """Give the type that the graph knows of a value, with sizes for symbols."""
+        """Return the type that the graph knows of a value, with sizes for symbols."""
         index = self._type_index[value]
         number = self._types_of_graph.get(index)
         if number is None:
@@ -370,7 +370,7 @@ class _Walk:
         return number
 
     def _merged(self, own: int, declared: int) -> int:
-        """Give what two sources know of one value, of which the first is trusted more."""
+        """Return what two sources know of one value, of which the first is trusted more."""
         one, other = self._kinds[own], self._kinds[declared]
         if own == self._nothing or (one.elem_type == other.elem_type and one.shape is None):
             return declared
@@ -383,7 +383,7 @@ class _Walk:
         return self._tensor(one.elem_type, shape)
 
     def _either(self, first: int, second: int) -> int:
-        """Give the type of a value that is of one type or another."""
+        """Return the type of a value that is of one type or another."""
         if first == second:
             return first
         one, other = self._kinds[first], self._kinds[second]
@@ -631,7 +631,7 @@ class _Walk:
         return bool(self._values[known].all()) if known >= 0 else None
 
     def _stacked(self, kind: int, trips: int | None, axis: int) -> int:
-        """Give the type of what is one value a round."""
+        """Return the type of what is one value a round."""
         one = self._kinds[kind]
         if not one.elem_type or one.shape is None:
             return kind
@@ -639,7 +639,7 @@ class _Walk:
         return self._tensor(one.elem_type, (*one.shape[:axis], trips, *one.shape[axis:]))
 
     def _contributed(self, case: Case) -> list[int]:
-        """Give the types that an operator of onnxruntime makes, of the most common ones."""
+        """Return the types that an operator of onnxruntime makes, of the most common ones."""
         op = plain_text(case.node.op_type)
         stand_in = _STAND_INS.get(op)
         if stand_in is not None:
@@ -648,8 +648,8 @@ class _Walk:
         first = case.inputs[0] if case.inputs else None
         if shape is None or first is None:
             return []
-        quantised = first.elem_type in (TensorProto.UINT8, TensorProto.INT8)
-        return [self._tensor(TensorProto.FLOAT if quantised else first.elem_type, shape)]
+        quantized = first.elem_type in (TensorProto.UINT8, TensorProto.INT8)
+        return [self._tensor(TensorProto.FLOAT if quantized else first.elem_type, shape)]
 
     def _like(self, case: Case, op: str, places: tuple[int, ...]) -> list[int]:
         if len(case.inputs) <= max(places):
@@ -665,7 +665,7 @@ class _Walk:
             values=tuple(case.values[place] for place in places),
         )
         found = self._infer(picked, node, version)
-        # the fourth output of SkipLayerNormalization is the sum that it normalises
+        # the fourth output of SkipLayerNormalization is the sum that it normalizes
         return [*found, self._nothing, self._nothing, *found] if op == "Identity" else found
 
 
@@ -674,7 +674,7 @@ _INTEGERS, _FLOATS = 1, 2
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """Give the value of an attribute, or a default if the node does not have it.
+    """Return the value of an attribute, or a default if the node does not have it.
 
     >>> attribute(onnx.helper.make_node("Gemm", ["a", "b"], ["c"], transA=1), "transA", 0)
     1
@@ -686,7 +686,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 
 
 def broadcast(*shapes: Dims) -> Dims | None:
-    """Give the shape that shapes are broadcast to; None if they do not fit.
+    """Return the shape that shapes are broadcast to; None if they do not fit.
 
     >>> broadcast((2, 1, "n"), (4, 1))
     (2, 4, 'n')
@@ -741,7 +741,7 @@ def _is_static(shape: Dims | None) -> TypeGuard[tuple[int, ...]]:
 
 
 def _smallness(kind: Kind) -> int:
-    """Say whether the values of a type may be known here, and as what."""
+    """Return whether the values of a type may be known here, and as what."""
     dtype, size = tensors.numpy_dtype(kind.elem_type), kind.size
     if dtype is None or size is None:
         return 0

@@ -49,7 +49,7 @@ class Body(NamedTuple):
 def bodies(
     graph: onnx.GraphProto, owners: Sequence[int], opsets: Mapping[str, int]
 ) -> tuple[list[onnx.NodeProto], list[Body]]:
-    """Give the nodes of all bodies in a graph, depth first, and the bodies.
+    """Return the nodes of all bodies in a graph, depth first, and the bodies.
 
     Parameters
     ----------
@@ -90,13 +90,13 @@ def _add_bodies(
 
 
 def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
-    """Say whether nodes of an operator may have bodies."""
+    """Return whether nodes of an operator may have bodies."""
     domain = canonical(plain_text(domain))
     return operators.may_hold_graphs(plain_text(op), domain, opsets.get(domain, 0))
 
 
 def graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Give the bodies of a node and the names of the attributes that hold them."""
+    """Return the bodies of a node and the names of the attributes that hold them."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield plain_text(attribute.name), attribute.g
@@ -105,17 +105,17 @@ def graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
 
 
 def functions_of(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
-    """Give the local functions of a model."""
+    """Return the local functions of a model."""
     return {(canonical(plain_text(f.domain)), plain_text(f.name), plain_text(f.overload)): f for f in proto.functions}
 
 
 def key_of(node: onnx.NodeProto) -> Key:
-    """Give the key of the function that a node would call."""
+    """Return the key of the function that a node would call."""
     return canonical(plain_text(node.domain)), plain_text(node.op_type), plain_text(node.overload)
 
 
 def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
-    """Give the sets of functions that call each other in a circle, which ONNX forbids."""
+    """Return the sets of functions that call each other in a circle, which ONNX forbids."""
     return [members for members, circle, _ in _callees_first(functions) if circle]
 
 
@@ -132,7 +132,7 @@ def inlined_sizes(functions: Mapping[Key, onnx.FunctionProto]) -> dict[Key, floa
 
 
 def _callees_first(functions: Mapping[Key, onnx.FunctionProto]) -> Iterator[tuple[list[Key], bool, list[Key]]]:
-    """Give functions behind those they call, such that call each other together; and the keys of the nodes in them."""
+    """Return functions after those they call, mutually recursive ones together, and the keys of their nodes."""
     number = {key: i for i, key in enumerate(functions)}
     keys = list(functions)
     inside = [[key_of(node) for node in _all(function.node)] for function in functions.values()]
@@ -143,7 +143,7 @@ def _callees_first(functions: Mapping[Key, onnx.FunctionProto]) -> Iterator[tupl
 
 
 def _all(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Give nodes and those in their bodies."""
+    """Return nodes and those in their bodies."""
     waiting = [iter(nodes)]
     while waiting:
         for node in waiting[-1]:
@@ -255,7 +255,7 @@ class Calls:
 
 
 def _size(function: onnx.FunctionProto) -> tuple[int, int]:
-    """Give nodes, with so many inputs and outputs counted as one more, and bytes."""
+    """Return nodes, with so many inputs and outputs counted as one more, and bytes."""
     ports = len(function.input) + len(function.output) + 4
     nodes = 1
     for node in _all(function.node):

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from onnx_nb.analysis.formatting import plain_text, shortened
-from onnx_nb.analysis.graph.diagnostics import Fault
+from onnx_nb.analysis.graph.diagnostics import Problem
 from onnx_nb.analysis.graph.subgraphs import bodies, key_of
 from onnx_nb.analysis.model.tensors import dtype_name
 
@@ -67,7 +67,7 @@ class Types:
         self._index: dict[bytes, int] = {}
 
     @functools.cached_property
-    def faults(self) -> tuple[Fault, ...]:
+    def faults(self) -> tuple[Problem, ...]:
         """What keeps onnx from inferring types."""
         plain = self._graph.plain
         return _inferred(plain)[1] if plain is self._graph else plain.types.faults
@@ -134,9 +134,9 @@ class Types:
         if any(key_of(node) in graph.functions for node in model.graph.node):
             model.functions.extend(graph.functions.values())
         for name, kind in zip(function.input, kinds, strict=False):
-            serialised = self.protos[kind] if kind >= 0 else None
-            if serialised is not None:
-                model.graph.input.add(name=name).type.ParseFromString(serialised)
+            serialized = self.protos[kind] if kind >= 0 else None
+            if serialized is not None:
+                model.graph.input.add(name=name).type.ParseFromString(serialized)
         try:
             inferred = onnx.shape_inference.infer_shapes(model)
         except Exception:  # noqa: BLE001 (the C++ side lets out any kind; what it cannot tell stays unknown)
@@ -157,34 +157,34 @@ class Types:
     def _of_weight(self, kind: tuple[int, ...]) -> int:
         return self._add(onnx.helper.make_tensor_type_proto(kind[0], kind[1:]).SerializeToString(), inferred=False)
 
-    def _add(self, serialised: bytes, *, inferred: bool) -> int:
-        index = self._index.get(serialised)
+    def _add(self, serialized: bytes, *, inferred: bool) -> int:
+        index = self._index.get(serialized)
         if index is None:
-            index = self._index[serialised] = len(self.known)
-            self.known.append(_value_type(onnx.TypeProto.FromString(serialised), inferred=inferred))
-            self.protos.append(serialised)
+            index = self._index[serialized] = len(self.known)
+            self.known.append(_value_type(onnx.TypeProto.FromString(serialized), inferred=inferred))
+            self.protos.append(serialized)
         return index
 
 
-def _inferred(graph: Graph) -> tuple[list[onnx.GraphProto], tuple[Fault, ...]]:
+def _inferred(graph: Graph) -> tuple[list[onnx.GraphProto], tuple[Problem, ...]]:
     """Infer types; give the main graph and the bodies in it with them, or why there are none."""
     if not graph.node_count or graph.node_count + graph.inlined_count > INFERENCE_LIMIT:
         return [], ()
     if graph.lacking:
         node = min(graph.lacking)
         message = f"types are not inferred: {graph.node_label(node)} lacks an input that its operator needs"
-        return [], (Fault("inference", message, node),)
+        return [], (Problem("inference", message, node),)
     try:
         proto = onnx.shape_inference.infer_shapes(graph.model.proto)
     except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
         reason = shortened(" ".join(str(error).split()), 200) or type(error).__name__
-        return [], (Fault("inference", f"onnx cannot infer types: {reason}"),)
+        return [], (Problem("inference", f"onnx cannot infer types: {reason}"),)
     owners = [node for node in graph._bodies_of if node < graph.main_count]  # noqa: SLF001
     return [proto.graph, *(body.graph for body in bodies(proto.graph, owners, graph.opsets)[1])], ()
 
 
 def _is_whole(kind: ValueType) -> bool:
-    """Say whether a type says all of a tensor, in the model's own words: onnx's inference numbers dimensions."""
+    """Return whether a type says all of a tensor, in the model's own words: onnx's inference numbers dimensions."""
     return kind.shape is not None and not any(dim is None or _is_numbered(dim) for dim in kind.shape)
 
 

@@ -164,11 +164,11 @@ class Audit:
         return all(problem.severity != "error" for problem in self.problems)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give one row for each tensor."""
+        """Return one row for each tensor."""
         return [asdict(entry) for entry in self.tensors]
 
     def to_frame(self) -> pd.DataFrame:
-        """Give one row for each tensor as a ``pandas.DataFrame`` (needs pandas)."""
+        """Return one row for each tensor as a ``pandas.DataFrame`` (needs pandas)."""
         return data_frame(self.rows(), list(TensorEntry.__dataclass_fields__))
 
 
@@ -532,7 +532,7 @@ class _File:
     sha1: str = ""
 
     def spans(self) -> list[tuple[int, int, _Found]]:
-        """Give where the tensors lie that lie in the file: by their start, the longest first."""
+        """Return where the tensors lie that lie in the file: by their start, the longest first."""
         inside = ((f.start, f.stop, f) for f in self.users if f.inside)
         spans = [(start, stop, f) for start, stop, f in inside if start is not None and stop is not None]
         return sorted((span for span in spans if span[0] < span[1]), key=lambda span: (span[0], -span[1]))
@@ -552,7 +552,7 @@ class _File:
             position = max(position, stop)
 
     def overlapping(self) -> Iterator[tuple[_Found, _Found]]:
-        """Give pairs of tensors with some bytes in common; with all of them they share, which is fine."""
+        """Return pairs of tensors with some bytes in common; with all of them they share, which is fine."""
         last: tuple[int, int, _Found] | None = None
         for span in self.spans():
             if "size" in span[2].problems:  # where it really ends is not known
@@ -823,7 +823,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
 
 
 def _for_checker(model: Model) -> ModelProto:
-    """Give the model with all large weights in one file that nobody reads."""
+    """Return the model with all large weights in one file that nobody reads."""
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     for tensor, place in placed(proto):

@@ -224,7 +224,7 @@ class Model:
         return [name for name in self._tensors() if fnmatch.fnmatchcase(name, pattern)]
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Give the values of a weight; only its bytes are mapped from the file, and nothing is copied.
+        """Return the values of a weight; only its bytes are mapped from the file, and nothing is copied.
 
         Types that numpy lacks are those of ``ml_dtypes`` (bfloat16, float8…, int4…; values smaller than a byte are
         unpacked), strings are an object array of ``str``, and a sparse weight is given dense.
@@ -259,7 +259,7 @@ class Model:
         return self.read(tensor, name)
 
     def read(self, tensor: TensorProto | SparseTensorProto, name: str) -> NDArray[Any]:
-        """Give the values of a tensor of `proto`, wherever in it: of a weight in a body too.
+        """Return the values of a tensor of `proto`, wherever in it: of a weight in a body too.
 
         Parameters
         ----------
@@ -323,7 +323,7 @@ class Model:
         return target
 
     def to_proto(self) -> ModelProto:
-        """Give a new ModelProto with the weights inside.
+        """Return a new ModelProto with the weights inside.
 
         Raises
         ------
@@ -356,7 +356,7 @@ class Model:
     def with_proto(
         self, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
     ) -> Model:
-        """Give another model whose weights are found where this one's are; for models made out of this one.
+        """Return another model whose weights are found where this one's are; for models made out of this one.
 
         Parameters
         ----------
@@ -379,7 +379,7 @@ class Model:
         return Model(proto, name=self.name if name is None else name, storage=storage)
 
     def for_onnxruntime(self) -> tuple[ModelProto, Path | None, dict[str, NDArray[np.uint8]]]:
-        """Give what onnxruntime needs to find the weights, after checking that all of them are there.
+        """Return what onnxruntime needs to find the weights, after checking that all of them are there.
 
         Returns
         -------
@@ -425,7 +425,7 @@ class Model:
 
     @staticmethod
     def _used(entries: list[dict[str, str]], extents: list[Extent]) -> dict[str, Extent]:
-        """Give what lies at each location."""
+        """Return what lies at each location."""
         return {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
 
     def _are_inside(self, used: Mapping[str, Extent]) -> bool:
@@ -468,12 +468,12 @@ class Model:
         return tensors.values(tensor, what)
 
     def _external(self) -> list[tuple[TensorProto, tensors.Place]]:
-        """Give the tensors with external data and where they are, in the order of `external`."""
+        """Return the tensors with external data and where they are, in the order of `external`."""
         external = TensorProto.EXTERNAL
         return [(tensor, place) for tensor, place in tensors.placed(self.proto) if tensor.data_location == external]
 
     def _extents(self, held: Iterable[tuple[TensorProto, tensors.Place]] | None = None) -> list[Extent]:
-        """Give where all external data lies, in the order of `external`: first the weights of the main graph."""
+        """Return where all external data lies, in the order of `external`: first the weights of the main graph."""
         held = self._external() if held is None else held
         return [self.storage.extent(tensor, f"{place.label} of {self.called}") for tensor, place in held]
 
@@ -490,7 +490,7 @@ class Model:
 
 
 def _without_foreign_keys(proto: ModelProto) -> ModelProto:
-    """Give the model without entries for which onnxruntime would refuse it."""
+    """Return the model without entries for which onnxruntime would refuse it."""
     copy = ModelProto()
     copy.CopyFrom(proto)
     for tensor in external(copy):

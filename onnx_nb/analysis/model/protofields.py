@@ -85,12 +85,12 @@ class Spans:
         return Spans(self.buffer, self.begin[chosen], self.end[chosen])
 
     def pieces(self) -> list[bytes]:
-        """Give the strings as they lie there."""
+        """Return the strings as they lie there."""
         buffer = self.buffer
         return [buffer[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
 
     def strings(self) -> list[str]:
-        """Give the strings; what is not UTF-8 in them with backslashes."""
+        """Return the strings; what is not UTF-8 in them with backslashes."""
         whole = self._latin
         found = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
         if not "".join(found).isascii():
@@ -102,7 +102,7 @@ class Spans:
         return self.buffer.decode("latin-1")
 
     def numbered(self) -> tuple[Longs, Longs]:
-        """Give equal strings equal numbers, in order of first appearance, and empty ones −1.
+        """Return equal strings equal numbers, in order of first appearance, and empty ones −1.
 
         Returns
         -------
@@ -140,7 +140,7 @@ class Spans:
 
 
 def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
-    """Find the fields of many serialised messages.
+    """Find the fields of many serialized messages.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
 
 
 def _words(buffer: bytes) -> NDArray[np.uint64]:
-    """Give the eight bytes at every position of a buffer as a number, without a copy for each."""
+    """Return the eight bytes at every position of a buffer as a number, without a copy for each."""
     padded = np.concatenate([np.frombuffer(buffer, np.uint8), np.zeros(8, np.uint8)])
     return np.ndarray((len(buffer) + 1,), "<u8", padded, strides=(1,))
 

@@ -154,7 +154,7 @@ class _Stored:
 
 
 def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layout: Layout | None) -> Extent | None:
-    """Give where the bytes lie that have to be written; ``None`` for those that stay where they are in the proto."""
+    """Return where the bytes lie that have to be written; ``None`` for those that stay where they are in the proto."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return storage.extent(tensor, what)
     if layout is None or tensor.data_type == TensorProto.STRING or tensor.HasField("segment"):
@@ -175,7 +175,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
 
 
 def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]]:
-    """Say which weights lie in which file, and set where."""
+    """Return which weights lie in which file, and set where."""
     if layout.per_tensor:
         names = _file_names(weights, layout)
         return {name: [stored] for name, stored in zip(names, weights, strict=True)}
@@ -326,7 +326,7 @@ class Files:
         return "" if digest is None else digest.hexdigest()
 
     def appear(self) -> None:
-        """Give the files their names."""
+        """Return the files their names."""
         done: list[Path] = []
         kept: dict[Path, Path] = {}
         try:

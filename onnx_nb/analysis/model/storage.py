@@ -61,7 +61,7 @@ class Storage:
         self._inside: dict[Path, bool] = {}
 
     def joined(self, sources: Mapping[str, Source]) -> Storage:
-        """Give a storage where something lies at some more locations."""
+        """Return a storage where something lies at some more locations."""
         return Storage({**self._sources, **sources}, folder=self.folder, path=self._path)
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
@@ -75,7 +75,7 @@ class Storage:
         return Extent(source, claim.offset or 0, claim.nbytes or 0, what)
 
     def source(self, location: str, what: str) -> Source:
-        """Give what lies at a location; ``what`` lies there is for messages."""
+        """Return what lies at a location; ``what`` lies there is for messages."""
         source = self._sources.get(location)
         if source is None:
             source = File(self._located(location, what), ExternalDataError, what=what)
@@ -83,7 +83,7 @@ class Storage:
         return source
 
     def _located(self, location: str, what: str) -> Path:
-        """Give the file, by onnxruntime's rule: inside the folder, also after following symbolic links.
+        """Return the file, by onnxruntime's rule: inside the folder, also after following symbolic links.
 
         A hub cache keeps a folder of links to files named by their hash. There the model's file is itself a link, and
         its data may lie where the model's file really is.
@@ -120,16 +120,16 @@ class Storage:
         return path
 
     def moved_to(self, folder: Path) -> Storage:
-        """Give the same, but for files that are looked up in another folder."""
+        """Return the same, but for files that are looked up in another folder."""
         kept = {location: source for location, source in self._sources.items() if source.permanent}
         return Storage(kept, folder=folder, path=self._path)
 
     def reads(self, path: Path) -> bool:
-        """Say whether a file is one of those that weights were found in."""
+        """Return whether a file is one of those that weights were found in."""
         return any(source.path is not None and _is_same(path, source.path) for source in self._sources.values())
 
     def is_inside(self, location: str, source: Source) -> bool:
-        """Say whether onnxruntime finds what lies at a location by itself, given the folder."""
+        """Return whether onnxruntime finds what lies at a location by itself, given the folder."""
         if self.folder is None or source.path is None or source.path != self.folder / location:
             return False
         # each session asks anew, and following links is most of what a small one costs
@@ -184,7 +184,7 @@ class Claim:
         return cls(entries.get("location", ""), numbers["offset"], length, nbytes, entries, tuple(problems), what)
 
     def beyond(self, source: Source) -> Iterator[ExternalDataError]:
-        """Say it if the bytes would go on after the end of the file."""
+        """Raise if the bytes would go on after the end of the file."""
         offset, nbytes = self.offset, self.nbytes if self.length is None else self.length
         if offset is not None and nbytes is not None and offset + nbytes > source.nbytes:
             yield ExternalDataError(
@@ -225,13 +225,13 @@ class Extent:
     what: str
 
     def array(self) -> NDArray[np.uint8]:
-        """Give the bytes without copying them; read-only."""
+        """Return the bytes without copying them; read-only."""
         if not self.nbytes:
             return np.empty(0, np.uint8)
         return self.source.array(self.offset, self.offset + self.nbytes, self.what)
 
     def stream(self, size: int) -> Iterator[bytes | memoryview]:
-        """Give the bytes in pieces of at most ``size``."""
+        """Return the bytes in pieces of at most ``size``."""
         return self.source.stream(self.offset, self.offset + self.nbytes, size, self.what)
 
 
@@ -255,10 +255,10 @@ class Source(Protocol):
         """Whether it is meant whatever the folder is."""
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
-        """Give some of them without copying; ``what`` they are is for messages."""
+        """Return some of them without copying; ``what`` they are is for messages."""
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
-        """Give some of them in pieces, each to be used before the next is asked for."""
+        """Return some of them in pieces, each to be used before the next is asked for."""
 
 
 class File:
@@ -301,7 +301,7 @@ class File:
         return self.links > 1 or self.path.is_symlink()
 
     def map(self, what: str) -> mmap.mmap:
-        """Give the whole file; pages are read when they are touched."""
+        """Return the whole file; pages are read when they are touched."""
         self._check(what)
         key = str(self.path), self.nbytes, self._modified
         mapped = self._maps.get(key)
@@ -315,7 +315,7 @@ class File:
         return mapped
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
-        """Give a part of `map`."""
+        """Return a part of `map`."""
         return np.frombuffer(self.map(what), np.uint8, stop - start, start)
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
@@ -371,11 +371,11 @@ class Memory:
         return data
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
-        """Give a view of a part."""
+        """Return a view of a part."""
         return self._bytes(what)[start:stop]
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
-        """Give views of a part, piece by piece."""
+        """Return views of a part, piece by piece."""
         data = np.ascontiguousarray(self._bytes(what)).data
         for position in range(start, stop, size):
             yield data[position : min(position + size, stop)]
@@ -396,12 +396,12 @@ KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
 
 
 def references(tensor: TensorProto) -> dict[str, str]:
-    """Give what a tensor says of its external data: "location", "offset", "length" and perhaps others."""
+    """Return what a tensor says of its external data: "location", "offset", "length" and perhaps others."""
     return {plain_text(entry.key): plain_text(entry.value) for entry in tensor.external_data}
 
 
 def is_number(value: str) -> bool:
-    """Say whether an entry is a number of bytes."""
+    """Return whether an entry is a number of bytes."""
     return value.isascii() and value.isdigit() and len(value) < 20
 
 

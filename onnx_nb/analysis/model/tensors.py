@@ -31,7 +31,7 @@ DENSE_LIMIT: Final = 1 << 30
 
 
 def values(tensor: TensorProto, what: str) -> NDArray[Any]:
-    """Give the values that a tensor holds itself, in whichever of its fields they are.
+    """Return the values that a tensor holds itself, in whichever of its fields they are.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def values(tensor: TensorProto, what: str) -> NDArray[Any]:
 
 
 def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[Any]:
-    """Give bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte.
+    """Return bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
 
 
 def _unpacked(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """Give each value its own byte; the first lies in the lowest bits."""
+    """Return each value its own byte; the first lies in the lowest bits."""
     if bits == 6:
         padded = np.zeros(-(-len(data) // 3) * 3, np.uint8)
         padded[: len(data)] = data
@@ -99,7 +99,7 @@ def _reshaped(values: NDArray[Any], tensor: TensorProto, what: str) -> NDArray[A
 
 
 def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any], what: str) -> NDArray[Any]:
-    """Give a sparse tensor as a dense array, if that takes no more than `DENSE_LIMIT` bytes.
+    """Return a sparse tensor as a dense array, if that takes no more than `DENSE_LIMIT` bytes.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
 
 
 def stored_bytes(tensor: TensorProto, what: str) -> int:
-    """Give how many bytes the values take when they are stored as raw or external data.
+    """Return how many bytes the values take when they are stored as raw or external data.
 
     Examples
     --------
@@ -152,13 +152,13 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
 
 
 def declared_bytes(tensor: TensorProto) -> int:
-    """Give the same as `stored_bytes` as far as it can be told: 0 of unknown types, −1 of negative shapes."""
+    """Return the same as `stored_bytes` as far as it can be told: 0 of unknown types, −1 of negative shapes."""
     bits = _BITS.get(tensor.data_type, 0)
     return (math.prod(tensor.dims) * bits + 7) // 8 if all(dim >= 0 for dim in tensor.dims) else -1
 
 
 def held_bytes(tensor: TensorProto) -> int:
-    """Give how many bytes of values a tensor holds itself, in whichever of its fields they are."""
+    """Return how many bytes of values a tensor holds itself, in whichever of its fields they are."""
     if tensor.HasField("raw_data"):
         return len(tensor.raw_data)
     if tensor.data_type == TensorProto.STRING:
@@ -174,7 +174,7 @@ def held_bytes(tensor: TensorProto) -> int:
 
 
 def raw_bytes(tensor: TensorProto, what: str) -> bytes:
-    r"""Give the values that a tensor holds itself as raw data, in whichever of its fields they are.
+    r"""Return the values that a tensor holds itself as raw data, in whichever of its fields they are.
 
     Examples
     --------
@@ -201,7 +201,7 @@ VALUE_FIELDS: Final = (
 
 
 def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
-    """Give the length of large raw data, and copy all but them to ``rest``; ``None`` if the tensor is to stay whole."""
+    """Return the length of large raw data, and copy the rest to ``rest``; ``None`` if the tensor stays whole."""
     plain = tensor.data_location == TensorProto.DEFAULT and tensor.data_type != TensorProto.STRING
     if not plain or tensor.HasField("segment") or not tensor.HasField("raw_data"):
         return None
@@ -227,7 +227,7 @@ _BESIDE_RAW: Final = [
 
 
 def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
-    """Give the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such type.
+    """Return the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such type.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
 
 
 def dtype_name(data_type: int) -> str:
-    """Give the name of an ONNX element type as people write it.
+    """Return the name of an ONNX element type as people write it.
 
     Examples
     --------
@@ -319,12 +319,12 @@ def _shape(dims: Sequence[int]) -> str:
 
 
 def external(proto: ModelProto) -> Iterator[TensorProto]:
-    """Give every tensor with external data, wherever a model can hold one."""
+    """Return every tensor with external data, wherever a model can hold one."""
     return (tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL)
 
 
 def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
-    """Give every tensor of a model, the initializers of its main graph first."""
+    """Return every tensor of a model, the initializers of its main graph first."""
     return (tensor for tensor, _ in placed(proto))
 
 
@@ -363,7 +363,7 @@ _KINDS: Final = {
 
 
 def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
-    """Give every tensor of a model and where it is, the initializers of its main graph first."""
+    """Return every tensor of a model and where it is, the initializers of its main graph first."""
     yield from _graph_tensors(proto.graph, "")
     for function in proto.functions:
         within = f" in function {quoted(plain_text(function.name))}"

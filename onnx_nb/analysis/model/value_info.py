@@ -18,7 +18,7 @@ Dims = tuple[int | str | None, ...]
 
 
 def input_types(model: Model) -> dict[str, TypeProto]:
-    """Give the declared type of each input, those that have an initializer included."""
+    """Return the declared type of each input, those that have an initializer included."""
     return {plain_text(value.name): value.type for value in model.proto.graph.input}
 
 
@@ -47,7 +47,7 @@ def type_text(kind: TypeProto) -> str:
 
 
 def dimensions(kind: TypeProto) -> Dims | None:
-    """Give the declared shape of a tensor type; ``None`` if even the rank is unknown."""
+    """Return the declared shape of a tensor type; ``None`` if even the rank is unknown."""
     tensor = _tensor(kind)
     if not tensor.HasField("shape"):
         return None

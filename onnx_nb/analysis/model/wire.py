@@ -240,7 +240,7 @@ class _Window:
         return data
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """Give the number at ``position`` and where it ends."""
+        """Return the number at ``position`` and where it ends."""
         index = self.at(position, 10)
         data = self.bytes
         if position < end and data[index] < 128:
@@ -254,7 +254,7 @@ class _Window:
         raise _NotProtobufError(f"the number at byte {position} has no end")
 
     def fields(self, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Give (field number, wire type, start, start of payload, end) of each field of the message."""
+        """Return (field number, wire type, start, start of payload, end) of each field of the message."""
         while position < end:
             start = position
             tag, position = self.varint(position, end)
@@ -368,7 +368,7 @@ def _scan_graph(window: _Window, position: int, end: int, location: str, thresho
 def _strip_tensor(
     window: _Window, position: int, end: int, location: str, threshold: int
 ) -> tuple[_Pieces, int] | None:
-    """Give the tensor without its bytes, and their number; ``None`` if they cannot be referred to."""
+    """Return the tensor without its bytes, and their number; ``None`` if they cannot be referred to."""
     tensor = _Pieces(window)
     data: tuple[int, int, int] | None = None
     data_type = 0
@@ -415,7 +415,7 @@ class Chunk(Protocol):
         """How many."""
 
     def stream(self, size: int) -> Iterator[bytes | memoryview]:
-        """Give them in parts of at most ``size``."""
+        """Return them in parts of at most ``size``."""
 
 
 class _Pieces:
@@ -571,7 +571,7 @@ _ZEROS: Final = bytes(_COPY_CHUNK)
 
 
 def _joined(parts: Sequence[bytes | Chunk]) -> list[bytes | Chunk]:
-    """Join neighbouring bytes, so that writing takes one call for each run of them."""
+    """Join neighboring bytes, so that writing takes one call for each run of them."""
     result: list[bytes | Chunk] = []
     run: list[bytes] = []
     for part in parts:
@@ -621,7 +621,7 @@ def _text_field(number: int, value: str | bytes) -> bytes:
 
 
 def _encoded(number: int) -> bytes:
-    """Give the number as a varint."""
+    """Return the number as a varint."""
     data = bytearray()
     while number > 127:
         data.append(number & 127 | 128)

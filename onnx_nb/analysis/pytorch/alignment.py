@@ -136,11 +136,11 @@ class Alignment:
         return f"Alignment({outputs - len(self.unmatched):,} of {outputs:,} module outputs{more})"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give a dict for each match."""
+        """Return a dict for each match."""
         return [{"name": match.name, **asdict(match)} for match in self.matches]
 
     def to_frame(self) -> pd.DataFrame:
-        """Give `rows` as a ``pandas.DataFrame``."""
+        """Return `rows` as a ``pandas.DataFrame``."""
         return data_frame(self.rows(), ["name", *Match.__dataclass_fields__])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -180,9 +180,9 @@ class Alignment:
             raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
 
     def on(self, model: ModelLike) -> Alignment:
-        """Give what of it holds for a model that was made of the aligned one: optimised, float16, or quantised.
+        """Return what of it holds for a model that was made of the aligned one: optimized, float16, or quantized.
 
-        A tensor is found by its name. Of a quantised one its dequantised copy is preferred, as quantisation may take
+        A tensor is found by its name. Of a quantized one its dequantized copy is preferred, as quantization may take
         in what comes before, such as a Relu.
         """
         graph = Graph.of(load(model))
@@ -271,7 +271,7 @@ class _Seen:
 
 
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Give the model's inputs their recorded arguments: by name, else in order.
+    """Return the model's inputs their recorded arguments: by name, else in order.
 
     Raises
     ------
@@ -367,7 +367,7 @@ class Proposals:
         )
 
     def numbers_of(self, value: int) -> list[int]:
-        """Give the recorded values that a tensor may be."""
+        """Return the recorded values that a tensor may be."""
         return self._numbers.get(value, [])
 
     @functools.cached_property
@@ -409,7 +409,7 @@ class Proposals:
     # --- which nodes belong to which call ---------------------------------------------------------------------------
 
     def _nodes_of_calls(self) -> list[tuple[list[int], bool]]:
-        """Give for each call its nodes in file order, and whether they may be those of another call too."""
+        """Return for each call its nodes in file order, and whether they may be those of another call too."""
         keys = self._keys
         inner: list[list[int]] = [[] for _ in self._calls]
         for number, call in enumerate(self._calls):
@@ -459,7 +459,7 @@ class Proposals:
     # --- which tensor is which value --------------------------------------------------------------------------------
 
     def _makers_of_values(self) -> dict[int, int]:
-        """Give for each value the innermost call that made it; calls inside come before those around them."""
+        """Return for each value the innermost call that made it; calls inside come before those around them."""
         made: dict[int, int] = {}
         ended = sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number))
         known = {slot.value for slot in self._calls[0].inputs}
@@ -495,7 +495,7 @@ class Proposals:
                     self._fixed.setdefault(slot.value, (value, "output"))
 
     def _fits(self, value: int, number: int) -> bool:
-        """Say whether a tensor can hold a recorded value as far as its type and shape are known."""
+        """Return whether a tensor can hold a recorded value as far as its type and shape are known."""
         known = self.graph.type_of(value)
         kind, shape = self._recorded(number)
         if known.dtype and _kind(known.dtype) != kind:
@@ -507,7 +507,7 @@ class Proposals:
         )
 
     def _recorded(self, number: int) -> tuple[str, tuple[int, ...]]:
-        """Give kind and shape of a recorded value."""
+        """Return kind and shape of a recorded value."""
         if number not in self._kinds:
             array = self.recording.value(number)
             self._kinds[number] = _kind(array.dtype.name), array.shape
@@ -517,7 +517,7 @@ class Proposals:
         graph = self.graph
         nodes, loose = self._nodes[maker]
         orphans = not nodes
-        if orphans:  # nodes that an optimiser made bear no name
+        if orphans:  # nodes that an optimizer made bear no name
             nodes = [node for node in self._nodes[self._calls[maker].parent][0] if self._keys.guessed[node]]
         claimed = {value for value, _ in self._fixed.values()}
         made = [
@@ -589,7 +589,7 @@ class Proposals:
         return found
 
     def _fold(self) -> None:
-        """Find what a fusion took in: the nodes of a convolution carry what the normalisation behind it made."""
+        """Find what a fusion took in: the nodes of a convolution carry what the normalization behind it made."""
         self._took_in: dict[int, Call] = {}
         for number, maker in self._makers.items():
             call = self._calls[maker]
@@ -606,7 +606,7 @@ class Proposals:
                 self._inner.discard(before)
 
     def _share(self, chosen: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
-        """Give calls that have no nodes of their own, or none left, the tensor of a call that made the same value."""
+        """Return calls that have no nodes of their own, or none left, the tensor of a call that made the same value."""
         rest = [number for number in self._makers if number not in chosen]
         if not rest:
             return
@@ -659,7 +659,7 @@ class Proposals:
                 self.functions[each.value] = possible[:_MOST_POSSIBLE]
 
     def _reader(self, function: FunctionCall, inputs: set[int], taken: Container[int]) -> int:
-        """Give the output of the only node that does what a function does to the same inputs; −1 if there is none."""
+        """Return the output of the only node that does what a function does to the same inputs; −1 if there is none."""
         graph = self.graph
         found = []
         mine = {value for _, value in self._own_nodes(function.call)}
@@ -675,12 +675,12 @@ class Proposals:
         return -1
 
     def _is_given(self, value: int) -> bool:
-        """Say whether a value is a weight or a constant."""
+        """Return whether a value is a weight or a constant."""
         maker = int(self.graph.producer[value])
         return bool(self.graph.folded[maker]) if maker >= 0 else self.graph.value_kind[value] == INITIALIZER
 
     def _own_nodes(self, number: int) -> list[tuple[int, int]]:
-        """Give rank and output of the nodes of a call that are of no call inside of it, in order of execution."""
+        """Return rank and output of the nodes of a call that are of no call inside of it, in order of execution."""
         if number not in self._own:
             graph = self.graph
             nodes, _ = self._nodes[number]
@@ -718,12 +718,12 @@ class Proposals:
         return found
 
     def _is_constant_value(self, number: int) -> bool:
-        """Say whether all numbers of a value are the same one, so that many tensors may hold it."""
+        """Return whether all numbers of a value are the same one, so that many tensors may hold it."""
         array = self.recording.value(number).reshape(-1)
         return bool((array == array[0]).all())
 
     def _function_matches(self, chosen: Mapping[int, tuple[int, str]]) -> Iterable[Match]:
-        for each, label in self.recording.labelled():
+        for each, label in self.recording.labeled():
             call = self._calls[each.call]
             if each.value in chosen:
                 value, how = chosen[each.value]
@@ -789,7 +789,7 @@ _OPERATORS: Final = {
 
 
 def _operator(function: str) -> str:
-    """Give the operator that a function becomes, in small letters: "add" of "add_" and "__iadd__"."""
+    """Return the operator that a function becomes, in small letters: "add" of "add_" and "__iadd__"."""
     name = function.strip("_").lower()
     if function.startswith("__") and name[:1] in "ir" and name[1:] in ("add", "sub", "mul", "truediv", "matmul", "pow"):
         name = name[1:]
@@ -801,6 +801,6 @@ _WIDTHS = re.compile(r"(bfloat|float|u?int|complex)\d+.*")
 
 @functools.cache
 def _kind(dtype: str) -> str:
-    """Give "float" of "float16": the same value may be of another width in a converted model."""
+    """Return "float" of "float16": the same value may be of another width in a converted model."""
     found = _WIDTHS.fullmatch(dtype)
     return found[1].removeprefix("b").removeprefix("u") if found else dtype

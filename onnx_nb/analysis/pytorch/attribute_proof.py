@@ -32,7 +32,7 @@ def _axis(value: Any, rank: int) -> Any:
 
 
 def _each(value: Any, rank: int) -> Any:
-    """Give a number for each spatial axis."""
+    """Return a number for each spatial axis."""
     return [value] * (rank - 2) if isinstance(value, int) else list(value)
 
 
@@ -68,7 +68,7 @@ _RULES: Final[tuple[tuple[str, str, tuple[_Rule, ...]], ...]] = (
 
 
 def proven(cls: str, said: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
-    """Say in what a module and the node that gives its output differ; empty if nothing is proven.
+    """Return how a module and the node that gives its output differ; empty if nothing is proven.
 
     Parameters
     ----------

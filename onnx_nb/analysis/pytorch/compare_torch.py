@@ -21,8 +21,8 @@ from onnx import ModelProto, helper
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.distances import between, by_peak
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, Errors, classes_axis
-from onnx_nb.analysis.compare.value_matching import QUANTISED
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, classes_axis
+from onnx_nb.analysis.compare.value_matching import QUANTIZED
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import torch
 
 SMALL: Final = 1 << 25
-"""A model whose recorded values take no more bytes runs in one session, and they are kept for `Errors.of_kept`."""
+"""A model whose recorded values take no more bytes runs in one session, and they are kept for `ErrorStats.of_kept`."""
 MEMORY: Final = 1 << 30
 """Values that are compared at once may take so many bytes, unless told otherwise."""
 
@@ -152,7 +152,7 @@ class TorchComparison(Comparison):
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
 
-        A parameter is found by what an operator does with it, where it was turned, or folded with a normalisation, too.
+        A parameter is found by what an operator does with it, where it was turned, or folded with a normalization, too.
         `Point.difference` says how one differs by more than rounding: "weight is transposed", or by which factor.
 
         Parameters
@@ -181,14 +181,14 @@ class TorchComparison(Comparison):
         recording, graph, pairs = self._parts()
         rtol, atol = self.settings.rtol, self.settings.atol
         assert self.alignment is not None  # noqa: S101 (_parts has seen to it)
-        quantised = Alignment(
+        quantized = Alignment(
             tuple(
-                dataclasses.replace(match, tensor=f"{match.exported}{QUANTISED}")
+                dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}")
                 for match in self.alignment.unmatched
                 if match.exported
             )
         )
-        pairs = {**_pairs(recording, graph, quantised), **pairs}
+        pairs = {**_pairs(recording, graph, quantized), **pairs}
         return compare_weights(
             self.run[0], recording, graph, pairs, rtol=rtol, atol=atol, scope=scope, progress=progress
         )
@@ -244,7 +244,7 @@ def compare_torch(
     exporter
         ``"dynamo"`` or ``"torchscript"``, if it is exported now.
     alignment
-        Of the export that ``model`` was made from by an optimiser or a quantiser, see `Alignment.save`; found out if
+        Of the export that ``model`` was made from by an optimizer or a quantizer, see `Alignment.save`; found out if
         ``None``.
     isolated
         Find the error of each region by itself, too.
@@ -336,7 +336,7 @@ def compare_torch(
 
 
 def _with_weights(found: TorchComparison) -> TorchComparison:
-    """Say of the first point that differs which of its module's parameters do."""
+    """Describe, of the first point that differs which of its module's parameters do."""
     first = found.first_divergent()
     if first is None or first.difference:
         return found
@@ -378,7 +378,7 @@ def compare_recording(
         _windows(graph, list(wanted), settings).run(given, seen)
     settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
     pairs = _pairs(recording, graph, settled)
-    own: Mapping[int, Errors] = {}
+    own: Mapping[int, ErrorStats] = {}
     if isolated:
         regions = _Regions(recording, graph, pairs, seen.data_types, given)
         own = regions.run(settings, stage(progress, 0.5, 1.0))
@@ -430,7 +430,7 @@ def _of_alignment(recording: Recording, graph: Graph, alignment: Alignment) -> d
 
 
 def _pairs(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, tuple[int, Match]]:
-    """Give for each recorded value that has one its tensor, and the innermost call that made it."""
+    """Return for each recorded value that has one its tensor, and the innermost call that made it."""
     slots = {
         (call.path, call.index, slot.label): (number, slot.value)
         for number, call in enumerate(recording.calls)
@@ -438,7 +438,7 @@ def _pairs(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int
     }
     functions = {
         (recording.calls[each.call].path, recording.calls[each.call].index, label): (each.call, each.value)
-        for each, label in recording.labelled()
+        for each, label in recording.labeled()
     }
     main = {graph.value_names[value]: value for value in _main_values(graph)}
     given = {slot.value for slot in recording.calls[0].inputs}
@@ -475,7 +475,7 @@ class _Cumulative:
         outputs: Collection[int] = (),
         doubtful: Collection[int] = (),
     ) -> None:
-        self.errors: dict[tuple[int, int], Errors] = {}
+        self.errors: dict[tuple[int, int], ErrorStats] = {}
         self.distances: dict[tuple[int, int], float] = {}
         self.data_types: dict[int, int] = {}
         self.recording = recording
@@ -506,7 +506,7 @@ class _Cumulative:
             if doubtful and not self.keeps and between(reference, array) > NEAR:
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
-            compare = Errors.of_kept if self.keeps else Errors.of
+            compare = ErrorStats.of_kept if self.keeps else ErrorStats.of
             errors = compare(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
             if doubtful and by_peak(errors) > NEAR:
                 continue
@@ -540,11 +540,11 @@ class _Regions:
             if fits:
                 self._numbers.setdefault(value, number)
 
-    def run(self, settings: Settings, progress: Progress | None) -> dict[int, Errors]:
-        """Give the errors of each tensor."""
-        found: dict[int, Errors] = {}
+    def run(self, settings: Settings, progress: Progress | None) -> dict[int, ErrorStats]:
+        """Return the errors of each tensor."""
+        found: dict[int, ErrorStats] = {}
         nbytes = sum(self._recording.value(number).nbytes for number in self._numbers.values())
-        compare = Errors.of_kept if nbytes <= min(SMALL, settings.memory_limit) else Errors.of
+        compare = ErrorStats.of_kept if nbytes <= min(SMALL, settings.memory_limit) else ErrorStats.of
         tell = progress or (lambda _done, _what: None)
         for values in self._groups(settings.memory_limit):
             tell(len(found) / len(self._numbers), f"{len(values):,} regions, each on torch's values")
@@ -578,7 +578,7 @@ class _Regions:
             yield group
 
     def _needed(self, values: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Give the nodes between these tensors and aligned ones before them, and what those nodes read from outside."""
+        """Return the nodes between these tensors and the aligned ones before them, and the outside values they read."""
         flow, numbers = self._flow, self._numbers
         nodes: set[int] = set()
         inputs: set[int] = set()
@@ -692,7 +692,7 @@ def _told(
     alignment: Alignment,
     pairs: Mapping[int, tuple[int, Match]],
     seen: _Cumulative,
-    own: Mapping[int, Errors],
+    own: Mapping[int, ErrorStats],
 ) -> TorchComparison:
     recording = seen.recording
     assert isinstance(recording, Recording)  # noqa: S101
@@ -707,7 +707,7 @@ def _told(
             difference = proven(match.cls, said[match.path, match.call], graph.nodes[node], rank)
         cumulative = seen.errors.get((value, number))
         if cumulative is None and node < 0:
-            cumulative = Errors.of(recording.value(number), graph.model.tensor(match.tensor))
+            cumulative = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
         if cumulative is None:
             shape = "×".join(map(str, recording.value(number).shape)) or "scalar"
             message = f"{quoted(match.name)} gave {shape}, and tensor {quoted(match.tensor)} has another shape."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, Errors
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -168,7 +168,7 @@ class Debugger:
             print("no place was debugged yet: run the module in torch, then the debug model")  # noqa: T201
         for name in self.torch_value:
             if name in self.onnx_value:
-                errors = Errors.of(self.torch_value[name], self.onnx_value[name])
+                errors = ErrorStats.of(self.torch_value[name], self.onnx_value[name])
                 print(f"{name} MSE: {errors.mse}")  # noqa: T201 (that is what it is for)
             else:
                 print(f"{name}: not in the debug model")  # noqa: T201
@@ -177,7 +177,7 @@ class Debugger:
                 print(f"{name}: run the module in torch first, module(x)")  # noqa: T201
 
     def comparison(self, *, rtol: float = RTOL, atol: float = ATOL) -> Comparison:
-        """Give the places as a `Comparison`, with every metric, histograms and the panel.
+        """Return the places as a `Comparison`, with every metric, histograms and the panel.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class Debugger:
         points = []
         for depth, name in enumerate(both):
             tensor, node, source = self._tensors.get(name, ("", "", ""))
-            errors = Errors.of(self.torch_value[name], self.onnx_value[name], rtol=rtol, atol=atol)
+            errors = ErrorStats.of(self.torch_value[name], self.onnx_value[name], rtol=rtol, atol=atol)
             point = Point(name, name, tensor, "debug", depth, "Debug", node, source=source, cumulative=errors)
             points.append(point)
         rest = [

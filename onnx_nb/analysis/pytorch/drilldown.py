@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.distances import between
-from onnx_nb.analysis.compare.metrics import Errors
+from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ModelFileError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -93,10 +93,10 @@ class Isolated:
     def __repr__(self) -> str:
         return f"Isolated({quoted(self.path)}, {self.model!r})"
 
-    def errors(self) -> dict[str, Errors]:
+    def errors(self) -> dict[str, ErrorStats]:
         """Run it, and compare each output with torch's."""
         made = sessions.run(self.model, self.feeds, optimize=False, providers=self.providers)
-        return {name: Errors.of(wanted, made[name]) for name, wanted in self.expected.items()}
+        return {name: ErrorStats.of(wanted, made[name]) for name, wanted in self.expected.items()}
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write a folder that shows the error with onnx and onnxruntime alone.
@@ -191,7 +191,7 @@ def isolate(
 def between_tensors(
     recording: Recording, graph: Graph, pairs: Mapping[int, tuple[int, Match]], number: int
 ) -> set[int]:
-    """Give the nodes between the tensors that a call got and those that it gave.
+    """Return the nodes between the tensors that a call got and those that it gave.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def between_tensors(
 
 
 def _given_by(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, Match]]) -> list[int]:
-    """Give the computed tensors that a call gave."""
+    """Return the computed tensors that a call gave."""
     ends = dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs)
     return [value for value in ends if graph.producer[value] >= 0]
 
@@ -219,7 +219,7 @@ def _given_by(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, Match]]) 
 def _between(
     recording: Recording, graph: Graph, pairs: Mapping[int, tuple[int, Match]], number: int, ends: Iterable[int]
 ) -> tuple[set[int], dict[int, None]]:
-    """Give the nodes that lead to some tensors from the nearest aligned ones that a call found there; and these."""
+    """Return the nodes that lead to some tensors from the nearest aligned ones that a call found there; and these."""
     tensors = {value: value_of for value_of, (value, _) in pairs.items()}
     inside = _made_inside(recording, number)
     flow = Flow.of(graph)
@@ -254,7 +254,7 @@ def _refuse_constants(graph: Graph, call: Call, pairs: Mapping[int, tuple[int, M
 
 
 def call_of(recording: Recording, path: str) -> int:
-    """Give the number of a call by its name, or by that of one of its outputs or functions."""
+    """Return the number of a call by its name, or by that of one of its outputs or functions."""
     path = path.partition(" → ")[0]
     for number, call in enumerate(recording.calls):
         if path == call.name or (not call.index and path in (call.path, *call.aliases)):
@@ -265,7 +265,7 @@ def call_of(recording: Recording, path: str) -> int:
 
 
 def call_around(recording: Recording, known: Collection[int], path: str) -> int:
-    """Give the number of the innermost call that a submodule is in, or is, and of which all inputs are known."""
+    """Return the number of the innermost call that a submodule is in, or is, and of which all inputs are known."""
     number = call_of(recording, path)
     calls = recording.calls
     there = {slot.value for slot in calls[0].inputs} | set(known)
@@ -275,7 +275,7 @@ def call_around(recording: Recording, known: Collection[int], path: str) -> int:
 
 
 def _made_inside(recording: Recording, number: int) -> set[int]:
-    """Give the values that a call and those inside of it made."""
+    """Return the values that a call and those inside of it made."""
     calls = recording.calls
     around = set()
     above = calls[number].parent
@@ -314,7 +314,7 @@ class Operations:
         self.found = found
 
     def value(self, number: int) -> NDArray[Any]:
-        """Give the result of an operation."""
+        """Return the result of an operation."""
         return self.found[number].array
 
 
@@ -450,7 +450,7 @@ def align_operations(
 
 
 def _score(operation: Operation, array: NDArray[Any], op: str) -> float:
-    """Say how well a tensor fits: above 1 if the values do, a bit more if the operation has the same name."""
+    """Return how well a tensor fits: above 1 if the values do, a bit more if the operation has the same name."""
     apart = between(operation.array, array)
     named = _plain(op) in _plain(operation.name) or _plain(operation.name.split(".")[-1]) in _plain(op)
     if apart <= CLOSE:
@@ -463,7 +463,7 @@ def _plain(name: str) -> str:
 
 
 def _chain(scores: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
-    """Give the pairs of rows and columns, both ascending, with the largest sum of scores."""
+    """Return the pairs of rows and columns, both ascending, with the largest sum of scores."""
     rows, columns = scores.shape
     best = np.zeros((rows + 1, columns + 1))
     for i in range(rows):
@@ -505,7 +505,7 @@ class _Kept:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Give names that are all different: the second "aten.add" becomes "aten.add#2".
+    """Return names that are all different: the second "aten.add" becomes "aten.add#2".
 
     >>> numbered(["a", "b", "a"])
     ['a', 'b', 'a#2']

@@ -231,11 +231,11 @@ class _Watch:
 def _refused(
     watch: _Watch, args: tuple[Any, ...], kwargs: dict[str, Any], exporter: str, error: BaseException
 ) -> ExportError:
-    """Say why torch could not export: the innermost reason first, then where, then what to do."""
+    """Return why torch could not export: the innermost reason first, then where, then what to do."""
     module, cause = watch.module, error
     while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
         cause = inner
-    paragraph = _without_colour(str(cause)).strip().partition("\n\n")[0]
+    paragraph = _without_color(str(cause)).strip().partition("\n\n")[0]
     reason = " ".join(paragraph.split()) or type(cause).__name__
     reason = shortened(reason, 600).rstrip(".")
     where = watch.where
@@ -255,7 +255,7 @@ def _other(exporter: str) -> str:
     return f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
 
 
-def _without_colour(text: str) -> str:
+def _without_color(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
@@ -320,7 +320,7 @@ def mark(x: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tensor:
-    """Give a tensor itself, or in an export by either exporter the output of a node that carries a name.
+    """Return a tensor itself, or in an export by either exporter the output of a node that carries a name.
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tenso
 
 @functools.cache
 def _function(operator: str) -> Any:
-    """Give the autograd function whose symbolic the TorchScript exporter writes."""
+    """Return the autograd function whose symbolic the TorchScript exporter writes."""
     import torch
 
     class Mark(torch.autograd.Function):

@@ -45,12 +45,12 @@ class Keys:
         self.of_node = self._spread(found)
 
     def label(self, node: int, depth: int) -> str | None:
-        """Give the name of a node's scope as the TorchScript exporter wrote it: it counts repeated calls."""
+        """Return the name of a node's scope as the TorchScript exporter wrote it: it counts repeated calls."""
         label = self._labels[node]
         return None if self._by_path or label is None or len(label) < depth else label[depth - 1]
 
     def _keys_of_calls(self) -> list[Key]:
-        """Give the key of each call: the paths around it, or what the TorchScript exporter makes of them."""
+        """Return the key of each call: the paths around it, or what the TorchScript exporter makes of them."""
         keys: list[Key] = []
         if self._by_path:
             self._canonical = {name: call.path for call in self._calls for name in (call.path, *call.aliases)}
@@ -68,7 +68,7 @@ class Keys:
         return [self._merged(key) for key in raw]
 
     def _merged(self, key: Key) -> Key:
-        """Give names that may be mixed up the same key: a second call of "c" is written "c_1", as is a module "c_1"."""
+        """Return one key for names easily confused: a second call of "c" is written "c_1", as is a module "c_1"."""
         merged: list[str] = []
         above: Key = ()
         for name in key:
@@ -82,7 +82,7 @@ class Keys:
         return tuple(merged)
 
     def _key(self, raw: Key, known: set[Key]) -> Key:
-        """Give the key of a node's scope: the longest beginning that some call has."""
+        """Return the key of a node's scope: the longest beginning that some call has."""
         if self._by_path:
             paths = [re.sub(r"@\d+$", "", path) for path in raw]
             key = tuple(self._canonical[path] for path in paths if path and path in self._canonical)
@@ -103,7 +103,7 @@ class Keys:
             raise AlignmentError(message, advice=advice)
 
     def _spread(self, found: list[Key | None]) -> list[Key]:
-        """Give nodes without a scope what their neighbours have in common."""
+        """Return nodes without a scope what their neighbors have in common."""
         graph = self._graph
         keys = list(found)
         for node in graph.order.tolist():
@@ -125,7 +125,7 @@ def _common(a: Key, b: Key) -> Key:
 
 
 def _segment(path: str) -> str:
-    """Give what the TorchScript exporter calls a submodule: "layer.0" for "encoder.layer.0"."""
+    """Return what the TorchScript exporter calls a submodule: "layer.0" for "encoder.layer.0"."""
     atoms = path.split(".")
     for place in range(len(atoms) - 1, -1, -1):
         if not atoms[place].isnumeric():
@@ -134,7 +134,7 @@ def _segment(path: str) -> str:
 
 
 def _shortened(name: str) -> Iterable[str]:
-    """Give a name with fewer and fewer counts at its end: "c_1_1", "c_1", "c"."""
+    """Return a name with fewer and fewer counts at its end: "c_1_1", "c_1", "c"."""
     yield name
     while (found := re.fullmatch(r"(.+)_\d+", name)) is not None:
         name = found[1]

@@ -1,6 +1,6 @@
-"""What a node computes with where an input is a weight: followed back to the initializer, and dequantised.
+"""What a node computes with where an input is a weight: followed back to the initializer, and dequantized.
 
-On the way there may be what only turns, reshapes, casts or dequantises it. Operators that work on integers name scale
+On the way there may be what only turns, reshapes, casts or dequantizes it. Operators that work on integers name scale
 and zero point themselves; of the two that do not, MatMulInteger and ConvInteger, the scale is multiplied in behind.
 """
 
@@ -31,21 +31,21 @@ class Operand(NamedTuple):
     initializer: str
     """Its name."""
     array: NDArray[Any]
-    """Floats where it is quantised."""
+    """Floats where it is quantized."""
     steps: NDArray[Any] | None
-    """The quantisation step of each element, of the shape of ``array``; None where it is not quantised."""
+    """The quantization step of each element, of the shape of ``array``; None where it is not quantized."""
 
     def turned(self) -> Operand:
-        """Give it transposed."""
+        """Return it transposed."""
         return Operand(self.initializer, self.array.T, None if self.steps is None else self.steps.T)
 
     def shaped(self, shape: tuple[int, ...]) -> Operand:
-        """Give it in another shape."""
+        """Return it in another shape."""
         steps = None if self.steps is None else self.steps.reshape(shape)
         return Operand(self.initializer, self.array.reshape(shape), steps)
 
     def part(self, place: Any) -> Operand:
-        """Give the part of it that an index says."""
+        """Return the part of it that an index says."""
         return Operand(self.initializer, self.array[place], None if self.steps is None else self.steps[place])
 
 
@@ -76,7 +76,7 @@ INTEGERS: Final = frozenset(_INTEGERS)
 
 
 def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
-    """Give the weight that an input of a node is; of an operator on integers 1 is its weight, too, and 2 its bias.
+    """Return the weight that an input of a node is; of an operator on integers 1 is its weight, too, and 2 its bias.
 
     Parameters
     ----------
@@ -113,29 +113,29 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
         return _of_lstm(graph, node, place)
     found = _followed(graph, input_of(graph, node, place))
     if found is not None and op == "Gather" and found.array.dtype.kind in "iu":
-        return _dequantised_behind(graph, node, found)
+        return _dequantized_behind(graph, node, found)
     return found
 
 
 def has_bias(graph: Graph, node: int) -> bool:
-    """Say whether the operator of a layer itself adds something."""
+    """Return whether the operator of a layer itself adds something."""
     known = _INTEGERS.get(operator(graph, node))
     return input_of(graph, node, 2 if known is None else known.bias) >= 0
 
 
 def operator(graph: Graph, node: int) -> str:
-    """Give the type of a node's operator."""
+    """Return the type of a node's operator."""
     return graph.operators[int(graph.op_index[node])][0]
 
 
 def input_of(graph: Graph, node: int, place: int) -> int:
-    """Give the value that an input of a node is; −1 if it is left out."""
+    """Return the value that an input of a node is; −1 if it is left out."""
     inputs = graph.node_inputs(node)
     return int(inputs[place]) if 0 <= place < len(inputs) else -1
 
 
 def _followed(graph: Graph, value: int) -> Operand | None:
-    """Give the initializer, or Constant, that a value is, as it arrives there."""
+    """Return the initializer, or Constant, that a value is, as it arrives there."""
     way: list[int] = []
     for _ in range(_LONGEST):
         if value < 0:
@@ -173,7 +173,7 @@ _ON_THE_WAY: Final = frozenset((
 
 
 def _passed(graph: Graph, node: int, got: Operand) -> Operand | None:
-    """Give what a node makes of a weight."""
+    """Return what a node makes of a weight."""
     proto = graph.nodes[node]
     match operator(graph, node):
         case "Transpose":
@@ -187,7 +187,7 @@ def _passed(graph: Graph, node: int, got: Operand) -> Operand | None:
             with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
                 return got._replace(array=got.array.astype(dtype))
         case "DequantizeLinear":
-            return _dequantised(
+            return _dequantized(
                 got,
                 _numbers(graph, input_of(graph, node, 1)),
                 _numbers(graph, input_of(graph, node, 2)),
@@ -195,7 +195,7 @@ def _passed(graph: Graph, node: int, got: Operand) -> Operand | None:
                 attribute(proto, "block_size", 0),
             )
         case "QuantizeLinear":
-            return _quantised(
+            return _quantized(
                 got,
                 _numbers(graph, input_of(graph, node, 1)),
                 _numbers(graph, input_of(graph, node, 2)),
@@ -219,10 +219,10 @@ def _reshaped(graph: Graph, node: int, got: Operand) -> Operand | None:
     return got if operator(graph, node) in ("Squeeze", "Unsqueeze") else None
 
 
-def _dequantised(
+def _dequantized(
     got: Operand, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int, block: int = 0
 ) -> Operand | None:
-    """Give floats for integers, as DequantizeLinear does."""
+    """Return floats for integers, as DequantizeLinear does."""
     shape = got.array.shape
     if scale is None:
         return None
@@ -235,8 +235,8 @@ def _dequantised(
     return Operand(got.initializer, array, steps)
 
 
-def _quantised(got: Operand, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int) -> Operand | None:
-    """Give integers for floats, as QuantizeLinear does."""
+def _quantized(got: Operand, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int) -> Operand | None:
+    """Return integers for floats, as QuantizeLinear does."""
     dtype = np.dtype(np.uint8) if zero is None else zero.dtype
     if scale is None or dtype.kind not in "iu":
         return None
@@ -250,7 +250,7 @@ def _quantised(got: Operand, scale: NDArray[Any] | None, zero: NDArray[Any] | No
 
 
 def _spread(numbers: Any, shape: tuple[int, ...], axis: int, block: int) -> NDArray[np.float64] | None:
-    """Give a scale or zero point for each element; None if there are not as many as there should be."""
+    """Return a scale or zero point for each element; None if there are not as many as there should be."""
     found = np.asarray(numbers, np.float64)
     if found.size == 1:
         return np.broadcast_to(found.reshape(()), shape)
@@ -265,7 +265,7 @@ def _spread(numbers: Any, shape: tuple[int, ...], axis: int, block: int) -> NDAr
 
 
 def _integers(graph: Graph, node: int, packed: _Integers, *, bias: bool) -> Operand | None:
-    """Give weight or bias of an operator on integers."""
+    """Return weight or bias of an operator on integers."""
     given = packed.scale >= 0
     scale = _numbers(graph, input_of(graph, node, packed.scale)) if given else _scale_behind(graph, node)
     if scale is None:
@@ -275,16 +275,16 @@ def _integers(graph: Graph, node: int, packed: _Integers, *, bias: bool) -> Oper
         turned = bool(attribute(graph.nodes[node], "transB", 0))
         axis = 0 if turned else packed.axis
         zero = _numbers(graph, input_of(graph, node, packed.zero))
-        return None if found is None else _dequantised(found, scale, zero, axis)
+        return None if found is None else _dequantized(found, scale, zero, axis)
     found = _followed(graph, input_of(graph, node, packed.bias)) if packed.bias >= 0 else None
     if found is None or packed.data_scale < 0:
         return found
     data = _numbers(graph, input_of(graph, node, packed.data_scale))
-    return None if data is None else _dequantised(found, np.asarray(scale * data), None, -1)
+    return None if data is None else _dequantized(found, np.asarray(scale * data), None, -1)
 
 
 def _scale_behind(graph: Graph, node: int) -> NDArray[Any] | None:
-    """Give the scale of the weight where a Mul behind a Cast brings the integers back to floats."""
+    """Return the scale of the weight where a Mul behind a Cast brings the integers back to floats."""
     value = int(graph.node_outputs(node)[0])
     for _ in range(3):
         readers = graph.consumers(value).tolist()
@@ -303,7 +303,7 @@ def _scale_behind(graph: Graph, node: int) -> NDArray[Any] | None:
 
 
 def _factor(graph: Graph, value: int) -> NDArray[Any] | None:
-    """Give the constant that a value is, or that it is the product of with something computed."""
+    """Return the constant that a value is, or that it is the product of with something computed."""
     known = _numbers(graph, value)
     maker = int(graph.producer[value])
     if known is not None or maker < 0 or operator(graph, maker) != "Mul":
@@ -313,7 +313,7 @@ def _factor(graph: Graph, value: int) -> NDArray[Any] | None:
 
 
 def _of_lstm(graph: Graph, node: int, place: int) -> Operand | None:
-    """Give W or R of a DynamicQuantizeLSTM: directions × inputs × gates; scales for a direction, or for its gates."""
+    """Return W or R of a DynamicQuantizeLSTM: directions × inputs × gates; scales for a direction, or for its gates."""
     found = _followed(graph, input_of(graph, node, place))
     scale, zero = (_numbers(graph, input_of(graph, node, 6 + 2 * place + each)) for each in (0, 1))
     if found is None or scale is None or found.array.ndim != 3:
@@ -324,18 +324,18 @@ def _of_lstm(graph: Graph, node: int, place: int) -> Operand | None:
         if zero is None
         else np.broadcast_to(zero.reshape(shape if zero.size > 1 else (1, 1, 1)), found.array.shape)
     )
-    return _dequantised(found, np.broadcast_to(scale.reshape(shape), found.array.shape), zero, 0)
+    return _dequantized(found, np.broadcast_to(scale.reshape(shape), found.array.shape), zero, 0)
 
 
-def _dequantised_behind(graph: Graph, node: int, found: Operand) -> Operand | None:
-    """Give floats for a table of integers of which a Gather takes rows."""
+def _dequantized_behind(graph: Graph, node: int, found: Operand) -> Operand | None:
+    """Return floats for a table of integers of which a Gather takes rows."""
     value = int(graph.node_outputs(node)[0])
     for _ in range(_LONGEST):
         readers = graph.consumers(value).tolist()
         behind = [reader for reader in readers if operator(graph, reader) == "DequantizeLinear"]
         if behind:
             scale, zero = (_numbers(graph, input_of(graph, behind[0], place)) for place in (1, 2))
-            return _dequantised(found, scale, zero, -1) if scale is not None and scale.size == 1 else None
+            return _dequantized(found, scale, zero, -1) if scale is not None and scale.size == 1 else None
         if len(readers) != 1 or operator(graph, readers[0]) not in _ON_THE_WAY:
             break
         value = int(graph.node_outputs(readers[0])[0])
@@ -345,4 +345,4 @@ def _dequantised_behind(graph: Graph, node: int, found: Operand) -> Operand | No
     if base == found.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= kept:
         return None
     scale, zero = graph.model.tensor(f"{base}_scale"), graph.model.tensor(f"{base}_zero_point")
-    return _dequantised(found, scale, zero, -1) if scale.size == 1 else None
+    return _dequantized(found, scale, zero, -1) if scale.size == 1 else None

@@ -1,7 +1,7 @@
 """Which weights of an export are which parameters of its torch module.
 
 What an operator does with an input says what it is: the second of a MatMul behind a Linear is its weight, turned; the
-gates of an LSTM stand in ONNX's order; a Conv behind a batch normalisation holds both, folded, which is computed here
+gates of an LSTM stand in ONNX's order; a Conv behind a batch normalization holds both, folded, which is computed here
 in float64. Names count only where no such rule speaks, and after them shapes, of what is read where a module is
 computed. What has no weight says why.
 """
@@ -35,7 +35,7 @@ _BEHIND: Final = frozenset((
     "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast", "Flatten", "Mul", "QuantizeLinear",
     "DequantizeLinear", "QLinearAdd",
 ))  # fmt: skip
-"""What an exporter or a quantiser puts behind the operator that does a layer's work."""
+"""What an exporter or a quantizer puts behind the operator that does a layer's work."""
 _BEFORE: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Identity"))
 """And before it."""
 _FARTHEST: Final = 10
@@ -55,7 +55,7 @@ _PLACES: Final[Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, int], ...]]]
 }
 """Class of a module → the operators that do its work, and which of their inputs is which parameter."""
 _FOLDED: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running_mean")}
-"""What of a batch normalisation is in which parameter of the convolution in front of it."""
+"""What of a batch normalization is in which parameter of the convolution in front of it."""
 _WITH_BIAS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "QLinearConv", "QGemm"))
 """Operators that have a bias themselves, or none is added."""
 _GATES: Final[Mapping[str, tuple[int, ...]]] = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
@@ -108,13 +108,13 @@ class Finder:
         self._ruled: set[str] = set()
         """Paths of the layers whose operator is known."""
         readers = {call.inputs[0].value: number for number, call in enumerate(recording.calls) if _is_norm(call)}
-        self._normalised = {maker: readers[value] for value, maker in self._makers.items() if value in readers}
-        """Call → that of a batch normalisation which got what it gave."""
+        self._normalized = {maker: readers[value] for value, maker in self._makers.items() if value in readers}
+        """Call → that of a batch normalization which got what it gave."""
         self._left_out: dict[str, str] = {}
         """Name of a parameter → why there is nothing to compare it with."""
 
     def all(self) -> list[Weight]:
-        """Give every weight of which the parameter is known, the surest rules first."""
+        """Return every weight of which the parameter is known, the surest rules first."""
         found: list[Weight] = []
         for rule in (self._layers, self._recurrent, self._by_name, self._by_shape):
             for weight in rule():
@@ -125,7 +125,7 @@ class Finder:
         return found
 
     def missing(self) -> Iterator[Unmatched]:
-        """Say of each parameter that is not compared why."""
+        """Describe, of each parameter that is not compared why."""
         called = {path for call in self._recording.calls for path in (call.path, *call.aliases)}
         for name, tensor in self._parameters.items():
             if id(tensor) in self._known:
@@ -140,7 +140,7 @@ class Finder:
             yield Unmatched(f"{path or 'model'} → {label}", "reference", reason, "weight")
 
     def _why(self, path: str, tensor: torch.Tensor) -> str:
-        """Say why a parameter of a submodule that was called has no weight."""
+        """Return why a parameter of a submodule that was called has no weight."""
         gave = f"what {quoted(path or 'the module itself')} gave"
         if not self._region(path):
             held = [
@@ -165,7 +165,7 @@ class Finder:
     # --- layers whose operator says what its inputs are -------------------------------------------------------------
 
     def _layers(self) -> Iterator[Weight]:
-        """Give those of layers that have a tensor, then those of layers whose input has one."""
+        """Return those of layers that have a tensor, then those of layers whose input has one."""
         for given in (False, True):
             for number, call in enumerate(self._recording.calls):
                 if call.cls in _PLACES and call.path not in self._ruled and self._in_scope(call.path):
@@ -176,7 +176,7 @@ class Finder:
         part = self._parts[call.path]
         node = self._given_to(number, operators, part) if given else self._worker(number, operators)
         if node >= 0:
-            norm = self._normalised.get(number, -1) if given and "Conv" in call.cls else -1
+            norm = self._normalized.get(number, -1) if given and "Conv" in call.cls else -1
             if norm >= 0 and next(self._ahead(int(self._graph.node_outputs(node)[0]), ("BatchNormalization",)), -1) < 0:
                 yield from self._fused(number, norm, node)
                 return
@@ -195,7 +195,7 @@ class Finder:
                     yield from self._fused(conv, number, node)
 
     def _fused(self, conv: int, norm: int, node: int) -> Iterator[Weight]:
-        """Give the weights of a convolution that does also what the normalisation behind it did."""
+        """Return the weights of a convolution that does also what the normalization behind it did."""
         calls = self._recording.calls
         path, normal = calls[conv].path, calls[norm].path
         self._ruled |= {path, normal}
@@ -216,7 +216,7 @@ class Finder:
         place: int,
         call: int,
     ) -> Iterator[Weight]:
-        """Give the weight that an input of a layer's node is."""
+        """Return the weight that an input of a layer's node is."""
         graph = self._graph
         label = f"{path or 'model'} → {name}"
         held = weight_of(graph, node, place)
@@ -239,7 +239,7 @@ class Finder:
             yield Weight(label, names, held, wanted, how, path, node)
 
     def _worker(self, number: int, operators: Sequence[str]) -> int:
-        """Give the node that does the work of a layer, by what the layer gave; −1 if that is not known."""
+        """Return the node that does the work of a layer, by what the layer gave; −1 if that is not known."""
         for slot in self._recording.calls[number].outputs:
             if slot.value in self._pairs:
                 node = self._behind(self._pairs[slot.value][0], operators)
@@ -248,7 +248,7 @@ class Finder:
         return -1
 
     def _given_to(self, number: int, operators: Sequence[str], part: torch.nn.Module) -> int:
-        """Give it by what the layer got; −1 if not exactly one node of such a size reads it."""
+        """Return it by what the layer got; −1 if not exactly one node of such a size reads it."""
         call = self._recording.calls[number]
         value = self._tensor(call.inputs[0].value) if call.inputs else -1
         weight: Any = getattr(part, "weight", None)
@@ -263,7 +263,7 @@ class Finder:
         return nodes[0] if len(nodes) == 1 else -1
 
     def _tensor(self, number: int) -> int:
-        """Give the tensor of a recorded value; −1 if it has none."""
+        """Return the tensor of a recorded value; −1 if it has none."""
         if number in self._pairs:
             return self._pairs[number][0]
         label = next((label for label, value in self._given.items() if value == number), "")
@@ -271,7 +271,7 @@ class Finder:
         return names.get(label, -1)
 
     def _behind(self, value: int, operators: Sequence[str]) -> int:
-        """Give the node of one of some operators that leads to a value over hardly anything; −1 if there is none."""
+        """Return the node of one of some operators that leads to a value over hardly anything; −1 if there is none."""
         graph = self._graph
         first, todo, seen = value, [value], 0
         while todo and seen < _FARTHEST:
@@ -289,7 +289,7 @@ class Finder:
         return -1
 
     def _ahead(self, value: int, operators: Sequence[str]) -> Iterator[int]:
-        """Give the nodes of some operators that read a value, or what a quantiser makes of it."""
+        """Return the nodes of some operators that read a value, or what a quantizer makes of it."""
         graph = self._graph
         todo = [value]
         for read in todo:
@@ -303,7 +303,7 @@ class Finder:
                     todo += [each for each in graph.node_outputs(node).tolist() if each >= 0]
 
     def _adding(self, call: int, node: int) -> int | None:
-        """Give the Add between the node of a layer and its output; −1 if there is none, None if that is not known."""
+        """Return the Add between the node of a layer and its output; −1 if there is none, None if that is not known."""
         for slot in self._recording.calls[call].outputs:
             if slot.value in self._pairs:
                 value = self._pairs[slot.value][0]
@@ -319,7 +319,7 @@ class Finder:
     # --- what is repacked -------------------------------------------------------------------------------------------
 
     def _recurrent(self) -> Iterator[Weight]:
-        """Give the weights of LSTM, GRU and RNN, whose nodes and layers are in the same order."""
+        """Return the weights of LSTM, GRU and RNN, whose nodes and layers are in the same order."""
         graph, recording = self._graph, self._recording
         for kind, gates in _GATES.items():
             nodes = [
@@ -347,7 +347,7 @@ class Finder:
                     )
 
     def _gates(self, path: str, suffix: str, node: int, place: int, gates: tuple[int, ...]) -> Iterator[Weight]:
-        """Give the weights of one layer in one direction."""
+        """Return the weights of one layer in one direction."""
         graph, part = self._graph, self._parts[path]
         biases = weight_of(graph, node, 3)
         for name, slot in (("weight_ih", 1), ("weight_hh", 2), ("bias_ih", 3), ("bias_hh", 3)):
@@ -373,7 +373,7 @@ class Finder:
                 yield Weight(label, names, held, wanted, "operator", path, node, len(gates))
 
     def _by_name(self) -> Iterator[Weight]:
-        """Give the weights that bear the name of a parameter, where no rule says what is done with them."""
+        """Return the weights that bear the name of a parameter, where no rule says what is done with them."""
         graph = self._graph
         folded = {path for path, part in self._parts.items() if re.match("(Lazy)?(Conv|BatchNorm)", _cls(part))}
         everything = {**self._parameters, **self._buffers}
@@ -393,7 +393,7 @@ class Finder:
                 yield Weight(f"{path or 'model'} → {label}", (own,), held, array, "name", path, node)
 
     def _read_by(self, readers: Sequence[int], name: str) -> tuple[int, Operand | None]:
-        """Give who reads a weight, and that as it is, or dequantised if that is what is done with it."""
+        """Return who reads a weight, and that as it is, or dequantized if that is what is done with it."""
         graph, value = self._graph, self._graph.value(name)
         if not readers:  # read by a body, or by nothing
             return -1, None if name.endswith("_quantized") else Operand(name, graph.model.tensor(name), None)
@@ -408,7 +408,7 @@ class Finder:
         return -1, None
 
     def _by_shape(self) -> Iterator[Weight]:
-        """Give weights that are read where a module without a rule is computed: by shape, then value, then order."""
+        """Return weights that are read where a module without a rule is computed: by shape, then value, then order."""
         called = {path for call in self._recording.calls for path in (call.path, *call.aliases)}
         left: dict[str, list[str]] = {}
         for name, tensor in self._parameters.items():
@@ -423,7 +423,7 @@ class Finder:
             yield from self._assigned(owner, pieces, operands)
 
     def _owner(self, path: str, called: set[str]) -> str | None:
-        """Give the innermost submodule around a path that was called."""
+        """Return the innermost submodule around a path that was called."""
         while path not in called:
             if not path:
                 return None
@@ -431,7 +431,7 @@ class Finder:
         return path
 
     def _region(self, path: str) -> list[int]:
-        """Give the nodes between what a submodule got and gave, in order of execution."""
+        """Return the nodes between what a submodule got and gave, in order of execution."""
         for number, call in enumerate(self._recording.calls):
             if path in (call.path, *call.aliases):
                 nodes = between_tensors(self._recording, self._graph, self._pairs, number)
@@ -440,7 +440,7 @@ class Finder:
         return []
 
     def _operands(self, path: str) -> Iterator[tuple[int, Operand]]:
-        """Give the weights that a submodule's nodes read, of which nothing is known yet."""
+        """Return the weights that a submodule's nodes read, of which nothing is known yet."""
         for node in self._region(path):
             if node in self._workers or node >= self._graph.main_count:
                 continue
@@ -451,7 +451,7 @@ class Finder:
                     yield node, held
 
     def _pieces(self, name: str, operands: Sequence[tuple[int, Operand]]) -> list[tuple[str, str, NDArray[Any], bool]]:
-        """Give a parameter as a whole, or in the parts that the operators read: label, name, values, and if turned."""
+        """Return a parameter whole or in the parts that operators read: label, name, values, whether transposed."""
         array = to_numpy(self._parameters[name])
         path, label = name.rpartition(".")[::2]
         attention = "MultiheadAttention" in (_cls(self._parts[path]), _cls(self._parts[path.rpartition(".")[0]]))
@@ -516,7 +516,7 @@ _PARTS: Final = ("query", "key", "value")
 
 
 def _oriented(held: Operand, array: NDArray[Any], turned: bool) -> list[tuple[NDArray[Any], Operand]]:  # noqa: FBT001
-    """Give a parameter and a weight in a common shape, in each way in which they may be meant to be equal."""
+    """Return a parameter and a weight in a common shape, in each way in which they may be meant to be equal."""
     squeezed = tuple(size for size in held.array.shape if size != 1)
     if array.ndim == 2 and held.array.ndim == 2:
         found = [(array.T, held)] if held.array.shape == array.T.shape else []
@@ -527,7 +527,7 @@ def _oriented(held: Operand, array: NDArray[Any], turned: bool) -> list[tuple[ND
 
 
 def _layers_of(part: torch.nn.Module) -> Iterator[tuple[int, str]]:
-    """Give the layers of an LSTM, and the directions of each, in the order in which they are computed."""
+    """Return the layers of an LSTM, and the directions of each, in the order in which they are computed."""
     for layer in range(int(part.num_layers)):  # type: ignore[arg-type]
         yield layer, "forward"
         if part.bidirectional:
@@ -552,7 +552,7 @@ def _joined(path: str, name: str) -> str:
 
 
 def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:
-    """Give the weight of a layer in the way in which an operator takes it."""
+    """Return the weight of a layer in the way in which an operator takes it."""
     op = operator(graph, node)
     if op not in _MATMUL:
         return array
@@ -560,7 +560,7 @@ def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:
 
 
 def _folded(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any]]:
-    """Give weight and bias of a convolution that does also what the normalisation behind it did."""
+    """Return weight and bias of a convolution that does also what the normalization behind it did."""
     arrays: dict[str, NDArray[np.float64]] = {}
     for part, names in ((conv, ("weight", "bias")), (norm, ("weight", "bias", "running_mean", "running_var"))):
         for name in names:

@@ -119,12 +119,12 @@ class Recording:
         return len(self._contents)
 
     def value(self, number: int) -> NDArray[Any]:
-        """Give a value, read-only; bfloat16 and float8 as numpy types of ``ml_dtypes``."""
+        """Return a value, read-only; bfloat16 and float8 as numpy types of ``ml_dtypes``."""
         array: NDArray[Any] = unspilled(self._contents[number])
         return array
 
-    def labelled(self) -> Iterator[tuple[FunctionCall, str]]:
-        """Give each function with what tells it from the others of the same call: "add()", "add()#2"."""
+    def labeled(self) -> Iterator[tuple[FunctionCall, str]]:
+        """Return each function with what tells it from the others of the same call: "add()", "add()#2"."""
         count: Counter[tuple[int, str]] = Counter()
         for each in self.functions:
             count[each.call, each.name] += 1
@@ -132,7 +132,7 @@ class Recording:
             yield each, f"{each.name}(){f'#{times}' if times > 1 else ''}"
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Give an output of a call, or of a function, by name.
+        """Return an output of a call, or of a function, by name.
 
         A path alone is the first output of the first call, "shared#2" is of the second call, "lstm → 1.0" is the
         output that has this label, and "layer.1 → add()" is what a function gave.
@@ -142,7 +142,7 @@ class Recording:
             if call.name == path or (not call.index and path in (call.path, *call.aliases)):
                 values = [slot.value for slot in call.outputs if not label or slot.label == label]
                 values += [
-                    each.value for each, called in self.labelled() if called == label and self.calls[each.call] is call
+                    each.value for each, called in self.labeled() if called == label and self.calls[each.call] is call
                 ]
                 if values:
                     return self.value(values[0])
@@ -180,7 +180,7 @@ def record(
     Parameters
     ----------
     module
-        In eval mode; in train mode dropout and batch normalisation compute something that is never exported.
+        In eval mode; in train mode dropout and batch normalization compute something that is never exported.
     args
         Positional arguments, a tuple; a lone tensor may be given as it is.
     kwargs
@@ -211,7 +211,7 @@ def record(
     Warns
     -----
     UserWarning
-        If dropout or batch normalisation is in train mode, a second run gave other values, or, where there was none,
+        If dropout or batch normalization is in train mode, a second run gave other values, or, where there was none,
         random numbers were drawn.
 
     Examples
@@ -259,7 +259,7 @@ def record(
 
 
 def as_given(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """Give a module and its arguments in the form in which it is called."""
+    """Return a module and its arguments in the form in which it is called."""
     import torch
 
     module = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
@@ -294,21 +294,21 @@ def _warn_of_training(module: torch.nn.Module) -> frozenset[str]:
 
 
 def watched(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Give the submodules that can have hooks, itself included: what torch.jit scripted cannot."""
+    """Return the submodules that can have hooks, itself included: what torch.jit scripted cannot."""
     import torch
 
     return (part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule))
 
 
 def is_traced_by_dynamo() -> bool:
-    """Say whether it is a branch of ``torch.cond`` or the like that is being traced, where hooks may note nothing."""
+    """Return whether a branch of ``torch.cond`` or the like is being traced, where hooks must not record."""
     import torch
 
     return torch.compiler.is_dynamo_compiling()
 
 
 def _random_state() -> bytes:
-    """Give the state of torch's random generators, which changes when they are asked for numbers."""
+    """Return the state of torch's random generators, which changes when they are asked for numbers."""
     import torch
 
     state: bytes = torch.default_generator.get_state().numpy().tobytes()
@@ -457,7 +457,7 @@ class _Recorder:
         return made
 
     def _numbers(self, given: Iterable[Any]) -> tuple[int, ...]:
-        """Give the numbers of the values among what a function got that are known."""
+        """Return the numbers of the values among what a function got that are known."""
         import torch
 
         found: list[int | None] = []
@@ -469,13 +469,13 @@ class _Recorder:
         return tuple([number for number in found if number is not None])
 
     def _number(self, tensor: torch.Tensor) -> int | None:
-        """Give the number of a value that was taken already, and not changed since."""
+        """Return the number of a value that was taken already, and not changed since."""
         seen = self._seen.get(id(tensor))
         known = seen is not None and seen[0]() is tensor and seen[1] == _version(tensor) >= 0
         return seen[2] if seen is not None and known else None
 
     def _take(self, tensor: torch.Tensor) -> int:
-        """Give the number of a value; a copy is kept, as it may be changed in place later."""
+        """Return the number of a value; a copy is kept, as it may be changed in place later."""
         there = self._number(tensor)
         if there is not None:
             return there
@@ -506,19 +506,19 @@ class _Recorder:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """Give how often a tensor was changed in place; −1 if torch does not know."""
+    """Return how often a tensor was changed in place; −1 if torch does not know."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
 
 
 def _is_wrapped(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor is one of many inside of ``torch.vmap`` and the like: it has no values of its own."""
+    """Return whether a tensor is one of many inside of ``torch.vmap`` and the like: it has no values of its own."""
     import torch
 
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))  # noqa: SLF001 (torch has no other)
 
 
 def _listening(called: Callable[[Any, Any, Mapping[str, Any]], Any]) -> contextlib.AbstractContextManager[Any]:
-    """Give a context in which every call of a torch function is made by another one."""
+    """Return a context in which every call of a torch function is made by another one."""
     from torch.overrides import TorchFunctionMode
 
     class Listening(TorchFunctionMode):
@@ -534,7 +534,7 @@ def _remove(hooks: Iterable[torch.utils.hooks.RemovableHandle]) -> None:
 
 
 def _said(part: torch.nn.Module) -> dict[str, Any]:
-    """Give the attributes of a module that are a number, a text or several numbers, of those that ONNX has, too."""
+    """Return the attributes of a module that are a number, a text or several numbers, of those that ONNX has, too."""
     own = part.__dict__
     return {name: own[name] for name in RECORDED if name in own and _is_said(own[name])}
 
@@ -565,7 +565,7 @@ def _unstable(again: _Recorder, recording: Recording) -> tuple[str, ...]:
 
 
 def parameters_of(kind: Any) -> tuple[str, ...]:
-    """Give the names of positional arguments of a class's forward."""
+    """Return the names of positional arguments of a class's forward."""
     function = inspect.unwrap(kind.forward, stop=lambda one: hasattr(one, "__signature__"))
     if isinstance(function, types.FunctionType) and not hasattr(function, "__signature__"):
         code = function.__code__  # what inspect.signature would say of it, at a tenth of the time
@@ -579,7 +579,7 @@ def parameters_of(kind: Any) -> tuple[str, ...]:
 
 
 def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
-    """Give the tensors of nested tuples, lists, dicts and dataclasses, and where they are."""
+    """Return the tensors of nested tuples, lists, dicts and dataclasses, and where they are."""
     found: list[tuple[str, torch.Tensor]] = []
     _gather(value, "", _DEEPEST, found)
     return found
@@ -609,7 +609,7 @@ def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Te
 
 
 def is_tensor(value: Any) -> bool:
-    """Say whether it is a tensor that an array can hold."""
+    """Return whether it is a tensor that an array can hold."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -618,7 +618,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Give a tensor as an array, which may share its memory; bfloat16 and float8 as types of ``ml_dtypes``.
+    """Return a tensor as an array, which may share its memory; bfloat16 and float8 as types of ``ml_dtypes``.
 
     Examples
     --------
@@ -643,7 +643,7 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
 
 @functools.cache
 def _foreign(dtype: torch.dtype) -> Any:
-    """Give the type of ``ml_dtypes`` that numpy lacks; None if it has it."""
+    """Return the type of ``ml_dtypes`` that numpy lacks; None if it has it."""
     return getattr(ml_dtypes, str(dtype).removeprefix("torch."), None)
 
 

@@ -20,7 +20,7 @@ _LONGEST: Final = 100_000
 
 
 def source_of(node: onnx.NodeProto) -> str:
-    """Give the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
+    """Return the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
 
     It is the innermost line of the stack trace that torch's exporters keep that is neither torch's nor ours.
 
@@ -44,7 +44,7 @@ def source_of(node: onnx.NodeProto) -> str:
 
 
 def running_line() -> str:
-    """Give the innermost line that runs now and is neither torch's nor ours."""
+    """Return the innermost line that runs now and is neither torch's nor ours."""
     frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -59,7 +59,7 @@ def running_line() -> str:
 
 @functools.lru_cache(1024)
 def _place(file: str) -> object:
-    """Say of which kind a file is."""
+    """Describe, of which kind a file is."""
     file = file.replace("\\", "/")
     return _A_CLICK if _A_CLICK in file else _NOT_THE_MODEL if any(part in file for part in _NOT_THE_MODEL) else None
 

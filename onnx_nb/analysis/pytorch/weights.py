@@ -1,6 +1,6 @@
 """How far the weights of an export are from the parameters of its torch module, and what is wrong with them.
 
-Which weight is which parameter is told by `parameters`. A quantised weight may be off by what its step explains.
+Which weight is which parameter is told by `parameters`. A quantized weight may be off by what its step explains.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point
-from onnx_nb.analysis.compare.metrics import Errors, precision
+from onnx_nb.analysis.compare.metrics import ErrorStats, precision
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.pytorch.parameters import Finder, Weight
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ROUNDED: Final = 8
 """So many times the precision of its type a weight may be off before it is said to differ."""
 _STEPS: Final = 1.0
-"""And so many steps a quantised one."""
+"""And so many steps a quantized one."""
 
 
 def compare_weights(
@@ -66,13 +66,13 @@ def compare_weights(
     for depth, weight in enumerate(found):
         if progress is not None:
             progress(depth / len(found), f"comparing {quoted(weight.held.initializer or weight.label)}")
-        errors = Errors.of(weight.expected, weight.held.array, rtol=rtol, atol=atol)
+        errors = ErrorStats.of(weight.expected, weight.held.array, rtol=rtol, atol=atol)
         points.append(
             Point(
                 name=weight.label,
                 reference=", ".join(weight.parameters),
                 candidate=weight.held.initializer,
-                matched=weight.how if weight.held.steps is None else f"{weight.how}, dequantised",
+                matched=weight.how if weight.held.steps is None else f"{weight.how}, dequantized",
                 depth=depth,
                 op_type="weight",
                 node=graph.names[weight.node] if weight.node >= 0 else "",
@@ -89,8 +89,8 @@ def compare_weights(
 # --- what is wrong with a weight ------------------------------------------------------------------------------------
 
 
-def _difference(weight: Weight, errors: Errors) -> str:
-    """Say what is wrong with a weight that is off by more than rounding."""
+def _difference(weight: Weight, errors: ErrorStats) -> str:
+    """Return what is wrong with a weight that is off by more than rounding."""
     expected, actual, steps = weight.expected, weight.held.array, weight.held.steps
     label = weight.label.rpartition(" → ")[2]
     if not weight.held.initializer:
@@ -113,8 +113,8 @@ def _difference(weight: Weight, errors: Errors) -> str:
     return f"{label} differs in {many}, by at most {errors.max_abs:.3g}"
 
 
-def _difference_in_steps(label: str, expected: NDArray[Any], held: Operand, errors: Errors) -> str:
-    """Say it of a quantised weight, in its own steps."""
+def _difference_in_steps(label: str, expected: NDArray[Any], held: Operand, errors: ErrorStats) -> str:
+    """Describe the difference of a quantized weight, in its own steps."""
     assert held.steps is not None  # noqa: S101
     wanted, got = expected.astype(np.float64), held.array.astype(np.float64)
     slack = _ROUNDED * 2.0**-23 * np.maximum(np.abs(wanted), np.abs(got))
@@ -127,11 +127,11 @@ def _difference_in_steps(label: str, expected: NDArray[Any], held: Operand, erro
     if got.ndim == 2 and got.shape[0] == got.shape[1] and bool((np.abs(got - wanted.T) <= held.steps).all()):
         return f"{label} is transposed"
     many = f"{beyond:,} of {errors.count:,} values"
-    return f"{label} differs in {many}, by up to {float(np.nanmax(steps)):.3g} quantisation steps"
+    return f"{label} differs in {many}, by up to {float(np.nanmax(steps)):.3g} quantization steps"
 
 
 def _order(expected: NDArray[Any], actual: NDArray[Any], blocks: int) -> str:
-    """Give the order in which the parts of a weight stand where they are only exchanged; empty if it is not that."""
+    """Return the order in which the parts of a weight stand where they are only exchanged; empty if it is not that."""
     if blocks < 2 or expected.shape != actual.shape:
         return ""
     parts = np.split(expected, blocks)
@@ -142,7 +142,7 @@ def _order(expected: NDArray[Any], actual: NDArray[Any], blocks: int) -> str:
 
 
 def _factor(expected: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Give the number that a weight was multiplied with; 0 if there is none."""
+    """Return the number that a weight was multiplied with; 0 if there is none."""
     one, other = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
     square = float(one @ one)
     factor = float(one @ other) / square if square else 0.0

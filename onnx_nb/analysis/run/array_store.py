@@ -83,7 +83,7 @@ class Store:
         return Spilled(path, content.dtype if foreign else None)
 
     def array(self, value: int, place: tuple[int, ...]) -> Any:
-        """Give what was kept."""
+        """Return what was kept."""
         return unspilled(self.places[value][place])
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Store:
 
 
 def unspilled(found: Any) -> Any:
-    """Give what `Store.put` was given."""
+    """Return what `Store.put` was given."""
     if isinstance(found, list):
         return [unspilled(item) for item in found]
     if not isinstance(found, Spilled):
@@ -113,7 +113,7 @@ def unspilled(found: Any) -> Any:
 
 
 def available_memory() -> int:
-    """Give the bytes of memory that this process could still take."""
+    """Return the bytes of memory that this process could still take."""
     found = []
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -59,8 +59,8 @@ def capture(
 ) -> Capture:
     """Run a model and see every value in it.
 
-    Values are bit-identical to what onnxruntime gives with all of them added as outputs and graph optimisation off
-    (optimisation fuses nodes, and changes values).
+    Values are bit-identical to what onnxruntime gives with all of them added as outputs and graph optimization off
+    (optimization fuses nodes, and changes values).
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class NonFinite:
 
     @property
     def message(self) -> str:
-        """Say which node it is and what it was given."""
+        """Return which node it is and what it was given."""
         found = self.statistics
         counts = [(found.nan, "NaN"), (found.posinf, "Inf"), (found.neginf, "−Inf")]
         what = " and ".join(f"{count} {kind}" for count, kind in counts if count)
@@ -235,7 +235,7 @@ class Capture:
     _costs: Costs
 
     def __getitem__(self, key: str | tuple[Any, ...]) -> Any:
-        """Give a kept array: ``cap["name"]``, or of several iterations or feeds ``cap["name", 3]``, feed first.
+        """Return a kept array: ``cap["name"]``, or of several iterations or feeds ``cap["name", 3]``, feed first.
 
         Without a number it is the first that was kept.
         """
@@ -258,15 +258,15 @@ class Capture:
         raise CaptureError(f"{quoted(name)} was not kept at {numbers}.", advice=f"It was at {listed or 'no number'}.")
 
     def __contains__(self, name: object) -> bool:
-        """Say whether a value of this name was seen."""
+        """Return whether a value of this name was seen."""
         return name in self._values
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names of all values, in order of execution."""
+        """Return the names of all values, in order of execution."""
         return iter(self._values)
 
     def __len__(self) -> int:
-        """Give the number of values seen."""
+        """Return the number of values seen."""
         return len(self._values)
 
     def __repr__(self) -> str:
@@ -293,7 +293,7 @@ class Capture:
         return [name for name, value in self._values.items() if value in self._store.places]
 
     def statistics(self, name: str) -> Statistics:
-        """Give the statistics of a value, merged over feeds and iterations; of a weight too."""
+        """Return the statistics of a value, merged over feeds and iterations; of a weight too."""
         value = self._value(name)
         found = self._weight(name) if value < 0 else self._records[value].settled()
         if found is None:
@@ -301,7 +301,7 @@ class Capture:
         return found
 
     def histogram(self, name: str) -> Histogram:
-        """Give the histogram of a value's finite numbers."""
+        """Return the histogram of a value's finite numbers."""
         return self.statistics(name).histogram
 
     @functools.cached_property
@@ -342,7 +342,7 @@ class Capture:
         return None if given is None else NonFinite("", *given, {}, {})
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give a row for each value: name, node, op_type, dtype, shape, nbytes, then the statistics."""
+        """Return a row for each value: name, node, op_type, dtype, shape, nbytes, then the statistics."""
         graph = self._graph
         rows = []
         for name, value in self._values.items():
@@ -357,7 +357,7 @@ class Capture:
         return rows
 
     def to_frame(self) -> pd.DataFrame:
-        """Give `rows` as a pandas data frame.
+        """Return `rows` as a pandas data frame.
 
         Raises
         ------
@@ -378,7 +378,7 @@ class Capture:
         self._store.close()
 
     def _value(self, name: str) -> int:
-        """Give the value of a name, −1 for a weight."""
+        """Return the value of a name, −1 for a weight."""
         found = self._values.get(name)
         if found is not None:
             return found
@@ -412,7 +412,7 @@ _NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf
 
 
 def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) -> list[int]:
-    """Give the values to record."""
+    """Return the values to record."""
     kinds = graph.value_kind
     there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_frame == 0) & (kinds != DANGLING)
     closed = _closed(graph)
@@ -428,7 +428,7 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
 
 
 def _closed(graph: Graph) -> NDArray[np.bool_]:
-    """Give the bodies that can be run only by their owner."""
+    """Return the bodies that can be run only by their owner."""
     closed = np.zeros(len(graph.frames), bool)
     for number, frame in enumerate(graph.frames[1:], 1):  # outer ones come first
         closed[number] = closed[frame.parent] or not can_look_inside(graph, frame.owner_node)
@@ -436,7 +436,7 @@ def _closed(graph: Graph) -> NDArray[np.bool_]:
 
 
 def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:
-    """Give the values whose names are given or match."""
+    """Return the values whose names are given or match."""
     by_name: dict[str, list[int]] = {}
     names = graph.value_names
     for value in among:
@@ -488,7 +488,7 @@ def _lowered(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial] 
 def _translated(
     graph: Graph, order: list[int], values: Mapping[int, int], nodes: Mapping[int, int], partial: Partial
 ) -> Partial:
-    """Say of the original model what is known of the lowered one, in which Constant nodes have become weights."""
+    """Describe, of the original model what is known of the lowered one, in which Constant nodes have become weights."""
     seconds, nbytes = Counter[int](), Counter[int]()
     for node, took, size in zip(partial.order, partial.seconds.tolist(), partial.nbytes.tolist(), strict=True):
         seconds[nodes.get(node, -1)] += took
@@ -543,7 +543,7 @@ def _spread(
     executor: concurrent.futures.Executor,
     done: Done,
 ) -> Generator[Partial]:
-    """Give feeds to an executor, and their results in the order of the feeds."""
+    """Return feeds to an executor, and their results in the order of the feeds."""
     for number, partial in enumerate(spread(executor, run_remote, pickled(job), feeds), 1):
         for found in partial.kept.values():
             found.update((index, store.put(content)) for index, content in found.items())

@@ -35,7 +35,7 @@ FILE_LIMIT: Final = 1 << 33
 
 
 def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
-    """Give the feeds that are in whatever holds them, checked, one at a time.
+    """Return the feeds that are in whatever holds them, checked, one at a time.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
 
 
 def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
-    """Say whether a list holds feeds, not the arrays of one."""
+    """Return whether a list holds feeds, not the arrays of one."""
     first = next(iter(feeds), None)
     if isinstance(first, list | tuple):
         kind = next((kind for name, kind in input_types(model).items() if name not in model.initializers), TypeProto())
@@ -122,7 +122,7 @@ def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
 
 
 def _feed_paths(path: Path) -> list[Path]:
-    """Give the files and folders that hold one feed each."""
+    """Return the files and folders that hold one feed each."""
     if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
         return [path]
     inside = _inside(path)
@@ -260,7 +260,7 @@ _UNREADABLE: Final = (
 
 
 def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
-    """Give the name in a file of onnx test data, and its value."""
+    """Return the name in a file of onnx test data, and its value."""
     try:
         size = path.stat().st_size
         if size > PROTO_LIMIT:
@@ -295,7 +295,7 @@ def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -
 
 
 def _viewed(value: Any, kind: TypeProto | None) -> Any:
-    """Give numpy's files of bfloat16 and the like their type back: they come as bytes without a meaning."""
+    """Return numpy's files of bfloat16 and the like their type back: they come as bytes without a meaning."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "V" and kind is not None:
         dtype = numpy_dtype(kind.tensor_type.elem_type)
         if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:

@@ -1,6 +1,6 @@
 """The graph that onnxruntime really runs where operators have no kernel for float16.
 
-It puts casts to float32 around such nodes and leaves out those between neighbours, so that a node may read what its
+It puts casts to float32 around such nodes and leaves out those between neighbors, so that a node may read what its
 producer computed before it was rounded. Cut into windows, each would round, and give other values; so the casts are
 put in first, in the whole graph, by onnxruntime itself, which writes the result.
 """
@@ -30,7 +30,7 @@ _ADDED: Final = "InsertedPrecisionFreeCast_"
 
 
 def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
-    """Give a model with onnxruntime's casts written out; the model itself if it needs none.
+    """Return a model with onnxruntime's casts written out; the model itself if it needs none.
 
     Every value of the main graph keeps its name and its bits; weights stay where they are.
 
@@ -72,7 +72,7 @@ def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
 
 
 def originals(graph: Graph, low: Graph) -> dict[int, int]:
-    """Give for each value of the lowered graph the one that it is in the original."""
+    """Return for each value of the lowered graph the one that it is in the original."""
     by_name: dict[tuple[int, str], int] = {}
     for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_frame.tolist(), strict=True)):
         by_name[frame, name] = value
@@ -87,7 +87,7 @@ def originals(graph: Graph, low: Graph) -> dict[int, int]:
 
 
 def original_nodes(graph: Graph, low: Graph) -> dict[int, int]:
-    """Give for each node of the lowered main graph the one that it was, or for which its cast was put in."""
+    """Return for each node of the lowered main graph the one that it was, or for which its cast was put in."""
     maker = {
         graph.value_names[value]: node
         for node in range(graph.main_count)

@@ -47,24 +47,24 @@ class Use:
         return _op(self.graph, self.node)
 
     def shape(self, index: int) -> Shape | None:
-        """Give the shape of one of the node's inputs, if it is known."""
+        """Return the shape of one of the node's inputs, if it is known."""
         return _shape(self.graph, self.node, index)
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Give an attribute's value."""
+        """Return an attribute's value."""
         for attribute in self.graph.nodes[self.node].attribute:
             if attribute.name == name:
                 return helper.get_attribute_value(attribute)
         return default
 
     def axis(self, index: int, default: int = 0) -> int:
-        """Give the size of one of the node's inputs along its attribute ``axis``; 0 if it is not known."""
+        """Return the size of one of the node's inputs along its attribute ``axis``; 0 if it is not known."""
         shape, axis = self.shape(index), int(self.attribute("axis", default))
         return shape[axis] if shape and -len(shape) <= axis < len(shape) else 0
 
 
 def wishes(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
-    """Say what values an input should have.
+    """Return what values an input should have.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def wishes(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
 
 
 def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
-    """Say which sizes an input has to have along some of its axes, for the weights that it meets.
+    """Return which sizes an input has to have along some of its axes, for the weights that it meets.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
 
 
 def _uses(graph: Graph, value: int) -> Iterator[Use]:
-    """Give the nodes that values reach unchanged, or with a constant added."""
+    """Return the nodes that values reach unchanged, or with a constant added."""
     seen, todo = set[tuple[int, int]](), [(value, 0)]
     while todo and len(seen) < _FOLLOWED:
         value, added = todo.pop()
@@ -192,7 +192,7 @@ _ALL_HANDED_ON: Final = frozenset(("Concat", "Max", "Min"))
 
 
 def _added(use: Use) -> int | None:
-    """Give what a node adds to the values it hands on; ``None`` if it computes something else."""
+    """Return what a node adds to the values it hands on; ``None`` if it computes something else."""
     op, index = use.op, use.index
     if (index == 0 and op in _FIRST_HANDED_ON) or op in _ALL_HANDED_ON or (op == "Where" and index > 0):
         return 0
@@ -335,7 +335,7 @@ def _axes_of_size_one(use: Use, shape: Shape) -> Values | None:
 
 
 def _same_size(_: Use, shape: Shape) -> Values:
-    """Give the target of a Reshape that fits whatever is reshaped."""
+    """Return the target of a Reshape that fits whatever is reshaped."""
     sizes = np.ones(math.prod(shape), np.int64)
     sizes[:1] = -1
     return sizes.reshape(shape)

@@ -70,7 +70,7 @@ class LogHistogram:
         return self.zeros + self.codes.total
 
     def percentile(self, percent: float) -> float:
-        """Give the number below which so many percent lie, to the width of a bin; NaN if there is none.
+        """Return the number below which so many percent lie, to the width of a bin; NaN if there is none.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class LogHistogram:
         return float(low + (high - low) * min(max(inside, 0.0), 1.0))
 
     def _ends(self, start: int, stop: int) -> Floats:
-        """Give some of the edges."""
+        """Return some of the edges."""
         places = np.arange(self.codes.first + start, self.codes.first + stop)
         # the end of the last bin may lie beyond the largest number, and beyond 64 bits
         last = LARGEST_CODE >> self.codes.exponent
@@ -97,7 +97,7 @@ class LogHistogram:
         return np.where(places > last, np.int64(LARGEST_CODE), codes).view(np.float64)
 
     def merge(self, other: LogHistogram) -> LogHistogram:
-        """Give the histogram of the numbers of both, exactly."""
+        """Return the histogram of the numbers of both, exactly."""
         return LogHistogram(self.zeros + other.zeros, self.codes.merge(other.codes))
 
     __or__ = merge
@@ -137,5 +137,5 @@ class LogTally:
             self._tally.add(codes, codes.min().item(), codes.max().item())
 
     def histogram(self) -> LogHistogram:
-        """Give what was counted."""
+        """Return what was counted."""
         return LogHistogram(self._zeros, self._tally.histogram())

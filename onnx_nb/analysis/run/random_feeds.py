@@ -115,7 +115,7 @@ class _Sizes:
                 self.symbols.setdefault(dim, one)
 
     def of(self, name: str, kind: TypeProto) -> tuple[int, ...]:
-        """Give the shape of an input, or of an element of it."""
+        """Return the shape of an input, or of an element of it."""
         if name in self.shapes:
             return self.shapes[name]
         tensor = _innermost(kind)
@@ -144,7 +144,7 @@ def _is_total(symbol: str, symbols: Iterable[str]) -> bool:
 
 
 def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
-    """Give the size of a dimension of which nothing is said: one example, eight tokens, or a small picture."""
+    """Return the size of a dimension of which nothing is said: one example, eight tokens, or a small picture."""
     if "batch" in symbol or (axis == 0 and rank > 1):
         return 1
     return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
@@ -176,7 +176,7 @@ def _value_of(tree: ast.expr, symbols: Mapping[str, int]) -> int:
 
 
 def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> Model:
-    """Give the model with known input shapes and without functions: onnx then infers the shapes of what is indexed."""
+    """Return the model with known input shapes and functions inlined, so that onnx infers what is indexed."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     for value in proto.graph.input:
@@ -196,7 +196,7 @@ def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> 
 
 
 def _innermost(kind: TypeProto) -> TypeProto:
-    """Give the type of the tensors in a sequence or an optional."""
+    """Return the type of the tensors in a sequence or an optional."""
     while kind.HasField("sequence_type") or kind.HasField("optional_type"):
         kind = (kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type).elem_type
     return kind

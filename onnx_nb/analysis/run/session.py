@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model, ModelLike
 
 _MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
-"""What lies in a serialised model that holds marks: the domain of a node."""
+"""What lies in a serialized model that holds marks: the domain of a node."""
 
 
 def run(
@@ -57,7 +57,7 @@ def run(
     providers
         Execution providers, best first; the CPU if ``None``.
     optimize
-        ``False`` switches off graph optimisation, which fuses nodes: intermediate values then differ in the last bits.
+        ``False`` switches off graph optimization, which fuses nodes: intermediate values then differ in the last bits.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def create(
     model
         Any `ModelLike`.
     optimize
-        ``False`` switches off all graph optimisations: they change intermediate values.
+        ``False`` switches off all graph optimizations: they change intermediate values.
     providers
         Execution providers, best first; the CPU if ``None``.
     outputs
@@ -170,9 +170,9 @@ def create(
     if unknown:
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
-    data = _serialised(loaded, proto)
+    data = _serialized(loaded, proto)
     if _MARKED in data:
-        data = _serialised(loaded, _with_marks(proto))
+        data = _serialized(loaded, _with_marks(proto))
     wanted = list(providers or ["CPUExecutionProvider"])
     try:
         # what fails is told: onnxruntime would print it, and go on without the provider
@@ -187,7 +187,7 @@ def create(
 
 
 def release_arena() -> None:
-    """Give back to the system what no value takes of the memory that sessions share.
+    """Return back to the system what no value takes of the memory that sessions share.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def _make_arena() -> None:
 
 @functools.cache
 def _nothing() -> onnxruntime.InferenceSession:
-    """Give a session that has next to nothing to do."""
+    """Return a session that has next to nothing to do."""
     node = helper.make_node("Constant", [], ["y"], value_int=0)
     graph = helper.make_graph([node], "nothing", [], [ValueInfoProto(name="y")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -295,7 +295,7 @@ def run_values(
 
 
 def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.OrtValue:
-    """Give an array, or a list of arrays, as onnxruntime's own value.
+    """Return an array, or a list of arrays, as onnxruntime's own value.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
 
 
 def to_array(value: onnxruntime.OrtValue) -> Any:
-    """Give onnxruntime's value as an array, a sequence as a list of arrays, an optional that is not there as ``None``.
+    """Return onnxruntime's value as an array, a sequence as a list, an absent optional as ``None``.
 
     Returns
     -------
@@ -377,17 +377,17 @@ class _Memory:
 
 
 def _owned(array: Any) -> Any:
-    """Give an array that the caller may write to."""
+    """Return an array that the caller may write to."""
     return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
 
 
 def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
-    """Say whether onnxruntime cannot exchange such arrays with numpy: bfloat16, float8, int4 and so on."""
+    """Return whether onnxruntime cannot exchange such arrays with numpy: bfloat16, float8, int4 and so on."""
     return dtype is not None and dtype.isbuiltin == 2
 
 
 def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
-    """Give a feed as a value; its declared type tells what an empty sequence would hold."""
+    """Return a feed as a value; its declared type tells what an empty sequence would hold."""
     element = _data_type_of(_inside(_inside(ort_type, "optional"), "seq"))
     return to_value(value, data_type=element or TensorProto.FLOAT)
 
@@ -413,7 +413,7 @@ def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
 
 @functools.cache
 def _opener(data_type: int) -> onnxruntime.InferenceSession:
-    """Give a session that hands a sequence on: what a session gives, onnxruntime turns into a list."""
+    """Return a session that hands a sequence on: what a session gives, onnxruntime turns into a list."""
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(data_type, None))
     return _tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
 
@@ -427,7 +427,7 @@ def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto]) -> onnxru
     )
 
 
-def _serialised(model: Model, proto: ModelProto) -> bytes:
+def _serialized(model: Model, proto: ModelProto) -> bytes:
     try:
         data: bytes = proto.SerializeToString()
     except EncodeError as error:
@@ -437,7 +437,7 @@ def _serialised(model: Model, proto: ModelProto) -> bytes:
 
 
 def _with_marks(source: ModelProto) -> ModelProto:
-    """Give a model whose marks onnxruntime can run: a local function says that they do nothing."""
+    """Return a model whose marks onnxruntime can run: a local function says that they do nothing."""
     domain, op = MARK
     if not any((node.domain, node.op_type) == MARK for node in _all_nodes(source)) or any(
         (function.domain, function.name) == MARK for function in source.functions
@@ -468,7 +468,7 @@ def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
 
 
 def _without_notes(source: ModelProto) -> ModelProto:
-    """Give a model without what exporters note of each node and value: onnxruntime would only copy it around."""
+    """Return a model without what exporters note of each node and value: onnxruntime would only copy it around."""
     parts = source.graph.node, source.graph.value_info, source.graph.input, source.graph.output
     if not any(one.metadata_props or one.doc_string for part in parts for one in part):
         return source
@@ -516,7 +516,7 @@ def _refused(model: Model, error: Exception) -> OnnxNbError:
 
 
 def _cause(error: Exception) -> str:
-    """Give onnxruntime's message; it may hold names of any length."""
+    """Return onnxruntime's message; it may hold names of any length."""
     text = str(error).removeprefix("[ONNXRuntimeError] : ").strip()
     if len(text) > 1000:
         text = f"{text[:1000]}…"
@@ -529,7 +529,7 @@ def _failed(name: str, error: Exception) -> OnnxNbError:
 
 @functools.cache
 def _data_type_of(ort_type: str) -> int | None:
-    """Give the ONNX element type of "tensor(float)"; ``None`` if it is no tensor."""
+    """Return the ONNX element type of "tensor(float)"; ``None`` if it is no tensor."""
     name = ort_type.removeprefix("tensor(").removesuffix(")")
     if f"tensor({name})" != ort_type:
         return None
@@ -538,5 +538,5 @@ def _data_type_of(ort_type: str) -> int | None:
 
 
 def _inside(ort_type: str, wrapper: str) -> str:
-    """Give "tensor(float)" of "seq(tensor(float))"; the type itself if it is not wrapped so."""
+    """Return "tensor(float)" of "seq(tensor(float))"; the type itself if it is not wrapped so."""
     return ort_type[len(wrapper) + 1 : -1] if ort_type.startswith(f"{wrapper}(") else ort_type

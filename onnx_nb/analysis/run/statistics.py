@@ -1,6 +1,6 @@
 """Moments and histograms of arrays of any type, computed in one pass and mergeable.
 
-Bins are dyadic: their width is a power of two and their edges are multiples of it. Two neighbours of one width are
+Bins are dyadic: their width is a power of two and their edges are multiples of it. Two neighbors of one width are
 exactly one bin of the next, so histograms of parts merge into the histogram of the whole, however the data was split.
 Mean and standard deviation merge by Chan's formula, scaled so that no square leaves the range of float64.
 """
@@ -83,7 +83,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def merge(self, other: Histogram) -> Histogram:
-        """Give the histogram of the values of both: exactly, in whichever order parts are merged."""
+        """Return the histogram of the values of both: exactly, in whichever order parts are merged."""
         if not len(self.counts) or not len(other.counts):
             return self if len(self.counts) else other
         exponent = max(self.exponent, other.exponent)
@@ -186,7 +186,7 @@ class Statistics:
         return self.histogram.total
 
     def merge(self, other: Statistics) -> Statistics:
-        """Give the statistics of the values of both; the same parts in the same order give the same bits."""
+        """Return the statistics of the values of both; the same parts in the same order give the same bits."""
         if not self.finite or not other.finite:
             known = self if self.finite else other
             low, high, mean, std = known.min, known.max, known.mean, known.std
@@ -230,7 +230,7 @@ class _Moments(NamedTuple):
     std: float
 
     def merge(self, other: _Moments) -> _Moments:
-        """Give those of both together (Chan, Golub, LeVeque 1979)."""
+        """Return those of both together (Chan, Golub, LeVeque 1979)."""
         total = self.size + other.size
         scale = max(abs(self.mean), abs(other.mean), self.std, other.std)
         # by a power of two, which changes no digit
@@ -246,7 +246,7 @@ class _Moments(NamedTuple):
 
 
 def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Give the type in which numpy computes fast with such values, and exactly; ``None`` if they are no numbers."""
+    """Return the type in which numpy computes fast with such values, and exactly; ``None`` if they are no numbers."""
     if dtype.kind == "b" or dtype.name in ("int2", "uint2", "int4", "uint4"):
         return np.dtype(np.int8)
     if dtype.isbuiltin == 2 or dtype == np.float16:  # the types of ml_dtypes
@@ -302,7 +302,7 @@ class _Pass:
         self.neginf += int(np.count_nonzero(chunk == -np.inf))
 
     def _chunks(self) -> Iterator[NDArray[Any]]:
-        """Give the values a piece at a time; complex ones by magnitude."""
+        """Return the values a piece at a time; complex ones by magnitude."""
         for number, piece in enumerate(_pieces(self.array)):
             if self.progress is not None and number % _TOLD == 0:
                 self.progress(min(1.0, number * _CHUNK / self.array.size))
@@ -311,7 +311,7 @@ class _Pass:
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Give all values, flat and few at a time; in the order in which they lie in memory, where that is possible."""
+    """Return all values, flat and few at a time; in the order in which they lie in memory, where that is possible."""
     if array.flags.c_contiguous or array.flags.f_contiguous:
         flat = array.ravel(order="K")
         for start in range(0, flat.size, _CHUNK):
@@ -326,7 +326,7 @@ def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) -> _Moments:
-    """Give the moments of finite values of at most some magnitude; ``values`` is overwritten."""
+    """Return the moments of finite values of at most some magnitude; ``values`` is overwritten."""
     np.copyto(values, chunk)
     # squares of what is huge or tiny leave float64
     magnitude = math.frexp(largest)[1]
@@ -380,12 +380,12 @@ class Tally:
         self._bins.add(chunk)
 
     def histogram(self) -> Histogram:
-        """Give what was counted; nothing can be added after this."""
+        """Return what was counted; nothing can be added after this."""
         return self._before if self._bins is None else self._before.merge(self._bins.histogram())
 
 
 def _squares(values: NDArray[np.float64]) -> float:
-    """Give the sum of squares: BLAS adds so short rows in one thread, and therefore always in one order."""
+    """Return the sum of squares: BLAS adds so short rows in one thread, and therefore always in one order."""
     whole = values.size - values.size % _ROW
     rows, rest = values[:whole].reshape(-1, _ROW), values[whole:]
     return float(np.vecdot(rows, rows).sum()) + float(np.vecdot(rest, rest))
@@ -440,7 +440,7 @@ class _Bins:
         self.base = 0 if self.signed else self.first
 
     def hold(self, low: Number, high: Number) -> bool:
-        """Say whether there are bins for all between two numbers, and these are as wide as such numbers ask for."""
+        """Return whether there are bins for all between two numbers, and these are as wide as such numbers ask for."""
         if math.frexp(max(abs(low), abs(high)))[1] > self.depth:
             return False
         return self.first <= _floor(low, self.exponent) and _floor(high, self.exponent) < self.first + BINS
@@ -464,7 +464,7 @@ class _Bins:
         self.filled = 0
 
     def _places(self, chunk: NDArray[Any]) -> NDArray[Any]:
-        """Give the bin of each value, less the base; every step is exact."""
+        """Return the bin of each value, less the base; every step is exact."""
         if chunk.dtype.kind != "f":
             shifted = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
             # of unsigned numbers too: what is beyond int64 wraps around and back
@@ -500,7 +500,7 @@ class _Bins:
 
 
 def _floor(value: Number, exponent: int) -> int:
-    """Give how many whole times two to the exponent is in a number, exactly."""
+    """Return how many whole times two to the exponent is in a number, exactly."""
     numerator, denominator = value.as_integer_ratio()
     if exponent >= 0:
         return numerator // (denominator << exponent)

@@ -129,7 +129,7 @@ class _Child:
             _write(self._process.stdin, data)
 
     def messages(self) -> Iterator[_Starting | _Ended | _Raised]:
-        """Give what it says."""
+        """Return what it says."""
         assert self._process.stdout is not None  # a pipe  # noqa: S101
         while (data := _read(self._process.stdout)) is not None:
             message = pickle.loads(data)  # noqa: S301 (our own process)

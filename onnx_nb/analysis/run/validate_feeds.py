@@ -73,7 +73,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
-    """Give a value as onnxruntime takes it if it is of this type; ``sizes`` are those of symbols met so far."""
+    """Return a value as onnxruntime takes it if it is of this type; ``sizes`` are those of symbols met so far."""
     which = kind.WhichOneof("value")
     if which == "optional_type":
         return None if value is None else _checked(what, kind.optional_type.elem_type, value, sizes)
@@ -157,7 +157,7 @@ def _described(value: object) -> str:
 
 
 def _array(what: str, value: Any) -> NDArray[Any]:
-    """Give an array or whatever can be made one; a torch tensor from any device, and of types that numpy lacks."""
+    """Return an array or whatever can be made one; a torch tensor from any device, and of types that numpy lacks."""
     if not _is_torch(value):
         return np.asarray(value)
     import torch

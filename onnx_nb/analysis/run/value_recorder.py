@@ -100,7 +100,7 @@ def run_feed(
 
 
 def statistics_pool() -> concurrent.futures.Executor:
-    """Give threads for the statistics of large arrays: those cores that onnxruntime leaves, four at most.
+    """Return threads for the statistics of large arrays: those cores that onnxruntime leaves, four at most.
 
     Numpy lets them run side by side; two cores are onnxruntime's, and more threads would only wait for one another.
     """
@@ -148,7 +148,7 @@ class Record:
         self.nbytes = max(self.nbytes, other.nbytes)
 
     def settled(self) -> Statistics | None:
-        """Give the statistics; None if the value has no numbers."""
+        """Return the statistics; None if the value has no numbers."""
         pending, self._pending = self._pending, None
         if pending is not None:
             new = Statistics.of(pending) if isinstance(pending, np.ndarray) else pending.result()
@@ -252,7 +252,7 @@ _SHARED: Final = frozenset(range(1, 14)) - {8}
 
 
 def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
-    """Give the type and the array, or the arrays of a sequence, of a value; without copying where that can be done."""
+    """Return the type and the array (or arrays of a sequence) of a value, without copying where possible."""
     if found is None:
         return "optional", None
     if found.is_tensor():

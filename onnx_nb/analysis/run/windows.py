@@ -63,7 +63,7 @@ class Sink(Protocol):
 
 
 def can_look_inside(graph: Graph, node: int) -> bool:
-    """Say whether the bodies of a node can be run by themselves."""
+    """Return whether the bodies of a node can be run by themselves."""
     op, domain = graph.operators[int(graph.op_index[node])]
     known = op in ("If", "Loop", "SequenceMap") or (op == "Scan" and graph.opsets.get("", 0) >= 9)
     return known and domain in ("", "ai.onnx")
@@ -177,7 +177,7 @@ class Windows:
                 sessions.release_arena()
 
     def section(self, frame: int) -> _Section:
-        """Give what there is to run of a frame."""
+        """Return what there is to run of a frame."""
         found = self._sections.get(frame)
         if found is None:
             found = self._sections[frame] = self._make_section(frame)
@@ -186,7 +186,7 @@ class Windows:
     # --- what runs, and in which order ------------------------------------------------------------------------------
 
     def _with_wanted_bodies(self) -> dict[int, tuple[int, ...]]:
-        """Give the nodes in whose bodies something is wanted, at any depth, and those bodies."""
+        """Return the nodes in whose bodies something is wanted, at any depth, and those bodies."""
         graph = self.graph
         frames = {int(f) for f in np.unique(graph.value_frame[list(self.wanted)]) if f} if self.wanted else set()
         for frame in list(frames):
@@ -347,7 +347,7 @@ class Windows:
         return ChainMap(alive, outer)
 
     def _window_end(self, section: _Section, start: int, passing: _Pass) -> int:
-        """Say how far the next window goes."""
+        """Return how far the next window goes."""
         order = section.order
         if self._single:
             return start + 1
@@ -375,7 +375,7 @@ class Windows:
         return stop
 
     def _starts_window(self, node: int) -> bool:
-        """Say whether all that a node reads must come from other windows."""
+        """Return whether all that a node reads must come from other windows."""
         if node in self._interpreted:  # to be there for its bodies
             return True
         # so that the rank of it is known
@@ -484,7 +484,7 @@ class Windows:
         return _Window(name, made_session, inputs, outputs, frozenset(missing), shapes, nbytes)
 
     def _is_fixed(self, value: int) -> bool:
-        """Say whether a Constant node makes a value.
+        """Return whether a Constant node makes a value.
 
         It goes into every window that reads it, as weights do: onnxruntime treats constants in another way than inputs,
         and some operators insist on them.
@@ -523,7 +523,7 @@ class Windows:
         return ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
 
     def _alone(self, value: int) -> Value | None:
-        """Give a weight or the result of a Constant node as a value."""
+        """Return a weight or the result of a Constant node as a value."""
         proto = ModelProto()
         proto.CopyFrom(self._base)
         name = self.graph.value_names[value]
@@ -537,7 +537,7 @@ class Windows:
         return sessions.run_values(made, {}, name=quoted(name))[name]
 
     def _functions_of(self, nodes: Sequence[int]) -> list[onnx.FunctionProto]:
-        """Give the local functions that a window may call."""
+        """Return the local functions that a window may call."""
         functions = self.graph.functions
         if not functions:
             return []
@@ -669,7 +669,7 @@ class _Window:
     nbytes: int
 
     def fits(self, alive: Mapping[int, Value | None], outer: Mapping[int, Value | None]) -> bool:
-        """Say whether the same inputs are there as when it was made."""
+        """Return whether the same inputs are there as when it was made."""
         for value in self.inputs:
             found = alive.get(value) if value in alive else outer.get(value)
             if (found is None) != (value in self.missing):
@@ -700,7 +700,7 @@ class _Pass:
         self._nodes = nodes
 
     def most_nodes(self, budget: int) -> int:
-        """Give at how many nodes the next window ends: twice the last one's while there is room."""
+        """Return at how many nodes the next window ends: twice the last one's while there is room."""
         if not self._nodes:
             return 1
         fitting = int(budget / self.typical) if self.typical else WINDOW_NODES
@@ -760,7 +760,7 @@ def _deferred(graph: Graph, order: list[int], reads: Mapping[int, Sequence[int]]
 
 
 def _operators(proto: ModelProto) -> set[str]:
-    """Give all types of operators, those inside of bodies and functions too."""
+    """Return all types of operators, those inside of bodies and functions too."""
     nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
     return {inner.op_type for node in nodes for inner in _with_inner(node)}
 
@@ -828,7 +828,7 @@ def _nbytes(value: Value | None) -> int:
 
 
 def _declared(value: Value) -> list[int | None]:
-    """Give the shape to declare a tensor with: its rank, so that a session serves other sizes.
+    """Return the shape to declare a tensor with: its rank, so that a session serves other sizes.
 
     Of a vector of int64 also how long it is: if it is a shape, that is the rank of what gets it.
     """
@@ -881,13 +881,13 @@ def _type_text(proto: TypeProto) -> str:
 
 
 def _element_type(kind: TypeProto) -> int:
-    """Say what an empty list is a sequence of."""
+    """Return what an empty list is a sequence of."""
     kind = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
     return int(kind.sequence_type.elem_type.tensor_type.elem_type) or TensorProto.FLOAT
 
 
 def _nothing(name: str, written: str) -> NodeProto:
-    """Give a node that makes an optional value which is not there; sessions cannot be given one."""
+    """Return a node that makes an optional value which is not there; sessions cannot be given one."""
     inner = _parsed_type(written).optional_type.elem_type
     return helper.make_node("Optional", [], [name], type=inner)
 

@@ -25,7 +25,7 @@ OMITTED, COMPUTED = -1, -2
 
 
 @dataclass(frozen=True)
-class Difference:
+class RepeatDifference:
     """A place at which a member of a repeat differs."""
 
     member: int
@@ -40,14 +40,14 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class Differences:
+class RepeatDifferences:
     """What differs in all repeats."""
 
     group_differs: Ints
     """For a REPEAT or SIBLINGS, and a CHUNK of one, the number of members that differ; 1 for a group that does."""
     nodes: NDArray[np.bool_]
     """The nodes at which members differ."""
-    found: tuple[Difference, ...]
+    found: tuple[RepeatDifference, ...]
     """The first few of each member."""
 
 
@@ -55,7 +55,7 @@ TOLD = 3
 """So many differences of a member are told."""
 
 
-def differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) -> Differences:
+def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) -> RepeatDifferences:
     """Compare the members of each REPEAT and SIBLINGS.
 
     Parameters
@@ -78,7 +78,7 @@ def differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) 
     rank[: graph.main_count] = graph.rank
     differs = np.zeros(groups, np.int32)
     nodes = np.zeros(graph.node_count, bool)
-    found: list[Difference] = []
+    found: list[RepeatDifference] = []
     constant = graph.constant_values
     for roof in np.flatnonzero(np.isin(tree.group_kind, ROWS)).tolist():
         members = _members(tree, roof)
@@ -109,7 +109,8 @@ def differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) 
             here += [(int(column[c]), int(slot[c]), int(like_kinds[c])) for c in inputs]
             nodes[table[at, [c for c, _, _ in here]]] = True
             found.extend(
-                Difference(members[at], roof, int(table[at, c]), int(table[like, c]), s) for c, s, like in here[:TOLD]
+                RepeatDifference(members[at], roof, int(table[at, c]), int(table[like, c]), s)
+                for c, s, like in here[:TOLD]
             )
             group = members[at] if members[at] >= 0 else int(tree.node_group[-1 - members[at]])
             if members[at] >= 0:
@@ -119,11 +120,11 @@ def differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) 
                 differs[group] += 1
                 group = int(tree.group_parent[group])
             differs[roof] += 1
-    return Differences(differs, nodes, tuple(found))
+    return RepeatDifferences(differs, nodes, tuple(found))
 
 
 def _members(tree: Scopes, roof: int) -> list[int]:
-    """Give the groups that a row holds, also in parts of its row; none if it holds nodes."""
+    """Return the groups that a row holds, also in parts of its row; none if it holds nodes."""
     found: list[int] = []
     waiting = [roof]
     while waiting:

@@ -119,7 +119,7 @@ def _weight_path(name: str) -> str:
 
 
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
-    """Give nodes without a path the scope that their neighbours have in common; None if too few nodes have one.
+    """Return nodes without a path the scope that their neighbors have in common; None if too few nodes have one.
 
     With `follow` a node may also go where all are whose results it reads, as the Relu behind a Conv.
     """
@@ -179,7 +179,7 @@ def gathered(paths: list[str]) -> list[str]:
 
 
 def tidy(path: str) -> str:
-    """Give a path without empty parts, and not too deep."""
+    """Return a path without empty parts, and not too deep."""
     if path.count("/") < DEPTH_LIMIT and not path.startswith("/") and "//" not in path:
         return path
     return "/".join([part for part in path.split("/") if part][:DEPTH_LIMIT])

@@ -77,11 +77,11 @@ class Scopes:
     """The group that directly contains a flat node of `Graph.opened`."""
 
     def children(self, group: int) -> Ints:
-        """Give the groups directly in a group."""
+        """Return the groups directly in a group."""
         return np.flatnonzero(self.group_parent == group).astype(np.int32)
 
     def members(self, group: int) -> Ints:
-        """Give the nodes directly in a group."""
+        """Return the nodes directly in a group."""
         return np.flatnonzero(self.node_group == group).astype(np.int32)
 
     def __repr__(self) -> str:
@@ -193,7 +193,7 @@ class _Whole:
                 node_group[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), groups)
 
     def finished(self, source: str) -> Scopes:
-        """Give the tree with its groups in preorder, siblings in order of their first node."""
+        """Return the tree with its groups in preorder, siblings in order of their first node."""
         parent, key = np.asarray(self.parent), np.asarray(self.key)
         above = lines(parent)
         keys = [np.where(line >= 0, key[line], -1) for line in above]
@@ -265,13 +265,13 @@ class Tree:
         return len(self.parent) - 1
 
     def alive(self) -> Longs:
-        """Give the groups in use, parents before children, without the root."""
+        """Return the groups in use, parents before children, without the root."""
         parent = np.asarray(self.parent)
         used = np.flatnonzero(parent >= 0)
         return used[np.argsort(depths(parent)[used], kind="stable")]
 
     def first_items(self) -> Longs:
-        """Give the position of the first item inside each group."""
+        """Return the position of the first item inside each group."""
         count = len(self.of_item)
         first = np.full(len(self.parent), count, np.int64)
         first[self.of_item[::-1]] = np.arange(count - 1, -1, -1)
@@ -488,7 +488,7 @@ class Tree:
                 self.of_item[-1 - code] = group
 
     def _limit(self, part: Part, limit: int, siblings: Siblings | None) -> None:
-        """Give groups with too many children a level in between."""
+        """Return groups with too many children a level in between."""
         parent = np.asarray(self.parent)
         count = np.bincount(np.concatenate([self.of_item, parent[parent >= 0]]), minlength=len(parent))
         wide = np.flatnonzero(count > limit).tolist()
@@ -545,7 +545,7 @@ class Tree:
         return group
 
     def _chunk(self, scope: int, codes: list[int]) -> None:
-        """Divide a row of more than `CHILDREN_LIMIT` into groups of neighbours, in levels of about equal width."""
+        """Divide a row of more than `CHILDREN_LIMIT` into groups of neighbors, in levels of about equal width."""
         waiting = [(scope, codes)]
         while waiting:
             scope, codes = waiting.pop()
@@ -587,7 +587,7 @@ def _range_name(first: str, last: str) -> str:
 
 
 def _common(a: int, b: int, parent: Sequence[int], depth: Longs) -> int:
-    """Give the innermost group that holds two groups."""
+    """Return the innermost group that holds two groups."""
     while a != b:
         if depth[a] >= depth[b]:
             a = parent[a]

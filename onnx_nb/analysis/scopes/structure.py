@@ -42,7 +42,7 @@ FEW = 24
 MIN_PREPARED = 6
 """So many operators that only prepare shapes and masks are folded."""
 
-_LAYERS = frozenset(map(CATEGORIES.index, ("linear", "normalise", "activation")))
+_LAYERS = frozenset(map(CATEGORIES.index, ("linear", "normalize", "activation")))
 
 
 class Part:
@@ -70,16 +70,16 @@ class Part:
         """What a node must share with another to count as equal: operator and number of inputs."""
 
     def position_of(self, node: int) -> int:
-        """Give the position of a drawn node among the items."""
+        """Return the position of a drawn node among the items."""
         return int(self._position[node - self._start])
 
     def operator(self, item: int) -> str:
-        """Give the operator of an item."""
+        """Return the operator of an item."""
         name: str = self.graph.operators[self.graph.op_index[self.items[item]]][0]
         return name
 
     def learned(self, item: int) -> bool:
-        """Say whether an item reads a floating-point constant of more than one number, or is a layer all the same."""
+        """Return whether an item reads a floating-point constant of several numbers, or is a layer anyway."""
         graph, node = self.graph, int(self.items[item])
         if graph.bodies(node) or category(*graph.operators[graph.op_index[node]]) in _LAYERS:
             return True
@@ -167,21 +167,21 @@ class Siblings:
             self.key[codes[order]] = np.arange(len(order))
 
     def line(self, group: int) -> list[int]:
-        """Give a group and those above it."""
+        """Return a group and those above it."""
         return [int(line[group]) for line in self._lines if line[group] >= 0]
 
     def edges(self, scope: int) -> tuple[Longs, Longs]:
-        """Give the edges between the children of a group as codes."""
+        """Return the edges between the children of a group as codes."""
         start, stop = np.searchsorted(self._scope, [scope, scope + 1])
         return self._a[start:stop], self._b[start:stop]
 
     def children(self, scope: int) -> Longs:
-        """Give the children of a group as codes, in topological order."""
+        """Return the children of a group as codes, in topological order."""
         codes = np.concatenate([np.flatnonzero(self._parent == scope), -1 - np.flatnonzero(self._of_item == scope)])
         return codes[np.argsort(self.key[codes], kind="stable")]
 
     def items_in(self, group: int) -> Longs:
-        """Give the items in a group at any depth, in topological order."""
+        """Return the items in a group at any depth, in topological order."""
         level = int(self._depth[group])
         if level not in self._sorted:
             label = self._lines[level][self._of_item]
@@ -192,7 +192,7 @@ class Siblings:
         return order[start:stop]
 
     def signatures(self, groups: Longs) -> dict[int, int]:
-        """Give a number for the structure of each group: equal for equal operators, equally connected."""
+        """Return a number for the structure of each group: equal for equal operators, equally connected."""
         part = self._part
         wanted = np.zeros(len(self._parent), bool)
         wanted[groups] = True
@@ -337,7 +337,7 @@ class Siblings:
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def between(self, run: list[int]) -> list[int] | None:
-        """Give what lies on the ways from one member of a run to another; None if that is too much to take in."""
+        """Return what lies on the ways from one member of a run to another; None if that is too much to take in."""
         scope = int(self._parent[run[0]])
         codes = self.children(scope).tolist()
         codes = codes[codes.index(run[0]) : codes.index(run[-1]) + 1]
@@ -369,7 +369,7 @@ class Row:
         self.codes, self._kind, self._source, self._target = codes, kind, source, target
 
     def part(self, start: int, stop: int) -> Row:
-        """Give the children from one place to another."""
+        """Return the children from one place to another."""
         inside = (self._source >= start) & (self._target < stop)
         source, target = self._source[inside] - start, self._target[inside] - start
         return Row(self.codes[start:stop], self._kind[start:stop], source, target)
@@ -395,7 +395,7 @@ class Row:
         return pieces
 
     def _cuts(self) -> Longs:
-        """Give where segments start: behind each child at which at most one result is still to be read.
+        """Return where segments start: behind each child at which at most one result is still to be read.
 
         Results that are read much later, as those of a U-net's skips or a mask that every layer reads, do not count.
         """
@@ -409,7 +409,7 @@ class Row:
         return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(cut) + 1])
 
     def _tokens(self, starts: Longs) -> Longs:
-        """Give each segment a number that it shares with segments of equal structure."""
+        """Return each segment a number that it shares with segments of equal structure."""
         segment = np.zeros(len(self.codes), np.int64)
         segment[starts[1:]] = 1
         segment = np.cumsum(segment)
@@ -423,7 +423,7 @@ class Row:
 
 
 def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
-    """Find rows of equal neighbours among segments: (start, stop, period), sorted; the longest win."""
+    """Find rows of equal neighbors among segments: (start, stop, period), sorted; the longest win."""
     count = len(tokens)
     offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     found: list[tuple[bool, int, int, int, int]] = []
@@ -466,20 +466,20 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
 
 
 def common_start(names: Sequence[str]) -> str:
-    """Give what all names start with, character by character."""
+    """Return what all names start with, character by character."""
     low, high = min(names, default=""), max(names, default="")
     return low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))]
 
 
 def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash pairs (the finaliser of splitmix64)."""
+    """Hash pairs (the finalizer of splitmix64)."""
     x = a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(0x165667B19E3779F9)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def _components(count: int, a: Longs, b: Longs) -> Longs:
-    """Give each vertex the lowest that it hangs together with; in a few passes over all edges."""
+    """Return each vertex the lowest that it hangs together with; in a few passes over all edges."""
     label = np.arange(count)
     while True:
         low = np.minimum(label[a], label[b])

@@ -1,7 +1,7 @@
 """Find what a model computes that is known before it runs, and put constants in its place.
 
 Nodes of an explicit set of deterministic operators whose inputs are all constant run in onnxruntime, all at once and
-without its optimisations. Shapes are folded where they are known: wholly as constants, and in part where a Reshape may
+without its optimizations. Shapes are folded where they are known: wholly as constants, and in part where a Reshape may
 keep a dimension or work it out (0 and −1). What would make the model larger than asked is left, and said.
 """
 
@@ -104,7 +104,7 @@ class Folding:
         return count
 
     def _repeats(self, frame: int) -> bool:
-        """Say whether a frame lies in a body that may run more than once."""
+        """Return whether a frame lies in a body that may run more than once."""
         frames = self.net.graph.frames
         while frame > 0:
             if self.net.ops[frames[frame].owner_node].op_type != "If":
@@ -174,7 +174,7 @@ class Folding:
         return total
 
     def _range_bytes(self, op: Op) -> int | None:
-        """Give the size of a range, which exporters let begin and end at vectors of one element too."""
+        """Return the size of a range, which exporters let begin and end at vectors of one element too."""
         found = [self.net.constant(value) for value in op.inputs]
         ends = [array for array in found if array is not None and array.size == 1]
         if len(ends) < 3:
@@ -183,7 +183,7 @@ class Folding:
         return max(0, math.ceil((limit - start) / delta)) * ends[0].itemsize if delta else None
 
     def _paid(self, op: Op) -> int:
-        """Give the bytes of constants that nobody needs any more once a node is folded."""
+        """Return the bytes of constants that nobody needs any more once a node is folded."""
         net = self.net
         return sum(
             net.constant_bytes(value)
@@ -192,7 +192,7 @@ class Folding:
         )
 
     def _wanted(self, ops: Sequence[Op]) -> list[int]:
-        """Give what folded nodes make and others read."""
+        """Return what folded nodes make and others read."""
         net = self.net
         folded = {op.number for op in ops}
         return [
@@ -203,7 +203,7 @@ class Folding:
         ]
 
     def _over_budget(self, wanted: Sequence[int]) -> set[int]:
-        """Give the nodes whose results no longer fit."""
+        """Return the nodes whose results no longer fit."""
         over: set[int] = set()
         spent = 0
         for value in wanted:

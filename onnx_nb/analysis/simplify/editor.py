@@ -89,7 +89,7 @@ class Op:
     alive: bool = True
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Give the value of an attribute."""
+        """Return the value of an attribute."""
         if self.attributes is not None:
             found = self.attributes.get(name)
         else:
@@ -100,7 +100,7 @@ class Op:
         return plain_text(value) if isinstance(value, bytes) else value
 
     def all_attributes(self) -> dict[str, AttributeProto]:
-        """Give all attributes by name."""
+        """Return all attributes by name."""
         if self.attributes is not None:
             return dict(self.attributes)
         return {each.name: each for each in self.proto.attribute}
@@ -236,31 +236,31 @@ class Rewriting:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def opset(self, domain: str = "") -> int:
-        """Give the version of a domain that the model imports; 0 if it imports none."""
+        """Return the version of a domain that the model imports; 0 if it imports none."""
         return self.opsets.get(domain, 0)
 
     def maker(self, value: int) -> Op | None:
-        """Give the node that makes a value."""
+        """Return the node that makes a value."""
         number = self.producer[value] if value >= 0 else -1
         return self.ops[number] if number >= 0 else None
 
     def uses(self, value: int) -> list[Op]:
-        """Give the nodes that read a value, once each."""
+        """Return the nodes that read a value, once each."""
         return [self.ops[number] for number in self.readers[value]]
 
     def is_output(self, value: int) -> bool:
-        """Say whether the main graph or a body gives a value out."""
+        """Return whether the main graph or a body gives a value out."""
         return value in self._is_output
 
     def only_use(self, value: int) -> Op | None:
-        """Give the one node that reads a value, if it reads it once and nobody else sees it."""
+        """Return the one node that reads a value, if it reads it once and nobody else sees it."""
         if len(self.readers[value]) != 1 or value in self._is_output:
             return None
         [(number, times)] = self.readers[value].items()
         return self.ops[number] if times == 1 else None
 
     def before(self, op: Op, slot: int, *op_types: str) -> Op | None:
-        """Give the node that makes an input, if it is of one of some standard operators, and is there for this only.
+        """Return the node that makes an input, if it is of one of some standard operators, and is there for this only.
 
         It stands in the same frame, and what it makes first is read once, by this node.
         """
@@ -271,14 +271,14 @@ class Rewriting:
         return maker if maker.outputs[0] == made and self.only_use(made) is op else None
 
     def operands(self, op: Op, *op_types: str) -> Iterator[tuple[Op, int]]:
-        """Give for each of two inputs that `before` gives a node for, this node and the other input."""
+        """Return for each of two inputs that `before` gives a node for, this node and the other input."""
         for slot in (0, 1):
             maker = self.before(op, slot, *op_types)
             if maker is not None:
                 yield maker, op.inputs[1 - slot]
 
     def kind(self, value: int) -> shape_inference.Kind | None:
-        """Give the type of a value as far as it is known."""
+        """Return the type of a value as far as it is known."""
         if value < 0:
             return None
         if value not in self._kinds:
@@ -295,7 +295,7 @@ class Rewriting:
         return shape_inference.Kind(info.type, info.type.tensor_type.elem_type, dimensions(info.type))
 
     def _info(self, value: int) -> onnx.ValueInfoProto | None:
-        """Give what the model declares of a value."""
+        """Return what the model declares of a value."""
         if value >= self.graph.value_count:
             return None
         frame = int(self.graph.value_frame[value])
@@ -305,17 +305,17 @@ class Rewriting:
         return self._infos[frame].get(self.graph.value_names[value])
 
     def shape(self, value: int) -> Dims | None:
-        """Give the shape of a value, with symbols where a dimension has no known size."""
+        """Return the shape of a value, with symbols where a dimension has no known size."""
         kind = self.kind(value)
         return None if kind is None else kind.shape
 
     def dtype(self, value: int) -> int:
-        """Give the type of the elements as in ``onnx.TensorProto.DataType``; 0 if it is unknown."""
+        """Return the type of the elements as in ``onnx.TensorProto.DataType``; 0 if it is unknown."""
         kind = self.kind(value)
         return 0 if kind is None else kind.elem_type
 
     def constant(self, value: int) -> Array | None:
-        """Give a value that is known before the model runs; None if it is not, or too large to look at."""
+        """Return a value that is known before the model runs; None if it is not, or too large to look at."""
         known = self.constants.get(value) if value >= 0 else None
         if known is None:
             return None
@@ -324,11 +324,11 @@ class Rewriting:
         return known.array
 
     def is_constant(self, value: int) -> bool:
-        """Say whether a value is known before the model runs."""
+        """Return whether a value is known before the model runs."""
         return value in self.constants
 
     def constant_bytes(self, value: int) -> int:
-        """Give how many bytes a constant has."""
+        """Return how many bytes a constant has."""
         known = self.constants[value]
         if known.tensor is None:
             assert known.array is not None  # noqa: S101 (one of the two)
@@ -338,7 +338,7 @@ class Rewriting:
         return tensors.declared_bytes(known.tensor.values) + tensors.declared_bytes(known.tensor.indices)
 
     def read(self, value: int) -> Array:
-        """Give the values of a constant, however large."""
+        """Return the values of a constant, however large."""
         known = self.constants[value]
         if known.array is not None:
             return known.array
@@ -349,7 +349,7 @@ class Rewriting:
         return self.source.read(known.tensor, self.names[value])
 
     def twin(self, op: Op) -> Op | None:
-        """Give another node of the same frame that stands earlier and computes the same."""
+        """Return another node of the same frame that stands earlier and computes the same."""
         attributes = b"".join(a.SerializeToString(deterministic=True) for _, a in sorted(op.all_attributes().items()))
         key = (op.op_type, op.domain, op.frame, tuple(op.inputs), len(op.outputs), attributes)
         number = self._computed.setdefault(key, op.number)
@@ -687,7 +687,7 @@ class Rewriting:
         return f"{rule}: {self.prefix}{self.names[value]}"
 
     def may(self, rule: str, value: int) -> bool:
-        """Say whether a change was not asked to be left out."""
+        """Return whether a change was not asked to be left out."""
         return not self.skipped or (rule not in self.skipped and self.key(rule, value) not in self.skipped)
 
     @contextlib.contextmanager
@@ -821,7 +821,7 @@ class Rewriting:
         self._open.renamed[self.names[old]] = self.names[new]
 
     def _looks(self, known: Constant) -> tuple[Any, ...] | None:
-        """Give type and shape; None for a constant that is sparse, or lies in a body."""
+        """Return type and shape; None for a constant that is sparse, or lies in a body."""
         if known.frame or isinstance(known.tensor, onnx.SparseTensorProto):
             return None
         if known.tensor is not None:
@@ -830,7 +830,7 @@ class Rewriting:
         return onnx.helper.np_dtype_to_tensor_dtype(known.array.dtype), *known.array.shape
 
     def _content(self, value: int) -> tuple[Any, ...] | None:
-        """Give what is the same for equal constants; None for what is too large to look at."""
+        """Return what is the same for equal constants; None for what is too large to look at."""
         array = self.constant(value)
         if array is None or array.dtype.hasobject:
             return None
@@ -852,7 +852,7 @@ class Rewriting:
     # --- writing down -----------------------------------------------------------------------------------------------
 
     def ops_of(self, frame: int) -> list[Op]:
-        """Give the nodes of a frame, in an order in which they can run."""
+        """Return the nodes of a frame, in an order in which they can run."""
         if self._counted != len(self.ops):
             self._by_frame = {}
             self._counted = len(self.ops)
@@ -901,7 +901,7 @@ class Rewriting:
             self._write_ends(target)
 
     def _write_ends(self, target: onnx.GraphProto) -> None:
-        """Say which types outputs have, as far as is known; weights are no inputs."""
+        """Return which types outputs have, as far as is known; weights are no inputs."""
         values = {self.names[value]: value for value in self.frame_outputs[0]}
         weights = {self.names[value] for value in self.graph.frames[0].weights.tolist()}
         given = [info for info in target.input if plain_text(info.name) not in weights]
@@ -914,7 +914,7 @@ class Rewriting:
                 _refine(info.type, kind)
 
     def in_order(self) -> list[Op]:
-        """Give all nodes so that those of a body follow what the body captures, and a node what it reads."""
+        """Return all nodes so that those of a body follow what the body captures, and a node what it reads."""
         place: dict[int, tuple[tuple[int, ...], ...]] = {}
 
         def path(op: Op) -> tuple[tuple[int, ...], ...]:
@@ -1008,12 +1008,12 @@ def rule(rules: list[Rule], name: str, *ops: str) -> Callable[[Apply], Apply]:
 
 
 def attributes_of(op: Op) -> dict[str, Any]:
-    """Give the values of all attributes of a node by name."""
+    """Return the values of all attributes of a node by name."""
     return {name: onnx.helper.get_attribute_value(each) for name, each in op.all_attributes().items()}
 
 
 def kind_of(array: Array) -> shape_inference.Kind:
-    """Give the type of an array."""
+    """Return the type of an array."""
     elem_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     return kind(elem_type, array.shape)
 
@@ -1054,14 +1054,14 @@ def _without_tail(values: list[int]) -> list[int]:
 
 
 def _origins(op: Op) -> tuple[str, ...]:
-    """Give the names of the nodes that a node was made of, in this graph or before."""
+    """Return the names of the nodes that a node was made of, in this graph or before."""
     if op.origins:
         return op.origins
     return merged(op.proto) or ((op.name,) if op.name else ())
 
 
 def merged(node: NodeProto) -> tuple[str, ...]:
-    """Give the names of the nodes that a node was made of by `simplify`; none if it was not, or if it does not tell."""
+    """Return the names of the nodes that `simplify` made a node of; empty if it was not or does not say."""
     said = next((plain_text(entry.value) for entry in node.metadata_props if entry.key == PROVENANCE), "")
     try:
         found = json.loads(said) if said else []

@@ -434,12 +434,12 @@ def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
 
 
 def _normalizes_channels(net: Rewriting, norm: Op) -> bool:
-    """Say whether a BatchNormalization has one number for each channel, and uses the given mean and variance."""
+    """Return whether a BatchNormalization has one number for each channel, and uses the given mean and variance."""
     return net.opset() >= 7 and norm.attribute("spatial", 1) == 1
 
 
 def _per_channel(net: Rewriting, value: int, shape: Dims | None, channels: int) -> Array | None:
-    """Give a constant that is one number for each channel of a tensor of some shape, shape (channels,)."""
+    """Return a constant that is one number for each channel of a tensor of some shape, shape (channels,)."""
     array = net.constant(value)
     if array is None or shape is None or array.ndim > len(shape):
         return None
@@ -554,7 +554,7 @@ def _parallel_matmuls(net: Rewriting, op: Op) -> str | None:
 
 
 def _is_linear(net: Rewriting, op: Op, like: Op) -> bool:
-    """Say whether a node multiplies what another one does by a constant matrix of moderate size."""
+    """Return whether a node multiplies what another one does by a constant matrix of moderate size."""
     if op.op_type != "MatMul" or op.domain or op.frame != like.frame or op.inputs[0] != like.inputs[0]:
         return False
     weight = op.inputs[1]
@@ -647,7 +647,7 @@ def _nop_expand(net: Rewriting, op: Op) -> str | None:
 
 @_rule("scalars_for_range", "Range")
 def _scalars(net: Rewriting, op: Op) -> str | None:
-    """Give a Range scalars where it reads vectors of one element, which is refused once their shapes are known."""
+    """Return a Range scalars where it reads vectors of one element, which is refused once their shapes are known."""
     slots = [slot for slot, value in enumerate(op.inputs) if net.shape(value) == (1,)]
     if not slots or net.opset() < 13:
         return None
@@ -701,7 +701,7 @@ def _all_equal(array: Array, number: int) -> bool:
 
 
 def _broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
-    """Say whether a tensor of some shape, spread over one of another shape, leaves that shape as it is."""
+    """Return whether a tensor of some shape, spread over one of another shape, leaves that shape as it is."""
     if len(shape) > len(target):
         return False
     pairs = zip(reversed(shape), reversed(target), strict=False)
@@ -709,7 +709,7 @@ def _broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
 
 
 def _optional(net: Rewriting, op: Op, slot: int, default: float = 0.0) -> Array | None:
-    """Give the constant that an optional input is, or what stands for it if it is left out."""
+    """Return the constant that an optional input is, or what stands for it if it is left out."""
     if slot >= len(op.inputs) or op.inputs[slot] < 0:
         return np.asarray(default)
     return net.constant(op.inputs[slot])

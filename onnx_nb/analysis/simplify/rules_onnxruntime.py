@@ -2,7 +2,7 @@
 
 They find what exporters write out for an activation or a normalization, and what a product or a convolution can do on
 the way. The operators are the standard's where the model's opset has them, else of com.microsoft; only in float32, of
-which each has a kernel on every processor. onnxruntime's own optimiser makes the same when it loads a model; here each
+which each has a kernel on every processor. onnxruntime's own optimizer makes the same when it loads a model; here each
 has a name and a reason and can be undone, metadata stays, and weights stay where they are.
 """
 
@@ -63,7 +63,7 @@ def _gelu(net: Rewriting, op: Op) -> str | None:
 
 
 def _plus_cube(net: Rewriting, value: int) -> tuple[int, list[Op]] | None:
-    """Give x where a value is x + 0.044715 · x³, and the nodes that compute it."""
+    """Return x where a value is x + 0.044715 · x³, and the nodes that compute it."""
     add = net.maker(value)
     if add is None or add.op_type != "Add" or add.domain:
         return None
@@ -78,7 +78,7 @@ def _plus_cube(net: Rewriting, value: int) -> tuple[int, list[Op]] | None:
 
 
 def _half_of_one_more(net: Rewriting, op: Op, x: int) -> list[Op] | None:
-    """Give the nodes that make x · ½ · (1 + y) of what a node makes, in whatever order; None if nothing does."""
+    """Return the nodes that make x · ½ · (1 + y) of what a node makes, in whatever order; None if nothing does."""
     plus = _only_reader(net, op, "Add")
     if plus is None or _scalar(net, _other(plus, op.outputs[0])) != 1:
         return None
@@ -147,7 +147,7 @@ class _Normalization:
     """None if it is all ones."""
     beta: int | None
     epsilon: float
-    centred: bool
+    centerd: bool
     """Whether it takes the mean away."""
     olds: list[Op]
 
@@ -156,9 +156,9 @@ class _Normalization:
 def _layer_normalization(net: Rewriting, op: Op) -> str | None:
     """Make LayerNormalization or RMSNormalization, if the opset has it, of what computes it."""
     found = _normalization(net, op)
-    if found is None or net.opset() < (17 if found.centred else 23):
+    if found is None or net.opset() < (17 if found.centerd else 23):
         return None
-    name = "LayerNormalization" if found.centred else "RMSNormalization"
+    name = "LayerNormalization" if found.centerd else "RMSNormalization"
     inputs = [found.data, *_weights(net, found)]
     net.replace(found.olds, name, inputs, found.olds[-1].outputs, {"axis": -1, "epsilon": found.epsilon})
     return f"it computes a {name}"
@@ -184,18 +184,18 @@ def _skip_layer_normalization(net: Rewriting, op: Op) -> str | None:
                 olds.insert(0, inner)
     inputs += _weights(net, found)
     if bias >= 0:
-        inputs += [LEFT_OUT] * (found.centred and found.beta is None) + [bias]
+        inputs += [LEFT_OUT] * (found.centerd and found.beta is None) + [bias]
     made = olds[-1].outputs[0]
     others = net.is_output(found.data) or any(other not in olds for other in net.uses(found.data))
     outputs = [made, LEFT_OUT, LEFT_OUT, found.data] if others else [made]
-    name = "SkipLayerNormalization" if found.centred else "SkipSimplifiedLayerNormalization"
+    name = "SkipLayerNormalization" if found.centerd else "SkipSimplifiedLayerNormalization"
     # others may read the sum before it is normalized, so the new node stands where the sum was made
     net.replace(olds, name, inputs, outputs, {"epsilon": found.epsilon}, domain=MICROSOFT, at=add)
     return f"{name} adds on its own"
 
 
 def _whole(net: Rewriting, op: Op) -> _Normalization | None:
-    """Give what one standard node normalizes, if it does so over the last axis with constant weights."""
+    """Return what one standard node normalizes, if it does so over the last axis with constant weights."""
     shape, axis = net.shape(op.inputs[0]), op.attribute("axis", -1)
     if not shape or axis % len(shape) != len(shape) - 1 or any(value >= 0 for value in op.outputs[1:]):
         return None
@@ -203,8 +203,8 @@ def _whole(net: Rewriting, op: Op) -> _Normalization | None:
     weights = [op.inputs[1]] if beta is None else [op.inputs[1], beta]
     if not _is_float(net, op.outputs[0]) or not all(_is_per_feature(net, w, op.inputs[0]) for w in weights):
         return None
-    centred = op.op_type == "LayerNormalization"
-    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centred, [op])
+    centerd = op.op_type == "LayerNormalization"
+    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centerd, [op])
 
 
 def _normalization(net: Rewriting, root: Op) -> _Normalization | None:
@@ -221,20 +221,20 @@ def _normalization(net: Rewriting, root: Op) -> _Normalization | None:
 
 
 def _around(net: Rewriting, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
-    """Give a normalization of which the variance is found: what comes before, and what after the square root."""
-    data, centred, sub = base, False, net.maker(base)
+    """Return a normalization of which the variance is found: what comes before, and what after the square root."""
+    data, centerd, sub = base, False, net.maker(base)
     if sub is not None and sub.op_type == "Sub" and not sub.domain and sub.frame == root.frame:
         mean = net.maker(sub.inputs[1])
         if mean is not None and mean.op_type == "ReduceMean" and not mean.domain and mean.frame == root.frame:
             if mean.inputs[0] != sub.inputs[0] or not _is_of_last(net, mean):
                 return None
-            data, centred, olds = sub.inputs[0], True, [mean, sub, *olds]
+            data, centerd, olds = sub.inputs[0], True, [mean, sub, *olds]
     divided = _divided(net, root, base)
     if divided is None:
         return None
     olds = [*olds, root, *divided]
     found: dict[str, int] = {}
-    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centred else (("gamma", "Mul"),):
+    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centerd else (("gamma", "Mul"),):
         after = _only_reader(net, olds[-1], op_type)
         other = _other(after, olds[-1].outputs[0]) if after is not None else LEFT_OUT
         if after is not None and _is_per_feature(net, other, data):
@@ -243,11 +243,11 @@ def _around(net: Rewriting, root: Op, base: int, epsilon: float, olds: list[Op])
     shape = net.shape(data)
     if not shape or not isinstance(shape[-1], int) or not shape[-1]:
         return None
-    return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centred, olds)
+    return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centerd, olds)
 
 
 def _divided(net: Rewriting, root: Op, base: int) -> list[Op] | None:
-    """Give the nodes that divide a value by a square root."""
+    """Return the nodes that divide a value by a square root."""
     division = _only_reader(net, root, "Div", "Reciprocal")
     if division is None:
         return None
@@ -266,7 +266,7 @@ def _squares(net: Rewriting, op: Op) -> bool:
 
 
 def _is_of_last(net: Rewriting, mean: Op) -> bool:
-    """Say whether a reduction is over the last axis, and keeps it."""
+    """Return whether a reduction is over the last axis, and keeps it."""
     shape, named = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
     if not shape or named is None or len(named) != 1:
         return False
@@ -274,7 +274,7 @@ def _is_of_last(net: Rewriting, mean: Op) -> bool:
 
 
 def _weights(net: Rewriting, found: _Normalization) -> list[int]:
-    """Give gamma, of ones if there is none, and beta if there is one."""
+    """Return gamma, of ones if there is none, and beta if there is one."""
     gamma = found.gamma
     if gamma is None:
         (*_, size) = net.shape(found.data) or (0,)
@@ -352,7 +352,7 @@ _NUMBERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
 
 
 def _numbers(net: Rewriting, op: Op) -> list[float] | None:
-    """Give the numbers of an activation; None if they are not known."""
+    """Return the numbers of an activation; None if they are not known."""
     if op.op_type != "Clip":
         return [float(op.attribute(name, usual)) for name, usual in _NUMBERS[op.op_type]]
     given = op.inputs[1:3] if net.opset() >= 11 else []
@@ -403,18 +403,18 @@ def _is_float(net: Rewriting, value: int) -> bool:
 
 
 def _is_plain(net: Rewriting, conv: Op) -> bool:
-    """Say whether a Conv is one that onnxruntime fuses: of pictures, with float32 weights."""
+    """Return whether a Conv is one that onnxruntime fuses: of pictures, with float32 weights."""
     return len(net.shape(conv.inputs[0]) or ()) == 4 and _is_float(net, conv.inputs[1])
 
 
 def _scalar(net: Rewriting, value: int) -> float | None:
-    """Give a constant of one element; None if it is none."""
+    """Return a constant of one element; None if it is none."""
     array = net.constant(value)
     return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
 
 
 def _times(net: Rewriting, value: int) -> tuple[int, float, Op] | None:
-    """Give x, a number and the node if a value is x times that number, of the shape of x."""
+    """Return x, a number and the node if a value is x times that number, of the shape of x."""
     maker = net.maker(value)
     if maker is None or maker.op_type not in ("Mul", "Div") or maker.domain:
         return None
@@ -428,13 +428,13 @@ def _times(net: Rewriting, value: int) -> tuple[int, float, Op] | None:
 
 
 def _is_alike(net: Rewriting, value: int, other: int) -> bool:
-    """Say whether two values are float32 and always have the same shape."""
+    """Return whether two values are float32 and always have the same shape."""
     one, two = symbolic_dims.sizes(net, value), symbolic_dims.sizes(net, other)
     return one is not None and one == two and _is_float(net, value) and _is_float(net, other)
 
 
 def _is_per_feature(net: Rewriting, weight: int, data: int) -> bool:
-    """Say whether a value is a constant with one number for each element of the last axis of another."""
+    """Return whether a value is a constant with one number for each element of the last axis of another."""
     shape, spread = net.shape(data), net.shape(weight)
     if not shape or spread is None or not net.is_constant(weight) or not _is_float(net, weight):
         return False
@@ -442,7 +442,7 @@ def _is_per_feature(net: Rewriting, weight: int, data: int) -> bool:
 
 
 def _only_reader(net: Rewriting, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
-    """Give the node that alone reads what a node makes, if it is of one of some operators, in the same frame."""
+    """Return the node that alone reads what a node makes, if it is of one of some operators, in the same frame."""
     reader = net.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
     if reader is None or reader.op_type not in op_types or reader.domain not in domains or reader.frame != op.frame:
         return None
@@ -450,5 +450,5 @@ def _only_reader(net: Rewriting, op: Op, *op_types: str, domains: tuple[str, ...
 
 
 def _other(op: Op, value: int) -> int:
-    """Give the other of the two inputs of a node."""
+    """Return the other of the two inputs of a node."""
     return op.inputs[1 - op.inputs.index(value)]

@@ -93,7 +93,7 @@ class Simplification:
     """For each tensor of the original's main graph the one that is equal now; None if there is none any more."""
     verification: str
     """What was verified, or which output differs and by how much."""
-    differences: Mapping[str, metrics.Errors] = field(default_factory=dict)
+    differences: Mapping[str, metrics.ErrorStats] = field(default_factory=dict)
     """For each output that differs at all how far it is off, on all feeds."""
     steps: tuple[Step, ...] = ()
     """With ``trace=True`` the model after each step, the original first."""
@@ -130,7 +130,7 @@ class Simplification:
         return simplify(self.original, progress=progress, **{**self.options, **options})
 
     def call(self) -> str:
-        """Give the line of Python that makes this result; arrays to check with are left out of it.
+        """Return the line of Python that makes this result; arrays to check with are left out of it.
 
         Examples
         --------
@@ -148,11 +148,11 @@ class Simplification:
         return f"onnx_nb.simplify({', '.join([model, *written])})"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give a row for each change: rule, key, names of nodes before and after, tensors, and why."""
+        """Return a row for each change: rule, key, names of nodes before and after, tensors, and why."""
         return [asdict(change) for change in self.changes]
 
     def to_frame(self) -> pd.DataFrame:
-        """Give `rows` as a pandas data frame.
+        """Return `rows` as a pandas data frame.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Simplification:
         return data_frame(self.rows(), list(Change.__dataclass_fields__))
 
     def report(self) -> str:
-        """Give a text: what was verified, how often each rule applied, what was left, operators before and after."""
+        """Return a text: what was verified, how often each rule applied, what was left, operators before and after."""
         lines = [repr(self), self.verification, ""]
         rules = Counter(change.rule for change in self.changes)
         known = rewrites()
@@ -344,7 +344,7 @@ def simplify(
 
 
 def rewrites() -> dict[str, str]:
-    """Give what `simplify` may do: by the name of each rewrite one line of what it does.
+    """Return what `simplify` may do: by the name of each rewrite one line of what it does.
 
     Examples
     --------
@@ -356,7 +356,7 @@ def rewrites() -> dict[str, str]:
 
 
 def _unusual(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give those of the arguments of `simplify` that are not as they are by default."""
+    """Return those of the arguments of `simplify` that are not as they are by default."""
     known = inspect.signature(simplify).parameters.items()
     usual = {name: each.default for name, each in known if name not in ("model", "progress")}
     return MappingProxyType(
@@ -370,7 +370,7 @@ def _unusual(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Give an argument as Python writes it."""
+    """Return an argument as Python writes it."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, os.PathLike):

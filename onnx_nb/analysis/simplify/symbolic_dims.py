@@ -51,7 +51,7 @@ Size = int | str | Unknown
 
 
 def sizes(net: Rewriting, value: int) -> tuple[Size, ...] | None:
-    """Give the shape of a value; a size that is not known is a symbol, or `Unknown`. None if the rank is not known."""
+    """Return the shape of a value; an unknown size is a symbol or `Unknown`; None if the rank is unknown."""
     return _sizes(net, value, 0)
 
 
@@ -63,12 +63,12 @@ def _sizes(net: Rewriting, value: int, depth: int) -> tuple[Size, ...] | None:
 
 
 def elements(net: Rewriting, value: int) -> list[Size] | None:
-    """Give the elements of a vector of sizes, or of one size; None if there may be many, or they are no integers."""
+    """Return the elements of a vector of sizes, or of one size; None if there may be many, or they are no integers."""
     return _elements(net, value, 0)
 
 
 def is_size(size: Size) -> bool:
-    """Say whether something is not known, but never negative."""
+    """Return whether something is not known, but never negative."""
     return isinstance(size, str) or (isinstance(size, Unknown) and size.is_size)
 
 
@@ -141,7 +141,7 @@ def _of_product(net: Rewriting, maker: Op, place: int, own: Unknown, depth: int)
 
 
 def _unmoved(net: Rewriting, maker: Op, before: int, after: int) -> list[int | None] | None:
-    """Give for each axis behind a Squeeze or Unsqueeze which axis it was; None for a new one."""
+    """Return for each axis behind a Squeeze or Unsqueeze which axis it was; None for a new one."""
     named = axes(net, maker)
     if named is None:
         return None
@@ -271,7 +271,7 @@ def _product(one: Size, other: Size) -> Size | None:
 
 
 def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
-    """Give the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
+    """Return the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
     if op.op_type == "Mul":
         one, other = (_elements(net, read, depth) for read in op.inputs)
         if one is None or other is None or len(one) != len(other):
@@ -302,7 +302,7 @@ def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
 
 
 def pads(net: Rewriting, op: Op) -> list[int] | None:
-    """Give by how much a Pad pads, all beginnings before all ends; None if that is not known."""
+    """Return by how much a Pad pads, all beginnings before all ends; None if that is not known."""
     if net.opset() < 11:
         found = op.attribute("pads") or op.attribute("paddings")
         return list(found) if found is not None else None
@@ -313,7 +313,7 @@ def pads(net: Rewriting, op: Op) -> list[int] | None:
 
 
 def perm(net: Rewriting, op: Op) -> list[int] | None:
-    """Give the order of the axes that a Transpose makes; None if the rank is not known."""
+    """Return the order of the axes that a Transpose makes; None if the rank is not known."""
     found = op.attribute("perm")
     if found is not None:
         return list(found)
@@ -322,7 +322,7 @@ def perm(net: Rewriting, op: Op) -> list[int] | None:
 
 
 def axes(net: Rewriting, op: Op) -> list[int] | None:
-    """Give the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
+    """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
     found = op.attribute("axes")
     if found is not None:
         return list(found)
@@ -333,7 +333,7 @@ def axes(net: Rewriting, op: Op) -> list[int] | None:
 
 
 def slices(net: Rewriting, op: Op) -> list[tuple[int, int, int, int]] | None:
-    """Give (start, end, axis, step) for each axis that a Slice cuts."""
+    """Return (start, end, axis, step) for each axis that a Slice cuts."""
     if net.opset() < 10:
         starts, ends = op.attribute("starts"), op.attribute("ends")
         if starts is None or ends is None:

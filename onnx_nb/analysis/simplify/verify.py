@@ -52,7 +52,7 @@ class Check:
         self.rtol, self.atol = rtol, atol
         self.verdict: Verdict = "wrong"
         self.said = ""
-        self.differences: dict[str, metrics.Errors] = {}
+        self.differences: dict[str, metrics.ErrorStats] = {}
         self.wrong: dict[str, str] = {}
         self._random: set[str] = set()
         self._on = ""
@@ -91,7 +91,7 @@ class Check:
         self._conclude(list(expected[0]))
 
     def _refused(self) -> str:
-        """Say what the checker has against the result, if it is not against the original too."""
+        """Return what the checker has against the result, if it is not against the original too."""
         try:
             external_data.check(self.result)
         except OnnxNbError as error:
@@ -103,7 +103,7 @@ class Check:
         return ""
 
     def _expected(self, count: int, given: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Give feeds and what the original makes of them."""
+        """Return feeds and what the original makes of them."""
         made = session.create(self.reference, optimize=False)
 
         def run(feed: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Check:
     def _other(
         self, seed: int, number: int, first: Mapping[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Give another feed and its outputs: of other sizes where any are allowed, if the original takes them."""
+        """Return another feed and its outputs: of other sizes where any are allowed, if the original takes them."""
         found = {
             dim: size
             for name, kind in input_types(self.reference).items()
@@ -163,7 +163,7 @@ class Check:
         if _equal(expected, found):
             return
         rtol, atol = self._tolerance(expected.dtype)
-        errors = metrics.Errors.of(expected, found, rtol=rtol, atol=atol, feed=number)
+        errors = metrics.ErrorStats.of(expected, found, rtol=rtol, atol=atol, feed=number)
         if errors.is_equal:
             return
         before = self.differences.get(name)
@@ -203,7 +203,7 @@ class Check:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Say whether two values are the same; NaN is NaN."""
+    """Return whether two values are the same; NaN is NaN."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
@@ -216,7 +216,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _draws(model: Model) -> bool:
-    """Say whether a model draws random numbers."""
+    """Return whether a model draws random numbers."""
     graph = Graph.of(model)
     names = {op_type for op_type, _ in graph.operators}
     names |= {node.op_type for function in model.proto.functions for node in all_nodes(function.node)}
@@ -224,7 +224,7 @@ def _draws(model: Model) -> bool:
 
 
 def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Give nodes, and those in their bodies."""
+    """Return nodes, and those in their bodies."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

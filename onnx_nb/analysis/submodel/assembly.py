@@ -94,14 +94,14 @@ def assemble(
 
 
 def weights_of(graph: Graph, nodes: Iterable[int], inputs: Iterable[int], outputs: Iterable[int] = ()) -> list[int]:
-    """Give the weights that nodes read and the outputs that are weights, in the model's order."""
+    """Return the weights that nodes read and the outputs that are weights, in the model's order."""
     flow = Flow.of(graph)
     read = {value for node in nodes for value in flow.reads(node)}.union(outputs).difference(inputs)
     return sorted(value for value in read if flow.kinds[value] == INITIALIZER)
 
 
 def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | onnx.SparseTensorProto]:
-    """Give the initializers that make values."""
+    """Return the initializers that make values."""
     origin, row = graph.model.proto.graph, Flow.of(graph).weight_row
     dense = len(origin.initializer)
     rows = sorted(map(row.__getitem__, values))
@@ -111,7 +111,7 @@ def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | on
 
 
 def stored_bytes(tensor: TensorProto | onnx.SparseTensorProto) -> int:
-    """Give how many bytes the values of a weight take where they lie."""
+    """Return how many bytes the values of a weight take where they lie."""
     if isinstance(tensor, onnx.SparseTensorProto):
         return stored_bytes(tensor.values) + stored_bytes(tensor.indices)
     if tensor.data_location != TensorProto.EXTERNAL:
@@ -121,7 +121,7 @@ def stored_bytes(tensor: TensorProto | onnx.SparseTensorProto) -> int:
 
 
 def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[tuple[str, str, str], ...]:
-    """Give the local functions that nodes call, those called inside bodies and other functions included."""
+    """Return the local functions that nodes call, those called inside bodies and other functions included."""
     known = graph.functions
     if not known:
         return ()
@@ -141,7 +141,7 @@ def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[tuple[str, str, st
 
 
 def main_value(graph: Graph, name: str) -> int:
-    """Give the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
+    """Return the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
     names = graph.value_names
     stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
     found = -1
@@ -154,7 +154,7 @@ def main_value(graph: Graph, name: str) -> int:
 
 
 def _infos(graph: Graph, nodes: Iterable[int], border: Iterable[int]) -> list[onnx.ValueInfoProto]:
-    """Give what the file declares of what nodes make and of further values, in one look at all that it declares."""
+    """Return what the file declares of what nodes make and of further values, in one look at all that it declares."""
     values = {value for node in nodes for value in graph.node_outputs(node).tolist() if value >= 0}.union(border)
     names = {graph.value_names[value] for value in values}
     return [
@@ -173,7 +173,7 @@ def _bare(
     *,
     infos: Iterable[onnx.ValueInfoProto] = (),
 ) -> onnx.ModelProto:
-    """Give all but inputs and outputs; of ``infos`` what is about values inside."""
+    """Return all but inputs and outputs; of ``infos`` what is about values inside."""
     source, graph = model.proto, Graph.of(model)
     proto = onnx.ModelProto()
     wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
@@ -241,7 +241,7 @@ def _info(name: str, kind: TypeProto) -> onnx.ValueInfoProto:
 
 
 def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
-    """Give the type of a weight."""
+    """Return the type of a weight."""
     if isinstance(tensor, onnx.SparseTensorProto):
         # onnxruntime makes sparse initializers dense
         return onnx.helper.make_tensor_type_proto(tensor.values.data_type, tensor.dims)
@@ -363,7 +363,7 @@ class _Types:
                     self._learn(made, _without_made_up_names(info.type))
 
     def _before(self, values: Iterable[int]) -> list[int]:
-        """Give the nodes between values and the nearest declared ones, sorted."""
+        """Return the nodes between values and the nearest declared ones, sorted."""
         producer, declared, found = self._flow.producer, self._declared, set[int]()
         todo = [producer[value] for value in values]
         while todo:
@@ -379,7 +379,7 @@ class _Types:
         return self._flow.sorted(found)
 
     def _piece(self, nodes: Sequence[int], entering: set[int]) -> onnx.ModelProto:
-        """Give a few nodes as a model in which all that is known is declared."""
+        """Return a few nodes as a model in which all that is known is declared."""
         graph, flow, origin = self._graph, self._flow, self._model.proto
         proto = onnx.ModelProto(ir_version=max(origin.ir_version, 4))
         proto.opset_import.extend(origin.opset_import)
@@ -457,7 +457,7 @@ class _Types:
                 self._known[value] = onnx.helper.make_tensor_type_proto(dtype, [None] * array.ndim)
 
     def _runnable(self, lacking: Sequence[int]) -> Model | None:
-        """Give the model that makes values out of the graph's inputs."""
+        """Return the model that makes values out of the graph's inputs."""
         graph, flow = self._graph, self._flow
         nodes = flow.sorted(flow.ancestors(lacking))
         read = dict.fromkeys(value for node in nodes for value in flow.reads(node))
@@ -486,7 +486,7 @@ def _says_something(kind: TypeProto) -> bool:
 
 
 def _is_complete(kind: TypeProto | None) -> bool:
-    """Say whether a type would pass onnx's checker; it insists on the rank of tensors."""
+    """Return whether a type would pass onnx's checker; it insists on the rank of tensors."""
     if kind is None or not _says_something(kind):
         return False
     return not kind.HasField("tensor_type") or bool(kind.tensor_type.HasField("shape"))

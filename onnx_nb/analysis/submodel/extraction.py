@@ -55,7 +55,7 @@ class MissingInput:
 
     @property
     def message(self) -> str:
-        """Say who needs the tensor and where it comes from."""
+        """Which nodes need the tensor and where it comes from."""
         origin = f"made by {self.producer}" if self.producer else "an input of the model"
         origin = "which nothing in the model makes" if self.dangling else origin
         return f"output {quoted(self.output)} also needs {quoted(self.name)} ({origin})"
@@ -111,7 +111,7 @@ class ExtractionPlan:
 
 
 def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[str]) -> ExtractionPlan:
-    """Say what an extraction between two sets of tensors would take, and what it lacks.
+    """Return what an extraction between two sets of tensors would take, and what it lacks.
 
     Parameters
     ----------
@@ -291,12 +291,12 @@ class _Cone:
             self.fed[node], self.loose[node] = fed, loose
 
     def between(self) -> set[int]:
-        """Give the nodes fed by the inputs, and the makers of outputs that no input reaches."""
+        """Return the nodes fed by the inputs, and the makers of outputs that no input reaches."""
         makers = {self.flow.producer[value] for value in self.ends}
         return {node for node in self.fed if self.fed[node] or node in makers}
 
     def missing(self) -> Iterator[MissingInput]:
-        """Give the tensors on the border between what is fed and what hangs loose."""
+        """Return the tensors on the border between what is fed and what hangs loose."""
         flow, graph, seen = self.flow, self.flow.graph, set[int]()
         inside = self.between()
         border = [node for node in self.fed if node in inside and self.loose[node]]
@@ -314,7 +314,7 @@ class _Cone:
                     yield MissingInput(graph.value_names[value], output, label, dangling)
 
     def taken(self) -> list[int]:
-        """Give the nodes of the complete submodel: those between, and the constant ones they read."""
+        """Return the nodes of the complete submodel: those between, and the constant ones they read."""
         inside = self.between()
         todo = list(inside)
         while todo:
@@ -327,7 +327,7 @@ class _Cone:
         return sorted(inside)
 
     def _needing(self) -> dict[int, int]:
-        """Give for each node the first of the outputs that depends on it, as an index into `ends`."""
+        """Return for each node the first of the outputs that depends on it, as an index into `ends`."""
         producer = self.flow.producer
         first: dict[int, int] = {}
         for index, value in enumerate(self.ends):
@@ -341,7 +341,7 @@ class _Cone:
 
 
 def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
-    """Give better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it.
+    """Return better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it.
 
     As in a residual network: from the graph's input and a tensor in the middle, up to the next Add. What another input
     feeds on its own, as the second tower of a model, is no such path.
@@ -392,7 +392,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
 
 
 def _earlier(flow: Flow, values: Iterable[int], makers: Collection[int]) -> set[int]:
-    """Give those of the nodes that values depend on."""
+    """Return those of the nodes that values depend on."""
     rank = flow.graph.rank
     lowest = min(rank[node] for node in makers)
     found, seen = set[int](), set[int]()
@@ -409,7 +409,7 @@ def _earlier(flow: Flow, values: Iterable[int], makers: Collection[int]) -> set[
 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
-    """Give what nodes read from outside, except weights and constants, and what others read of them.
+    """Return what nodes read from outside, except weights and constants, and what others read of them.
 
     Parameters
     ----------
@@ -500,7 +500,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
 
 
 def nodes_of_groups(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
-    """Give the main nodes in groups, at any depth."""
+    """Return the main nodes in groups, at any depth."""
     inside = np.zeros(len(tree.group_parent), bool)
     inside[list(groups)] = True
     for group in range(1, len(inside)):  # parents come before children
@@ -515,7 +515,7 @@ def _parts(scope: str) -> list[str]:
 
 
 def _plain_paths(tree: Scopes) -> list[list[str]]:
-    """Give the path of each group without the groups that only gather equal or many children."""
+    """Return the path of each group without the groups that only gather equal or many children."""
     paths: list[list[str]] = [[]]
     for group in range(1, len(tree.group_parent)):
         above = paths[tree.group_parent[group]]
@@ -537,7 +537,7 @@ def _above(tree: Scopes, group: int) -> Iterator[int]:
 
 
 def _module_of_nodes(graph: Graph) -> dict[int, list[str]]:
-    """Give the module path of main nodes as the exporter wrote it: in the drawing small groups may be gone."""
+    """Return the module path of main nodes as the exporter wrote it: in the drawing small groups may be gone."""
     found: dict[int, list[str]] = {}
     known: dict[str, list[str]] = {}
     for number, node in enumerate(graph.model.proto.graph.node):
@@ -587,7 +587,7 @@ def _found(graph: Graph, name: str, what: str) -> int:
 
 
 def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
-    """Give what `mark` marked in the main graph: name → (value that is marked, value behind the mark).
+    """Return what `mark` marked in the main graph: name → (value that is marked, value behind the mark).
 
     Examples
     --------
@@ -610,7 +610,7 @@ def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
 
 
 def mark_name(node: onnx.NodeProto) -> str:
-    """Give the name that a Mark node carries."""
+    """Return the name that a Mark node carries."""
     return next((plain_text(attribute.s) for attribute in node.attribute if plain_text(attribute.name) == "name"), "")
 
 

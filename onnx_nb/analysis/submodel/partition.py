@@ -46,7 +46,7 @@ def partition(
 
     Every node of the main graph is in exactly one part. The inputs of a part are inputs of the model or outputs of
     earlier parts, under the same names, so that this gives the outputs of the model, bit by bit if both run without
-    optimisation::
+    optimization::
 
         values = dict(feeds)
         for part in onnx_nb.partition(model, 3):
@@ -134,7 +134,7 @@ def _check(graph: Graph) -> None:
 
 
 def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
-    """Give the names of the tensors at which each part ends, and the model without marks if it is cut at some."""
+    """Return the names of the tensors at which each part ends, and the model without marks if it is cut at some."""
     if isinstance(cuts, str):
         if cuts != "marks":
             raise ExtractionError(f"cuts is a single name, {quoted(cuts)}.", advice=f"Write cuts=[{quoted(cuts)}].")
@@ -187,7 +187,7 @@ def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
 
 
 def _by_tensors(graph: Graph, stages: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Give each node the first cut that depends on it."""
+    """Return each node the first cut that depends on it."""
     flow = Flow.of(graph)
     number = np.full(graph.main_count, len(stages), np.int64)
     for stage, names in enumerate(stages):
@@ -218,7 +218,7 @@ def _maker(graph: Graph, name: str) -> int:
 
 
 def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
-    """Give each node a number so that scopes stay in one piece as far as the flow allows."""
+    """Return each node a number so that scopes stay in one piece as far as the flow allows."""
     if isinstance(wanted, str):
         raise ExtractionError(f"scopes is a single path, {quoted(wanted)}.", advice=f"Write scopes=[{quoted(wanted)}].")
     label = np.full(graph.main_count, -1, np.int64)
@@ -255,7 +255,7 @@ def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
 
 
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order labelled nodes into rows of one label each, and number the rows; −1 stands for nodes of no label."""
+    """Order labeled nodes into rows of one label each, and number the rows; −1 stands for nodes of no label."""
     flow, count = Flow.of(graph), graph.main_count
     # vertices: the labels, then each other node on its own; those on a circle of labels have to be taken apart
     vertex = np.where(label >= 0, label, np.arange(count) + label.max() + 1)
@@ -344,7 +344,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
 
 
 def _with_first_reader(flow: Flow) -> NDArray[np.int64]:
-    """Give each node its place in the order; a node that hangs on no input that of the first that reads it."""
+    """Return each node its place in the order; a node that hangs on no input that of the first that reads it."""
     order = flow.sorted(range(flow.graph.main_count))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -354,7 +354,7 @@ def _with_first_reader(flow: Flow) -> NDArray[np.int64]:
 
 
 def _constant_nodes(flow: Flow, order: Sequence[int]) -> Iterator[int]:
-    """Give the nodes that hang on no input, readers first; if no node hangs on one, those that are Constants."""
+    """Return the nodes that hang on no input, readers first; if no node hangs on one, those that are Constants."""
     graph, everything = flow.graph, not any(flow.runtime)
     for node in reversed(order):
         if graph.operators[graph.op_index[node]][0] == "Constant" or not (everything or flow.runtime[node]):
@@ -438,7 +438,7 @@ def _pieces(behind: NDArray[np.float64], limit: float) -> int:
 def _window_argmin(
     price: NDArray[np.float64], earliest: NDArray[np.int64], latest: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Give for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if there are any."""
+    """Return for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if there are any."""
     count = len(price)
     # rows[k][i]: the place of the least price from i to i + 2 ** k
     rows = [np.arange(count)]
@@ -457,7 +457,7 @@ def _window_argmin(
 
 
 def _bytes(graph: Graph) -> NDArray[np.float64]:
-    """Give the bytes of weights that each node is the first to read."""
+    """Return the bytes of weights that each node is the first to read."""
     flow, frame = Flow.of(graph), graph.frames[0]
     size = np.zeros(graph.value_count)
     weights = frame.weights.tolist()
@@ -543,7 +543,7 @@ def _readers(flow: Flow, node: int) -> Iterator[int]:
 
 
 def _constant(graph: Graph, value: int) -> TensorProto | None:
-    """Give a Constant's result as a weight, so that it need not pass from part to part."""
+    """Return a Constant's result as a weight, so that it need not pass from part to part."""
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[graph.op_index[maker]] not in (("Constant", ""), ("Constant", "ai.onnx")):
         return None

@@ -24,7 +24,7 @@ TILES: Final = 64
 TILE: Final = 48
 """Each of them has at least so many pixels a side, if there are as many numbers."""
 
-Look = Literal["slice", "channels", "colour"]
+Look = Literal["slice", "channels", "color"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Page:
     """So many dimensions of size 1 were taken from the end of the shape; see `page`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as plain JSON."""
+        """Return everything as plain JSON."""
         return asdict(self)
 
 
@@ -87,7 +87,7 @@ class Picture:
 
     look: Look
     pixels: NDArray[np.uint8]
-    """Of shape (tiles, height, width); of the look ``"colour"`` (1, height, width, 3)."""
+    """Of shape (tiles, height, width); of the look ``"color"`` (1, height, width, 3)."""
     first: int
     """The slice that the first tile shows, counted in the third last dimension."""
     low: float
@@ -95,32 +95,32 @@ class Picture:
     """The least and the largest finite value of all tiles, NaN if there is none."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything but the pixels as plain JSON; NaN as text."""
+        """Return everything but the pixels as plain JSON; NaN as text."""
         low, high = (x if math.isfinite(x) else str(x) for x in (self.low, self.high))
         shape = list(self.pixels.shape[:3])
         return {"look": self.look, "shape": shape, "first": self.first, "low": low, "high": high}
 
 
 def looks(shape: Sequence[int]) -> tuple[Look, ...]:
-    """Say in which ways an array can be seen.
+    """Return the ways in which an array can be shown.
 
     Returns
     -------
     tuple of str
         ``"slice"``: one matrix of its last two dimensions. ``"channels"``: those along the third last dimension side by
-        side, as the channels of an image (NCHW) or the heads of an attention. ``"colour"``: three of them as red, green
+        side, as the channels of an image (NCHW) or the heads of an attention. ``"color"``: three of them as red, green
         and blue. Empty for vectors and what has no elements.
 
     Examples
     --------
     >>> looks((1, 3, 224, 224)), looks((8, 8)), looks((8,))
-    (('slice', 'channels', 'colour'), ('slice',), ())
+    (('slice', 'channels', 'color'), ('slice',), ())
     """
     shape = shape[: _rank(shape)]
     if len(shape) < 2 or min(shape[-2:]) < 2 or 0 in shape:
         return ()
     channels = shape[-3] if len(shape) > 2 else 1
-    more: tuple[Look, ...] = ("channels", "colour") if channels == 3 else ("channels",) if channels > 1 else ()
+    more: tuple[Look, ...] = ("channels", "color") if channels == 3 else ("channels",) if channels > 1 else ()
     return ("slice", *more)
 
 
@@ -128,7 +128,7 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
     """Draw slices of an array, all of them on one scale.
 
     Larger slices are thinned out evenly; nothing is averaged, so that a single outlier row is not hidden by its
-    neighbours but may be skipped.
+    neighbors but may be skipped.
 
     Parameters
     ----------
@@ -165,14 +165,14 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
     else:
         first = place[-1] // TILES * TILES if look == "channels" else 0
         tiles = array[place[:-1]][first : first + TILES]
-        side = PICTURE if look == "colour" else max(TILE, PICTURE // math.isqrt(len(tiles)))
+        side = PICTURE if look == "color" else max(TILE, PICTURE // math.isqrt(len(tiles)))
     rows, columns = (_thinned(size, side) for size in tiles.shape[-2:])
     pixels, low, high = _levels(np.asarray(tiles[:, rows[:, None], columns]))
-    return Picture(look, np.moveaxis(pixels, 0, -1)[None] if look == "colour" else pixels, first, low, high)
+    return Picture(look, np.moveaxis(pixels, 0, -1)[None] if look == "color" else pixels, first, low, high)
 
 
 def weight(graph: Graph, value: int) -> NDArray[Any]:
-    """Give the array of a weight, of the main graph or of a body.
+    """Return the array of a weight, of the main graph or of a body.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def weight(graph: Graph, value: int) -> NDArray[Any]:
 
 
 def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
-    """Give the grey level of each number, and the range they are levels of."""
+    """Return the gray level of each number, and the range they are levels of."""
     numbers = (np.abs(part) if part.dtype.kind == "c" else part).astype(np.float64)
     finite = np.isfinite(numbers)
     if not finite.any():
@@ -216,7 +216,7 @@ def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
 
 
 def _rank(shape: Sequence[int]) -> int:
-    """Give the number of dimensions without those of size 1 at the end, two at least if there are as many."""
+    """Return the number of dimensions without those of size 1 at the end, two at least if there are as many."""
     rank = len(shape)
     while rank > 2 and shape[rank - 1] == 1:
         rank -= 1
@@ -236,7 +236,7 @@ def _slice(array: NDArray[Any], index: Sequence[int]) -> tuple[NDArray[Any], tup
 
 
 def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
-    """Give a number for each dimension but the last two."""
+    """Return a number for each dimension but the last two."""
     leading = shape[:-2]
     given = [*index, *[0] * len(leading)]
     return tuple(_within(int(number), size) for number, size in zip(given, leading, strict=False))

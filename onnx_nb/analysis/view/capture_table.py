@@ -60,7 +60,7 @@ class Digest:
         return f"Digest({len(self.entries)} tensors{more})"
 
     def columns(self, **about: Any) -> Columns:
-        """Give everything as columns; `digest.ts` reads them.
+        """Return everything as columns; `digest.ts` reads them.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class Digest:
 
 
 def of_capture(capture: Capture) -> Digest:
-    """Give what a capture saw, in order of execution.
+    """Return what a capture saw, in order of execution.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def joined(parts: Iterable[Digest]) -> Digest:
 
 
 def numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Give the distinct texts, and for each text which it is."""
+    """Return the distinct texts, and for each text which it is."""
     known: dict[str, int] = {}
     numbers = [known.setdefault(text, len(known)) for text in texts]
     return list(known), numbers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.compare.metrics import METRICS, Errors, Number
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats, Number
 from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.capture_table import numbered
@@ -39,7 +39,7 @@ _TEXTS: Final = ("name", "reference", "candidate", "op_type", "matched", "node",
 
 
 def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress | None = None) -> Columns:
-    """Give all points as columns; `model/comparison.ts` reads them.
+    """Return all points as columns; `model/comparison.ts` reads them.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
     Examples
     --------
     >>> from onnx_nb.analysis.compare.comparison import Comparison, Point
-    >>> point = Point("a", "a", "a", "name", 0, "Add", cumulative=Errors.of(np.ones(4), np.full(4, 1.5)))
+    >>> point = Point("a", "a", "a", "name", 0, "Add", cumulative=ErrorStats.of(np.ones(4), np.full(4, 1.5)))
     >>> packed = columns_of(Comparison("m.onnx", "m-int8.onnx", (point,)))
     >>> packed.arrays["cumulative_max_abs"].tolist(), packed.meta["names"], packed.meta["first"]
     ([0.5], ['a'], 0)
@@ -64,7 +64,7 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
         if progress is not None and row % _TOLD == 0:
             progress(0.5 * row / len(points), f"Reading point {row + 1:,} of {len(points):,}")
         for which in WHICH:
-            errors: Errors | None = getattr(point, which)
+            errors: ErrorStats | None = getattr(point, which)
             if errors is not None:
                 numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
     arrays: dict[str, Any] = {
@@ -93,7 +93,7 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
         "parts": [list(part) for part in parts([point.name for point in points], _PARTS)],
     }
     for which in WHICH:
-        found: list[Errors | None] = [getattr(point, which) for point in points]
+        found: list[ErrorStats | None] = [getattr(point, which) for point in points]
         if not any(found):
             continue
         arrays[f"{which}_state"] = np.asarray([_state(errors) for errors in found], np.uint8)
@@ -117,11 +117,11 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
 
 
 def detail_of(point: Point) -> Columns:
-    """Give what is known of the errors of one point: histograms, worst elements, channels, and a sample of values."""
+    """Return what is known of the errors of one point: histograms, worst elements, channels, and a sample of values."""
     arrays: dict[str, Any] = {}
     meta: dict[str, Any] = {}
     for which in WHICH:
-        errors: Errors | None = getattr(point, which)
+        errors: ErrorStats | None = getattr(point, which)
         if errors is None:
             continue
         meta[which] = {
@@ -154,14 +154,14 @@ def detail_of(point: Point) -> Columns:
 
 
 def notable(comparison: Comparison) -> Point | None:
-    """Give what to look at first: the first divergent point, else the worst; None where all are equal."""
+    """Return what to look at first: the first divergent point, else the worst; None where all are equal."""
     first = comparison.first_divergent()
     worst = comparison.ranked()[:1] if first is None else [first]
     return next((point for point in worst if not point.errors().is_equal), None)
 
 
 def tensor_at(comparison: Comparison, name: str, model: Model) -> str | None:
-    """Give what a model calls the tensor of a point: the candidate's name for it, else the reference's."""
+    """Return what a model calls the tensor of a point: the candidate's name for it, else the reference's."""
     if name not in comparison:
         return None
     values = Graph.of(model).value_names
@@ -170,7 +170,7 @@ def tensor_at(comparison: Comparison, name: str, model: Model) -> str | None:
 
 
 def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
-    """Give where the parts of a model begin, by as much of the path as gives at most so many of them.
+    """Return where the parts of a model begin, by as much of the path as gives at most so many of them.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def said(number: Number) -> str:
 _UNKNOWN, _EQUAL, _DIFFERENT, _MISMATCHED = range(4)
 
 
-def _state(errors: Errors | None) -> int:
+def _state(errors: ErrorStats | None) -> int:
     if errors is None:
         return _UNKNOWN
     return _EQUAL if errors.is_equal else _MISMATCHED if errors.mismatches else _DIFFERENT
@@ -264,7 +264,7 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
 
 
 def _sparks(points: Iterable[Point]) -> dict[str, Any]:
-    """Give a small histogram of each point's absolute errors, all over the same magnitudes, heights from 0 to 255."""
+    """Return a small histogram of each point's absolute errors, all over the same magnitudes, heights from 0 to 255."""
     found = [(point.isolated or point.cumulative) for point in points]
     histograms = [(errors.absolute.counts, errors.absolute.edges) if errors else (_NONE, _NONE) for errors in found]
     some = [edges for counts, edges in histograms if len(counts)]

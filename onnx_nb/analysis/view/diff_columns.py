@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from onnx_nb.analysis.compare.diff import Differences, Side
+from onnx_nb.analysis.compare.diff import Diff, Side
 from onnx_nb.analysis.view.graph_columns import Columns
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ LISTED: Final = 5000
 """Changes that are sent to the browser at most."""
 
 
-def diff_columns(differences: Differences) -> Columns:
+def diff_columns(differences: Diff) -> Columns:
     """Return both sides and the first `LISTED` changes."""
     about = [
         [c.what, c.kind, c.name, c.op, c.detail, c.reference, c.candidate, c.how, *c.nodes, *c.tensors]

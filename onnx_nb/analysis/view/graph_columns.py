@@ -29,7 +29,7 @@ from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 from onnx_nb.analysis.model.tensors import dtype_name
-from onnx_nb.analysis.scopes.repeat_differences import Difference, differences
+from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.graph.diagnostics import Fault
+    from onnx_nb.analysis.graph.diagnostics import Problem
 
 FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
 """Flags of a node: drawn inside its readers; has a fault; calls a local function; differs in a repeat."""
@@ -114,7 +114,7 @@ class Columns:
         return cls(arrays, header["meta"])
 
     def strings(self) -> list[str]:
-        """Give the string table as text."""
+        """Return the string table as text."""
         data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
         return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
 
@@ -141,7 +141,7 @@ def _compressed(data: bytes) -> bytes:
 
 
 def columns(model: ModelLike) -> Columns:
-    """Give the columns of a model's graph, made at the first call and kept with the model.
+    """Return the columns of a model's graph, made at the first call and kept with the model.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class _Strings:
         self._open = [""]
 
     def one(self, string: str) -> int:
-        """Give the number of a string that may be there already."""
+        """Return the number of a string that may be there already."""
         number = self._index.get(string)
         if number is None:
             number = self._index[string] = self._count
@@ -205,16 +205,16 @@ class _Strings:
         return number
 
     def text(self, number: int) -> str:
-        """Give a string that was looked up."""
+        """Return a string that was looked up."""
         return self._texts[number]
 
     def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
-        """Give the numbers of strings that may be there already."""
+        """Return the numbers of strings that may be there already."""
         numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
         return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
 
     def block(self, strings: Spans) -> NDArray[np.uint32]:
-        """Give the numbers of many strings that hardly repeat: without looking."""
+        """Return the numbers of many strings that hardly repeat: without looking."""
         self._append(Spans.of(self._open))
         self._open = []
         self._append(strings)
@@ -321,12 +321,12 @@ def _attributes(graph: Graph, table: _Strings) -> NDArray[np.uint32]:
     found = np.zeros(graph.node_count, np.uint32)
     seen: dict[tuple[int, bytes], int] = {}
     index = graph.op_index
-    for node, serialised in graph.with_attributes():
-        key = int(index[node]), serialised
+    for node, serialized in graph.with_attributes():
+        key = int(index[node]), serialized
         number = seen.get(key)
         if number is None:
             op, domain = graph.operators[key[0]]
-            number = seen[key] = table.one(_attributes_text(graph, op, domain, serialised))
+            number = seen[key] = table.one(_attributes_text(graph, op, domain, serialized))
         found[node] = number
     return found
 
@@ -335,13 +335,13 @@ _IDLE = {"dilations": 1, "strides": 1, "pads": 0}
 """Lists of attributes that do nothing if all their numbers are this."""
 
 
-def _attributes_text(graph: Graph, op: str, domain: str, serialised: bytes) -> str:
+def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> str:
     if op == "Constant":
         return ""  # its value says it
     domain = operators.canonical(domain)
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     shown = []
-    for attribute in onnx.NodeProto.FromString(serialised).attribute:
+    for attribute in onnx.NodeProto.FromString(serialized).attribute:
         name = plain_text(attribute.name)
         value = _attribute_text(name, attribute, defaults.get(name))
         if value:
@@ -437,12 +437,12 @@ def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]
     constants: dict[bytes, int] = {}
     makers = np.asarray([op == "Constant" and domain in ("", "ai.onnx") for op, domain in graph.operators], bool)
     for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
-        serialised = graph.attribute_bytes(node)
-        if serialised not in constants:
-            constants[serialised] = table.one(_constant_literal(serialised))
+        serialized = graph.attribute_bytes(node)
+        if serialized not in constants:
+            constants[serialized] = table.one(_constant_literal(serialized))
         for value in graph.node_outputs(node).tolist():
             if value >= 0:
-                found[value] = constants[serialised]
+                found[value] = constants[serialized]
     return found
 
 
@@ -458,8 +458,8 @@ def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto
     return [form % row for row in zip(*[iter(numbers)] * count, strict=True)]
 
 
-def _constant_literal(serialised: bytes) -> str:
-    for attribute in onnx.NodeProto.FromString(serialised).attribute:
+def _constant_literal(serialized: bytes) -> str:
+    for attribute in onnx.NodeProto.FromString(serialized).attribute:
         if attribute.type == onnx.AttributeProto.TENSOR:
             return _literal(attribute.t)
         kinds = {"value_float": "f", "value_int": "i", "value_string": "s"}
@@ -529,7 +529,7 @@ def _differences(
     if not bool(np.any(np.isin(tree.group_kind, ROWS))):
         return {"group_differs": told, "group_difference": told}
     literal = arrays["value_literal"].astype(np.int64)
-    different = differences(graph, tree, graph.attribute_numbers, literal)
+    different = repeat_differences(graph, tree, graph.attribute_numbers, literal)
     arrays["node_flags"][different.nodes] |= DIFFERS
     texts: dict[int, list[str]] = {}
     members: dict[int, dict[str, None]] = {}
@@ -547,8 +547,8 @@ def _differences(
     return {"group_differs": different.group_differs.astype(np.uint32), "group_difference": told}
 
 
-def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _Strings, found: Difference) -> str:
-    """Say what a node has, and what others have in its place: "Softmax axis 1, others −1"."""
+def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _Strings, found: RepeatDifference) -> str:
+    """Return what a node has, and what others have in its place: "Softmax axis 1, others −1"."""
     op, domain = graph.operators[graph.op_index[found.node]]
     if found.slot < 0:
         mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
@@ -568,7 +568,7 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _String
 
 
 def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
-    """Give each (group, weight) where a node directly in the group reads the weight, once."""
+    """Return each (group, weight) where a node directly in the group reads the weight, once."""
     value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
     value, group = value[weight], tree.node_group[graph.consumer_node[weight]].astype(np.int64)
@@ -615,5 +615,5 @@ def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
     }
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
+def _fault(fault: Problem) -> dict[str, Any]:
     return {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}

@@ -44,12 +44,12 @@ class Inspection:
     """Where in the torch module it comes from, as ``modeling_bert.py:312``; empty if the exporter did not say."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as plain JSON."""
+        """Return everything as plain JSON."""
         return asdict(self)
 
 
 def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
-    """Say what is known of a node or tensor.
+    """Return what is known of a node or tensor.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
 
 
 def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = None) -> list[tuple[str, str]]:
-    """Say what a node or scope costs in a run, and how long it took.
+    """Return what a node or scope costs in a run, and how long it took.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
 
 
 def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
-    """Say what a run of something costs, label and text; ``bare`` leaves out what is 0."""
+    """Return what a run of something costs, label and text; ``bare`` leaves out what is 0."""
     rows = []
     for label, known, unknown in (
         ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
@@ -163,12 +163,12 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
 
 
 def parameters_row(cost: Cost) -> tuple[str, str]:
-    """Say how many elements and bytes the weights of something have."""
+    """Return how many elements and bytes the weights of something have."""
     return "parameters", f"{scaled(cost.parameters).strip()}, {bytes_text(cost.parameter_bytes)}"
 
 
 def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Say for which sizes of open dimensions a cost is counted."""
+    """Return a row that names the sizes of open dimensions for which a cost is counted."""
     return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
 
 
@@ -233,7 +233,7 @@ def _value(graph: Graph, index: int) -> Inspection:
 
 
 def _around(graph: Graph, frame: int, own: str) -> Iterable[tuple[str, str]]:
-    """Say in which body or call something lies; inside of calls, too, what the file calls it."""
+    """Return the subgraph or call that contains something and, inside calls, its name in the file."""
     if frame:
         yield "inside", graph.place(frame)
     if graph.prefix(frame):
@@ -254,7 +254,7 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
 
 
 def _torch_op(call: str) -> str:
-    """Give ``aten.relu.default`` of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
+    """Return the op of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
     call = call[:LONGEST]
     target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
     return target[1] if target else call.split(" : ")[-1]

@@ -1,4 +1,4 @@
-"""A number for each node, from wherever it comes, and for each scope what its nodes add up to: colours for a graph."""
+"""A number for each node, from wherever it comes, and for each scope what its nodes add up to: colors for a graph."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def overlay(
     scale: Scale | None = None,
     reduce: Reduction | None = None,
 ) -> Overlay:
-    """Give numbers to the nodes of a model, and to its scopes.
+    """Return numbers to the nodes of a model, and to its scopes.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
 
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
-    """Give each node the error of its tensor, infinite where only one side is NaN; names are of the side at hand."""
+    """Return each node the error of its tensor, infinite where only one side is NaN; names are of the side at hand."""
     label = label or ("isolated" if comparison.has_isolated else "cumulative")
     which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
     if label == "isolated" and not comparison.has_isolated:

@@ -60,7 +60,7 @@ class Provenance:
     """For each node of either graph the change that took, folded or made it; −1 for none."""
 
     def columns(self) -> Columns:
-        """Give everything in one buffer for the browser; see the module ``simplification.ts``."""
+        """Return everything in one buffer for the browser; see the module ``simplification.ts``."""
         arrays: dict[str, NDArray[Any]] = side_columns(self.sides)
         for at, (found, change) in enumerate(zip(self.targets, self.change_of, strict=True)):
             arrays[f"targets_{at}"] = np.asarray([target for each in found for target in each], np.int32)
@@ -93,7 +93,7 @@ class Provenance:
         return Columns(arrays, meta)
 
     def _what(self) -> list[str]:
-        """Say of each change what became of what, by operators: "Conv + BatchNormalization → Conv"."""
+        """Describe, of each change what became of what, by operators: "Conv + BatchNormalization → Conv"."""
         graphs = Graph.opened(self.before), Graph.opened(self.after)
         operators = [[graph.operators[index][0] for index in graph.op_index.tolist()] for graph in graphs]
         found = []
@@ -152,7 +152,7 @@ def provenance(
 
 
 def of_simplification(found: Simplification, step: int | None = None) -> Provenance:
-    """Give the `provenance` of a whole simplification, or of one of its steps: what it did to the model before it."""
+    """Return the `provenance` of a whole simplification, or of one of its steps: what it did to the model before it."""
     if step is None:
         return provenance(found.original, found.model, found.changes, found.mapping)
     one, other = found.steps[step - 1], found.steps[step]
@@ -160,7 +160,7 @@ def of_simplification(found: Simplification, step: int | None = None) -> Provena
 
 
 def account(found: Simplification) -> dict[str, Any]:
-    """Give what is said of a simplification besides its changes, as plain JSON: sizes, operators, what was left."""
+    """Return what is said of a simplification besides its changes, as plain JSON: sizes, operators, what was left."""
     names = sorted({*found.before, *found.after})
     left = sorted(found.left, key=lambda each: -each.nbytes)
     return {
@@ -244,7 +244,7 @@ class _Trail:
         return Provenance(self.before, self.after, self.changes, found, targets, change_of)
 
     def _walk(self) -> tuple[dict[str, tuple[int, ...]], list[list[int]], list[list[int]]]:
-        """Give who makes each tensor at the end, a node or −1 − the change that made it; and what each change took.
+        """Return who makes each tensor at the end, a node or −1 − the change that made it; and what each change took.
 
         The last are nodes of the original of which the tensors came that a change is about.
         """
@@ -293,7 +293,7 @@ class _Trail:
         return made_by
 
     def _made(self, made_by: Ints) -> list[list[int]]:
-        """Give for each change the nodes of the result that it made, or that were made of what it made."""
+        """Return for each change the nodes of the result that it made, or that were made of what it made."""
         made: list[list[int]] = [[] for _ in self.changes]
         for m in np.flatnonzero(made_by >= 0).tolist():
             made[made_by[m]].append(m)
@@ -324,7 +324,7 @@ class _Trail:
                     node[n] = next((m for m in new if one.names[n] and one.names[n] == other.names[m]), new[-1])
 
     def _readers(self, change: Change) -> list[int]:
-        """Give the nodes of the result that read what a change made constant."""
+        """Return the nodes of the result that read what a change made constant."""
         graph, where = self.graphs[1], self._prefix(change)
         found: dict[int, None] = {}
         for name in change.tensors:
@@ -334,7 +334,7 @@ class _Trail:
         return list(found)
 
     def _after_gone(self, nodes: Sequence[int], node: Ints) -> list[int]:
-        """Give the counterparts of what read the nodes that a change took."""
+        """Return the counterparts of what read the nodes that a change took."""
         graph = self.graphs[0]
         found: dict[int, None] = {}
         for n in nodes[:SHOWN]:
@@ -344,7 +344,7 @@ class _Trail:
         return list(found)
 
     def _stands(self, change: Change) -> list[Target]:
-        """Give the tensors of the result that stand for what a change took away."""
+        """Return the tensors of the result that stand for what a change took away."""
         where = self._prefix(change)
         if change.rule in _FOLDING:
             return []
@@ -357,14 +357,14 @@ class _Trail:
         return list(found)
 
     def _where(self, side: int, change: Change) -> list[Target]:
-        """Give the tensors that a change names, if a graph has them."""
+        """Return the tensors that a change names, if a graph has them."""
         where = self._prefix(change)
         names = [*change.tensors, change.key.partition(": ")[2].removeprefix(where)]
         found = dict.fromkeys(-1 - value for name in names for value in self.values[side].get(where + name, ()))
         return list(found)
 
     def _near(self, side: int, targets: Sequence[Target], there: Ints) -> list[Target]:
-        """Give the counterpart of what is nearest to nodes that the other graph lacks: after them, or else before."""
+        """Return the counterpart of what is nearest to nodes that the other graph lacks: after them, or else before."""
         graph = self.graphs[side]
 
         def after(node: int) -> list[int]:
@@ -388,7 +388,7 @@ class _Trail:
         return []
 
     def _matched_values(self) -> Ints:
-        """Give for each value of the original the one of the result that is equal."""
+        """Return for each value of the original the one of the result that is equal."""
         one, other = self.graphs
         same = {name: value for value, name in enumerate(other.value_names)}
         found = np.full(one.value_count, -1, np.int32)
@@ -400,7 +400,7 @@ class _Trail:
         return found
 
     def _prefix(self, change: Change) -> str:
-        """Say of which function a change is about: "domain.name/", or nothing for the main graph."""
+        """Describe, of which function a change is about: "domain.name/", or nothing for the main graph."""
         if not self.functions:
             return ""
         about = change.key.partition(": ")[2]

@@ -47,7 +47,7 @@ class Selection:
 
 
 def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -> Selection:
-    """Say what nodes and scopes are together.
+    """Return what nodes and scopes are together.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -
 
 
 def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> list[int]:
-    """Give the flat nodes meant: those of the groups too, without those inside a node that is meant itself."""
+    """Return the flat nodes meant: those of the groups too, without those inside a node that is meant itself."""
     for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", groups, len(tree.group_parent))):
         if odd := [number for number in chosen if not 0 <= number < count]:
             raise OnnxNbError(
@@ -122,7 +122,7 @@ def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
 
 
 def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None) -> list[str]:
-    """Give the names of the tensors that something selected in a graph stands for.
+    """Return the names of the tensors that something selected in a graph stands for.
 
     Parameters
     ----------

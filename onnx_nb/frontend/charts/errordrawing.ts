@@ -115,10 +115,10 @@ function cut(pen: Pen, text: string, width: number): string {
 }
 
 /** Marks one point: a line down to its place, and a ring around each of its values. */
-export function drawChosen(pen: Pen, frame: Frame, row: number, colour: string, theme: Theme): void {
+export function drawChosen(pen: Pen, frame: Frame, row: number, color: string, theme: Theme): void {
   if (row < 0 || !within(frame, row)) return;
   const x = frame.x(row);
-  pen.strokeStyle = colour;
+  pen.strokeStyle = color;
   pen.lineWidth = 1;
   pen.globalAlpha = 0.55;
   pen.beginPath();
@@ -134,7 +134,7 @@ export function drawChosen(pen: Pen, frame: Frame, row: number, colour: string, 
     pen.strokeStyle = theme.background;
     pen.lineWidth = 4;
     pen.stroke();
-    pen.strokeStyle = colour;
+    pen.strokeStyle = color;
     pen.lineWidth = 2;
     pen.stroke();
   }
@@ -144,8 +144,8 @@ function within({ span }: Frame, row: number): boolean {
   return row >= span.from - 0.5 && row <= span.to + 0.5;
 }
 
-function rule(pen: Pen, from: number, to: number, y: number, colour: string): void {
-  pen.fillStyle = colour;
+function rule(pen: Pen, from: number, to: number, y: number, color: string): void {
+  pen.fillStyle = color;
   pen.fillRect(from, Math.round(y), to - from, 1);
 }
 
@@ -166,9 +166,9 @@ function names(pen: Pen, frame: Frame, theme: Theme): void {
 }
 
 /** The line through all points; where several share a pixel their whole range is drawn. */
-function line(pen: Pen, frame: Frame, { numbers }: Series, colour: string): void {
+function line(pen: Pen, frame: Frame, { numbers }: Series, color: string): void {
   const [from, to] = rows(frame, numbers.length);
-  pen.strokeStyle = colour;
+  pen.strokeStyle = color;
   pen.lineWidth = 1.6;
   pen.lineJoin = "round";
   pen.beginPath();
@@ -202,14 +202,14 @@ function line(pen: Pen, frame: Frame, { numbers }: Series, colour: string): void
   pen.stroke();
 }
 
-function dots(pen: Pen, frame: Frame, { which, numbers }: Series, colour: string, bad: string): void {
+function dots(pen: Pen, frame: Frame, { which, numbers }: Series, color: string, bad: string): void {
   const [from, to] = rows(frame, numbers.length);
   const many = to - from > DOTS;
   const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
   const taken = new Set<number>();
   const broken: [number, number][] = [];
   const equal: [number, number][] = [];
-  pen.fillStyle = colour;
+  pen.fillStyle = color;
   pen.globalAlpha = many ? 0.6 : 1;
   pen.beginPath();
   for (let row = from; row <= to; row++) {
@@ -229,7 +229,7 @@ function dots(pen: Pen, frame: Frame, { which, numbers }: Series, colour: string
   }
   pen.fill();
   pen.globalAlpha = 1;
-  pen.strokeStyle = colour;
+  pen.strokeStyle = color;
   pen.lineWidth = 1;
   pen.beginPath();
   for (const [x, y] of equal) pen.roundRect(x - 1.8, y - 1.8, 3.6, 3.6, 1.8);
@@ -245,9 +245,9 @@ function dots(pen: Pen, frame: Frame, { which, numbers }: Series, colour: string
   pen.fill();
 }
 
-function spot(pen: Pen, x: number, y: number, size: number, colour: string): void {
+function spot(pen: Pen, x: number, y: number, size: number, color: string): void {
   if (Number.isNaN(y)) return;
-  pen.fillStyle = colour;
+  pen.fillStyle = color;
   pen.beginPath();
   pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
   pen.fill();

@@ -93,24 +93,24 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   const drawOver = (): void => {
     const pen = sized(over);
     if (pen === null) return;
-    const { theme: colours } = look();
+    const { theme: colors } = look();
     if (drag !== null) {
       const [a, b] = [Math.min(drag.from, drag.to), Math.max(drag.from, drag.to)];
-      pen.fillStyle = colours.halo;
+      pen.fillStyle = colors.halo;
       pen.fillRect(a, 4, b - a, frame.height - 28);
     }
-    if (hovered >= 0 && hovered !== chosen) drawChosen(pen as Pen, frame, hovered, colours.dim, colours);
-    drawChosen(pen as Pen, frame, chosen, colours.text, colours);
+    if (hovered >= 0 && hovered !== chosen) drawChosen(pen as Pen, frame, hovered, colors.dim, colors);
+    drawChosen(pen as Pen, frame, chosen, colors.text, colors);
   };
   const drawWhole = (pen: Pen, title: string, scale: number, w: number, h: number): void => {
-    const colours = look();
+    const colors = look();
     const whole = new Frame(depth, span, w, h);
     pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.fillStyle = colours.theme.background;
+    pen.fillStyle = colors.theme.background;
     pen.fillRect(0, 0, w, h + CAPTION);
-    drawCaption(pen, whole, { title, metric }, colours);
+    drawCaption(pen, whole, { title, metric }, colors);
     pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
-    drawDepth(pen, whole, options.first, colours);
+    drawDepth(pen, whole, options.first, colors);
   };
   let due = 0;
   let stale = false;

@@ -173,20 +173,20 @@ function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): L
   const feet = columns.map(({ bottom }, column) => {
     const order = orders[column];
     const right = Math.max(...leaves[column].values());
-    const labelled = order.map((e) => {
+    const labeled = order.map((e) => {
       const below = !Number.isNaN(labelY[e]) && labelY[e] > bottom;
       return starts[e] === column && below;
     });
     let low = floors[column] + ROOM.label;
     return order.map((e, place) => {
       const alone = order.length === 1;
-      if (labelled[place]) {
+      if (labeled[place]) {
         labelX[e] = right + (alone ? 6 : 10);
         labelY[e] = low;
         labelHome[e] = column;
       }
-      const at = alone && labelled[place] ? low + ROOM.label : low;
-      low = at + (labelled[place] || labelled[place + 1] === true ? ROOM.label : ROOM.line);
+      const at = alone && labeled[place] ? low + ROOM.label : low;
+      low = at + (labeled[place] || labeled[place + 1] === true ? ROOM.label : ROOM.line);
       return at;
     });
   });

@@ -1,5 +1,5 @@
 /**
- * Order within the rows: long edges become chains of dummy vertices, then barycenter sweeps and swaps of neighbours
+ * Order within the rows: long edges become chains of dummy vertices, then barycenter sweeps and swaps of neighbors
  * remove crossings. A tensor that many boxes read has one chain, from which each reader branches off.
  */
 
@@ -24,7 +24,7 @@ export interface Layers {
   readonly rowPtr: Uint32Array;
   readonly order: Int32Array;
   readonly pos: Int32Array;
-  /** segments between neighbouring rows, and their ports as a fraction of the width of either end */
+  /** segments between neighboring rows, and their ports as a fraction of the width of either end */
   readonly segments: number;
   readonly upper: Int32Array;
   readonly lower: Int32Array;
@@ -328,7 +328,7 @@ function sweep(layers: Layers): void {
         sortRow(layers, downward ? step : layers.rows - 1 - step, downward, i % 4 >= 2);
       }
       makeWay(layers, tall);
-      if (small) for (let turn = 0; turn < 4 && swapNeighbours(layers); turn++);
+      if (small) for (let turn = 0; turn < 4 && swapNeighbors(layers); turn++);
       stale = keep() ? 0 : stale + 1;
     }
   };
@@ -537,14 +537,14 @@ function makeWay(layers: Layers, tall: readonly number[]): void {
   }
 }
 
-/** Sorts a row by the mean place of each vertex's neighbours above (or below); those without any stay. */
+/** Sorts a row by the mean place of each vertex's neighbors above (or below); those without any stay. */
 function sortRow(layers: Layers, row: number, downward: boolean, reverseTies: boolean): void {
   const { rowPtr, order, pos } = layers;
   const start = rowPtr[row];
   const size = rowPtr[row + 1] - start;
   if (size < 2) return;
   const rows = downward ? layers.up : layers.down;
-  const neighbour = downward ? layers.upper : layers.lower;
+  const neighbor = downward ? layers.upper : layers.lower;
   const port = downward ? layers.upperPort : layers.lowerPort;
   const slots: number[] = [];
   const entries: { v: number; mean: number; at: number }[] = [];
@@ -555,7 +555,7 @@ function sortRow(layers: Layers, row: number, downward: boolean, reverseTies: bo
     let sum = 0;
     for (let j = rows.ptr[v]; j < rows.ptr[v + 1]; j++) {
       const s = rows.items[j];
-      sum += pos[neighbour[s]] + port[s];
+      sum += pos[neighbor[s]] + port[s];
     }
     slots.push(at);
     entries.push({ v, mean: sum / degree, at: reverseTies ? -at : at });
@@ -567,8 +567,8 @@ function sortRow(layers: Layers, row: number, downward: boolean, reverseTies: bo
   }
 }
 
-/** Swaps neighbours in a row where that removes crossings. */
-function swapNeighbours(layers: Layers): boolean {
+/** Swaps neighbors in a row where that removes crossings. */
+function swapNeighbors(layers: Layers): boolean {
   const { rowPtr, order, pos } = layers;
   let improved = false;
   for (let row = 0; row < layers.rows; row++) {
@@ -590,11 +590,11 @@ function swapNeighbours(layers: Layers): boolean {
   return improved;
 }
 
-/** Crossings between the segments of neighbours a, b on one side, less those if they were swapped. */
+/** Crossings between the segments of neighbors a, b on one side, less those if they were swapped. */
 function between(
   layers: Layers,
   rows: Layers["up"],
-  neighbour: Int32Array,
+  neighbor: Int32Array,
   port: Float32Array,
   a: number,
   b: number,
@@ -602,10 +602,10 @@ function between(
   let gain = 0;
   for (let i = rows.ptr[a]; i < rows.ptr[a + 1]; i++) {
     const s = rows.items[i];
-    const x = layers.pos[neighbour[s]] + port[s];
+    const x = layers.pos[neighbor[s]] + port[s];
     for (let j = rows.ptr[b]; j < rows.ptr[b + 1]; j++) {
       const t = rows.items[j];
-      const y = layers.pos[neighbour[t]] + port[t];
+      const y = layers.pos[neighbor[t]] + port[t];
       if (x > y) gain += weigh(layers, s) * weigh(layers, t);
       else if (x < y) gain -= weigh(layers, s) * weigh(layers, t);
     }

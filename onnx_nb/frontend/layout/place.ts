@@ -7,7 +7,7 @@ import { type Graph, PORTS } from "./graph.ts";
 import type { Layers } from "./order.ts";
 import { group } from "./rank.ts";
 
-/** Least distance between neighbours in a row, by how many of the two are boxes. */
+/** Least distance between neighbors in a row, by how many of the two are boxes. */
 export const GAP = { boxes: 18, boxLane: 13, lanes: 10 } as const;
 
 export interface Places {
@@ -414,7 +414,7 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inL
     if (layers.lane[k] >= 0) pull(layers.to[k], layers.lane[k], 0, 1);
   }
   for (const [v, w] of inLine) pull(v, w, 0, 40);
-  // what is joined to nothing stays with its neighbour
+  // what is joined to nothing stays with its neighbor
   for (let v = 0; v < layers.count; v++) {
     if (layers.down.ptr[v] < layers.down.ptr[v + 1] || layers.up.ptr[v] < layers.up.ptr[v + 1]) continue;
     const at = layers.rowPtr[layers.rank[v]] + layers.pos[v];
@@ -475,7 +475,7 @@ function pushLeft(x: Float64Array, { left, right, apart }: Constraints): void {
   for (let c = left.length - 1; c >= 0; c--) x[left[c]] = Math.min(x[left[c]], x[right[c]] - apart[c]);
 }
 
-/** Each block in turn goes to the weighted median of where it is pulled, as far as its neighbours leave room. */
+/** Each block in turn goes to the weighted median of where it is pulled, as far as its neighbors leave room. */
 function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: number): void {
   const count = x.length;
   const rightOf = group(apart.left, count);

@@ -1,6 +1,6 @@
-/** What the boxes are coloured by: the category of their op, or numbers that the kernel has. */
+/** What the boxes are colored by: the category of their op, or numbers that the kernel has. */
 
-import type { Colours as Offered } from "../protocol/host.ts";
+import type { Colors as Offered } from "../protocol/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { el, elide } from "./dom.ts";
 
@@ -14,21 +14,21 @@ function option(name: string): HTMLOptionElement {
   return el("option", { attrs: { value: name } }, name);
 }
 
-export interface Colours {
+export interface Colors {
   readonly element: HTMLElement;
   update(state: State): void;
 }
 
 /** @param offered the numbers that a page has; a kernel has those above */
-export function createColours(dispatch: Dispatch, signal: AbortSignal, offered?: Offered): Colours {
+export function createColors(dispatch: Dispatch, signal: AbortSignal, offered?: Offered): Colors {
   const listed = offered ?? { own: OWN, captured: CAPTURED };
   const given = el("option", { attrs: { value: "" } });
   const select = el(
     "select",
     {
-      class: "onnx-nb-field onnx-nb-colours",
-      title: "What the boxes are coloured by",
-      attrs: { "aria-label": "Colour" },
+      class: "onnx-nb-field onnx-nb-colors",
+      title: "What the boxes are colored by",
+      attrs: { "aria-label": "Color" },
     },
     ...[CATEGORY, ...listed.own].map(option),
     given,
@@ -45,13 +45,13 @@ export function createColours(dispatch: Dispatch, signal: AbortSignal, offered?:
       if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
       else if (select.value !== "") {
         asked = select.value;
-        dispatch({ type: "colour", by: asked });
+        dispatch({ type: "color", by: asked });
       }
     },
     { signal },
   );
   return {
-    element: el("label", { class: "onnx-nb-colour" }, "Colour ", select),
+    element: el("label", { class: "onnx-nb-color" }, "Color ", select),
     update({ overlay, capturedAll, error }) {
       if (shown?.overlay?.data !== overlay?.data || shown?.error !== error) asked = null;
       shown = { overlay, error };

@@ -403,7 +403,7 @@ export function createComparison(
     },
     redraw() {
       depth.redraw();
-      show(); // its colours are of the theme
+      show(); // its colors are of the theme
     },
     svg: () => depth.svg(about.message),
   };
@@ -535,7 +535,7 @@ function columnsOf(points: Points): readonly TableColumn[] {
       spare: 1,
     },
     {
-      ...number("sqnr", "SQNR dB", "Signal to quantisation noise", best("sqnr"), (x) => figure("sqnr", x)),
+      ...number("sqnr", "SQNR dB", "Signal to quantization noise", best("sqnr"), (x) => figure("sqnr", x)),
       spare: 2,
     },
     ...(mismatches.some((x) => x > 0)

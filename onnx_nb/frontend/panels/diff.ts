@@ -163,9 +163,9 @@ export function createPair(
       const { direction } = patch;
       follow(() => views[other(side)].apply({ direction }));
     }
-    if (patch.colour !== undefined) {
-      const { colour } = patch;
-      follow(() => views[other(side)].apply({ colour }));
+    if (patch.color !== undefined) {
+      const { color } = patch;
+      follow(() => views[other(side)].apply({ color }));
     }
     if (patch.open !== undefined) {
       const { open } = patch;
@@ -242,7 +242,7 @@ export function createPair(
         view.apply({ selection: targets[side].map((each) => ({ ...each, name: columns[side].nameOf(each) })) });
         for (const target of targets[side].slice(1, OPENED)) view.dispatch({ type: "reveal", target });
         const [target] = targets[side];
-        if (target !== undefined) view.dispatch({ type: "reveal", target, centred: true });
+        if (target !== undefined) view.dispatch({ type: "reveal", target, centerd: true });
       }
       remember();
     });
@@ -328,14 +328,14 @@ export function createPair(
       const [i, j] = [from[at], to[at]];
       count(a.x[i] + a.w[i] / 2, a.y[i] + a.h[i] / 2, b.x[j] + b.w[j] / 2, b.y[j] + b.h[j] / 2, 1);
     }
-    const ends = anchor === null ? null : centres(anchor);
+    const ends = anchor === null ? null : centers(anchor);
     if (ends !== null) count(ends[side].x, ends[side].y, ends[other(side)].x, ends[other(side)].y, ANCHOR);
     return sum === 0 ? null : { x: x / sum, y: y / sum };
   }
 
   /** Where two targets lie, in reference and candidate. */
-  function centres(targets: readonly [Target, Target]): readonly [Point, Point] | null {
-    const centre = (at: SideOf, given: Target): Point | null => {
+  function centers(targets: readonly [Target, Target]): readonly [Point, Point] | null {
+    const center = (at: SideOf, given: Target): Point | null => {
       const { scene } = views[at].stage;
       if (scene === null) return null;
       let box = boxOf(scene, columns[at], given);
@@ -348,7 +348,7 @@ export function createPair(
       const { x, y, w, h } = scene.boxes;
       return { x: x[box] + w[box] / 2, y: y[box] + h[box] / 2 };
     };
-    const [mine, there] = [centre(0, targets[0]), centre(1, targets[1])];
+    const [mine, there] = [center(0, targets[0]), center(1, targets[1])];
     return mine === null || there === null ? null : [mine, there];
   }
 
@@ -462,7 +462,7 @@ export function createPair(
     const chosen = target(side);
     leader = side;
     views[side].dispatch({ type: "select", target: chosen });
-    if (chosen !== null) views[side].dispatch({ type: "reveal", target: chosen, centred: true });
+    if (chosen !== null) views[side].dispatch({ type: "reveal", target: chosen, centerd: true });
     tell();
     voice.textContent = elide(
       `${count.textContent}: ${change.op || change.kind} ${change.name} ${wordsOf(change)}`,

@@ -229,7 +229,7 @@ describe("a graph view", () => {
     expect(root.querySelector<HTMLElement>("[role=menu]")?.hidden).toBe(true);
   });
 
-  it("colours boxes by numbers, filters them, and goes back to categories", () => {
+  it("colors boxes by numbers, filters them, and goes back to categories", () => {
     const view = show();
     const nodes = Float64Array.from({ length: MODEL.nodeCount }, (_, node) => node + 1);
     const groups = new Float64Array(MODEL.groupCount).fill(7);
@@ -250,7 +250,7 @@ describe("a graph view", () => {
     expect(text(".onnx-nb-legend")).toContain("linear");
   });
 
-  it("does not colour by numbers that come when others were chosen", async () => {
+  it("does not color by numbers that come when others were chosen", async () => {
     const given: ((found: OverlayData) => void)[] = [];
     const overlay = (): Promise<OverlayData> => new Promise((resolve) => given.push(resolve));
     Object.assign(host, { overlay });
@@ -262,19 +262,19 @@ describe("a graph view", () => {
       nodes: new Float64Array(MODEL.nodeCount),
       groups: new Float64Array(MODEL.groupCount),
     });
-    view.dispatch({ type: "colour", by: "MACs" });
+    view.dispatch({ type: "color", by: "MACs" });
     view.dispatch({ type: "overlay", overlay: null });
     given[0]?.(found("MACs"));
     await settled();
     expect(view.state.overlay).toBeNull();
-    view.dispatch({ type: "colour", by: "MACs" });
+    view.dispatch({ type: "color", by: "MACs" });
     view.apply({ overlay: found("error") });
     given[1]?.(found("MACs"));
     await settled();
     expect(view.state.overlay?.data.label).toBe("error");
     // what was chosen in the bar stands there until it comes
-    const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-colours");
-    if (bar === null) throw new Error("nothing to choose colours with");
+    const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-colors");
+    if (bar === null) throw new Error("nothing to choose colors with");
     bar.value = "MACs";
     bar.dispatchEvent(new Event("change"));
     view.dispatch({ type: "select", target: target("node", "act") });
@@ -351,13 +351,13 @@ describe("capture", () => {
     expect(text("[role=alert]")).toContain("Conv '/stem/Conv' failed");
   });
 
-  it("sees every value at once, and offers their numbers as colours", async () => {
+  it("sees every value at once, and offers their numbers as colors", async () => {
     show();
     buttonIn(root, "Capture").click();
     await settled();
     expect(host.values.captured).toEqual([null]);
     expect(text(".onnx-nb-inspector")).toContain("Capture again");
-    const options = [...root.querySelectorAll(".onnx-nb-colours option")].map((option) => option.textContent);
+    const options = [...root.querySelectorAll(".onnx-nb-colors option")].map((option) => option.textContent);
     expect(options).toContain("std");
   });
 });

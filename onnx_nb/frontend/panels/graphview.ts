@@ -116,7 +116,7 @@ export function createGraphView(
         if (state.cut.outputs.length > 0 || !host.live) work.extract();
         return;
       case "reveal":
-        bringIntoView(action.target, action.centred ?? false);
+        bringIntoView(action.target, action.centerd ?? false);
         return;
       case "save":
         stage.save(action.what);
@@ -127,8 +127,8 @@ export function createGraphView(
       case "page":
         work.page(action.statistics);
         return;
-      case "colour":
-        work.colour(action.by);
+      case "color":
+        work.color(action.by);
         return;
       case "bookmark":
         bookmark();
@@ -138,7 +138,7 @@ export function createGraphView(
         return;
     }
     if (action.type === "overlay" && (action.overlay === null || action.overlay.data !== state.overlay?.data)) {
-      work.recoloured();
+      work.recolored();
     }
     const before = state;
     state = reduce(state, action, columns);
@@ -175,7 +175,7 @@ export function createGraphView(
         host.changed({ search: state.search });
         options.searched?.(state.search);
       }
-      if (state.colour !== before.colour) host.changed({ colour: state.colour });
+      if (state.color !== before.color) host.changed({ color: state.color });
       if (state.bookmarks !== before.bookmarks) host.changed({ bookmarks: state.bookmarks });
     }
     if (state.plan !== before.plan && state.plan !== null) {
@@ -185,7 +185,7 @@ export function createGraphView(
     refresh();
   };
 
-  /** The colours of an overlay go over the numbers of the boxes that are drawn. */
+  /** The colors of an overlay go over the numbers of the boxes that are drawn. */
   const fitOverlay = (): void => {
     if (state.overlay !== null && stage.scene !== null) {
       state = { ...state, overlay: state.overlay.over(stage.scene.boxes) };
@@ -237,11 +237,11 @@ export function createGraphView(
     stage.goTo(camera, true);
   };
 
-  const bringIntoView = (target: Target, centred = false): void => {
+  const bringIntoView = (target: Target, centerd = false): void => {
     const shown = shownAs(columns, target);
     const closed = columns.ancestry(columns.groupOf(shown)).filter((group) => !state.open.has(group));
     if (closed.length > 0) dispatch({ type: "openAll", groups: closed });
-    stage.show(shown, centred);
+    stage.show(shown, centerd);
   };
 
   const showSubmodel = (submodel: Columns): void =>
@@ -379,8 +379,8 @@ export function createGraphView(
         }
         if (patch.bookmarks !== undefined) dispatch({ type: "bookmarks", bookmarks: patch.bookmarks });
         if (patch.search !== undefined && patch.search !== state.search) toolbar.search(patch.search);
-        if (patch.colour != null && patch.colour !== state.colour) work.recolour(patch.colour);
-        if (patch.colour === null && state.colour !== null) dispatch({ type: "overlay", overlay: null });
+        if (patch.color != null && patch.color !== state.color) work.recolor(patch.color);
+        if (patch.color === null && state.color !== null) dispatch({ type: "overlay", overlay: null });
         if (patch.open !== undefined) {
           const wanted = new Set(patch.open);
           const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));

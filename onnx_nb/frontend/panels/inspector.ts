@@ -45,7 +45,7 @@ export function createInspector(
     root.scrollTop = 0;
     marks = null;
     // what had the focus is gone: a person who pressed it with a key goes on from here
-    if (held !== null) queueMicrotask(() => (labelled(root, held) ?? root).focus({ preventScroll: true }));
+    if (held !== null) queueMicrotask(() => (labeled(root, held) ?? root).focus({ preventScroll: true }));
     const target = state.selection;
     if (target === null) {
       root.append(...overview(columns));
@@ -144,7 +144,7 @@ function focusIn(root: HTMLElement): string | null {
     : null;
 }
 
-function labelled(root: HTMLElement, label: string): HTMLElement | undefined {
+function labeled(root: HTMLElement, label: string): HTMLElement | undefined {
   return [...root.querySelectorAll<HTMLElement>("[aria-label]")].find(
     (each) => label !== "" && each.getAttribute("aria-label") === label,
   );
@@ -182,9 +182,7 @@ function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node
   const run = button(again ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
     title: "Run the model and see every value in it",
   });
-  const note = again
-    ? "Click a tensor for its statistics, or choose a colour."
-    : "Runs the model and sees every value.";
+  const note = again ? "Click a tensor for its statistics, or choose a color." : "Runs the model and sees every value.";
   return el("div", { class: "onnx-nb-row" }, run, el("span", { class: "onnx-nb-dim" }, note));
 }
 

@@ -32,7 +32,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     else dispatch({ type, value });
   };
   const step = (direction: Step, tensors: boolean, add = false): void => {
-    const target = stage.neighbour(direction, tensors);
+    const target = stage.neighbor(direction, tensors);
     if (target === null) {
       say("Nothing further that way");
       return;

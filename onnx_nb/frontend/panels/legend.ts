@@ -1,5 +1,5 @@
 /**
- * What the colours mean: the categories that this model has, or the scale of an overlay with a filter on it. A category
+ * What the colors mean: the categories that this model has, or the scale of an overlay with a filter on it. A category
  * that is pressed lights all its nodes, as a search for its ops, and lists them, so that one op can be lit alone.
  */
 
@@ -32,7 +32,7 @@ export function createLegend(root: HTMLElement, columns: Columns, dispatch: Disp
   };
   const categories = (lit: string, round: AbortSignal): void => {
     root.setAttribute("role", "group");
-    root.setAttribute("aria-label", "Colours of op categories");
+    root.setAttribute("aria-label", "Colors of op categories");
     const press = (query: string, text: string, count: number, swatch: HTMLElement | null): HTMLElement => {
       const element = button("", () => light(query), round, {
         class: "onnx-nb-swatched",
@@ -44,12 +44,12 @@ export function createLegend(root: HTMLElement, columns: Columns, dispatch: Disp
       return element;
     };
     for (const { name, ops, count, query } of known) {
-      const colour = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
-      root.append(press(query, categoryTitle(name), count, el("i", { style: { background: colour } })));
+      const color = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
+      root.append(press(query, categoryTitle(name), count, el("i", { style: { background: color } })));
       if (ops.length < 2 || (lit !== query && !ops.some((op) => op.query === lit))) continue;
       const inner = ops.slice(0, OPS).map((op) => press(op.query, op.name, op.count, null));
       if (ops.length > OPS) inner.push(el("span", {}, `and ${plain(ops.length - OPS)} more`));
-      root.append(el("span", { class: "onnx-nb-legend-ops", style: { "border-color": colour } }, ...inner));
+      root.append(el("span", { class: "onnx-nb-legend-ops", style: { "border-color": color } }, ...inner));
     }
     root.hidden = known.length === 0;
   };
@@ -123,7 +123,7 @@ function scale(root: HTMLElement, overlay: Overlay, dark: boolean, dispatch: Dis
   const { label, reduce, unmatched } = overlay.data;
   root.hidden = false;
   root.setAttribute("role", "group");
-  root.setAttribute("aria-label", `Colours: ${label}`);
+  root.setAttribute("aria-label", `Colors: ${label}`);
   const slider = (name: string, value: number): HTMLInputElement =>
     el("input", {
       class: "onnx-nb-slider",
@@ -139,7 +139,7 @@ function scale(root: HTMLElement, overlay: Overlay, dark: boolean, dispatch: Dis
   for (const input of [from, to]) input.addEventListener("input", () => filter(input), { signal });
   const close = button("×", () => dispatch({ type: "overlay", overlay: null }), signal, {
     class: "onnx-nb-x",
-    title: "Colour by category again",
+    title: "Color by category again",
     attrs: { "aria-label": "Close overlay" },
   });
   const note = unmatched > 0 ? ` · ${counted(unmatched, "name")} not in the model` : "";

@@ -51,13 +51,13 @@ export function createMinimap(
     const { kind, x, y, w, h } = scene.boxes;
     const { boxes } = index.seen(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h, GRAIN / s);
     const small = (box: number): boolean => Math.max(w[box], h[box]) * s < GRAIN;
-    const patch = (colour: string, wanted: (box: number) => boolean): void => {
+    const patch = (color: string, wanted: (box: number) => boolean): void => {
       inked.beginPath();
       for (const box of boxes) {
         // what would be less than a pixel still leaves a trace
         if (wanted(box)) inked.rect(x[box], y[box], Math.max(w[box], 1 / sx), Math.max(h[box] - 2, 1 / sy));
       }
-      inked.fillStyle = colour;
+      inked.fillStyle = color;
       inked.fill();
     };
     inked.globalAlpha = 0.55;

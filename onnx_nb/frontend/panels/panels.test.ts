@@ -274,7 +274,7 @@ describe("the search", () => {
 });
 
 describe("the legend", () => {
-  it("explains the colours that this model has, and no others", () => {
+  it("explains the colors that this model has, and no others", () => {
     createLegend(root, MODEL, () => undefined, new AbortController().signal).update(state, false);
     expect([...root.children].map((each) => each.textContent)).toEqual(["linear", "activation", "arithmetic", "shape"]);
   });

@@ -33,7 +33,7 @@ const LONG_MS = 450;
 export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, signal: AbortSignal): void {
   const down = new Map<number, { x: number; y: number }>();
   let moved = false;
-  let travelled = 0;
+  let traveled = 0;
   /** where a drag around something began, null while dragging pans */
   let corner: { x: number; y: number } | null = null;
   let resting = 0;
@@ -54,7 +54,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
       rest();
       if (down.size === 0) {
         moved = false;
-        travelled = 0;
+        traveled = 0;
         corner = event.button === 0 && (event.shiftKey || gestures.gathers()) ? now : null;
         if (event.pointerType === "touch") {
           resting = window.setTimeout(() => {
@@ -90,8 +90,8 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
         gestures.pan((now.x - before.x) / 2, (now.y - before.y) / 2);
         if (was > 0 && is > 0) gestures.zoom(is / was, (now.x + other.x) / 2, (now.y + other.y) / 2);
       } else {
-        travelled += Math.hypot(now.x - before.x, now.y - before.y);
-        if (!moved && travelled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
+        traveled += Math.hypot(now.x - before.x, now.y - before.y);
+        if (!moved && traveled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
         moved = true;
         rest();
         if (corner !== null) gestures.frame(between(corner, now));

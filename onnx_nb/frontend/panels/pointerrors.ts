@@ -229,7 +229,7 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
   const pen = canvas.getContext("2d");
   const ramp = createRamp(dark);
   for (let channel = 0; pen !== null && channel < count; channel++) {
-    pen.fillStyle = ramp.colour(place(errors[channel]));
+    pen.fillStyle = ramp.color(place(errors[channel]));
     pen.fillRect(channel % columns, Math.floor(channel / columns), 1, 1);
   }
   canvas.addEventListener(

@@ -1,5 +1,5 @@
 /**
- * What the view asks of the kernel: the plan of an extraction as soon as the cut changes, numbers to colour by, and one
+ * What the view asks of the kernel: the plan of an extraction as soon as the cut changes, numbers to color by, and one
  * long piece of work at a time, which shows progress and can be cancelled.
  */
 
@@ -18,11 +18,11 @@ export interface Work {
   capture(value: number | null): void;
   /** writes the live graph as a page, and hands it to the person */
   page(statistics: boolean): void;
-  colour(by: string): void;
-  /** colours as a person did before, if the kernel still has these numbers */
-  recolour(by: string): void;
-  /** other colours were chosen: those that are still asked for come too late */
-  recoloured(): void;
+  color(by: string): void;
+  /** colors as a person did before, if the kernel still has these numbers */
+  recolor(by: string): void;
+  /** other colors were chosen: those that are still asked for come too late */
+  recolored(): void;
   cancel(): void;
 }
 
@@ -44,7 +44,7 @@ export function createWork(
 ): Work {
   let planning: AbortController | null = null;
   let working: AbortController | null = null;
-  let colouring: AbortController | null = null;
+  let coloring: AbortController | null = null;
 
   /** @param ask asks the kernel, and gives what is to be done with the answer if it is still wanted */
   const work = async (
@@ -80,19 +80,19 @@ export function createWork(
     () => {
       planning?.abort();
       working?.abort();
-      colouring?.abort();
+      coloring?.abort();
     },
     { once: true },
   );
 
-  const colour = (by: string, failed: (error: unknown) => void): void => {
-    colouring?.abort();
+  const color = (by: string, failed: (error: unknown) => void): void => {
+    coloring?.abort();
     const round = new AbortController();
-    colouring = round;
+    coloring = round;
     host.overlay?.(by, round.signal).then(
       (found) => {
         if (round.signal.aborted || signal.aborted) return;
-        dispatch({ type: "overlay", overlay: new Overlay(found), colour: by });
+        dispatch({ type: "overlay", overlay: new Overlay(found), color: by });
       },
       (error: unknown) => {
         if (!round.signal.aborted) failed(error);
@@ -150,9 +150,9 @@ export function createWork(
         };
       });
     },
-    colour: (by) => colour(by, (error) => dispatch({ type: "error", error: failure(error) })),
-    recolour: (by) => colour(by, () => undefined),
-    recoloured: () => colouring?.abort(),
+    color: (by) => color(by, (error) => dispatch({ type: "error", error: failure(error) })),
+    recolor: (by) => color(by, () => undefined),
+    recolored: () => coloring?.abort(),
     cancel() {
       // the answer may take its time to stop; whoever cancels need not wait for it
       working?.abort();

@@ -15,7 +15,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["wheel", "zoom, once the graph has been clicked"],
   ["↑ ↓", "to the producer, to a consumer"],
   ["Shift+↑ ↓", "to the tensor between"],
-  ["← →", "to a neighbour"],
+  ["← →", "to a neighbor"],
   ["i  o  x", "start, end the extraction at the selected tensor; extract"],
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
   ["/", "search; Enter, Shift+Enter for the next, the previous"],

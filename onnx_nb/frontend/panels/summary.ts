@@ -348,11 +348,11 @@ function number(text: string): HTMLElement {
   return el("span", { class: "onnx-nb-number" }, text);
 }
 
-function bar(part: number, colour: string, title: string): HTMLElement {
+function bar(part: number, color: string, title: string): HTMLElement {
   const width = `${Math.max(1.5, Math.min(100, part * 100)).toFixed(1)}%`;
   return el(
     "span",
     { class: "onnx-nb-hbar", title, attrs: { "aria-hidden": "true" } },
-    el("i", { style: { width, background: colour } }),
+    el("i", { style: { width, background: color } }),
   );
 }

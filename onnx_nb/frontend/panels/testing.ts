@@ -21,7 +21,7 @@ export interface Drawn {
   readonly texts: string[];
 }
 
-/** Gives every canvas a context that remembers its texts, and every element a size. */
+/** Returns every canvas a context that remembers its texts, and every element a size. */
 export function furnish(width = 1000, height = 600): Drawn {
   const texts: string[] = [];
   const context = new Proxy(

@@ -5,7 +5,7 @@ import type { GraphHost } from "../protocol/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { createBookmarks } from "./bookmarks.ts";
 import { createCrumbs } from "./breadcrumbs.ts";
-import { createColours } from "./colormenu.ts";
+import { createColors } from "./colormenu.ts";
 import { button, el, elide } from "./dom.ts";
 import { createSaveMenu } from "./save.ts";
 import { createSearchBox } from "./searchbox.ts";
@@ -69,11 +69,11 @@ export function createToolbar(
     { title: "List of all scopes, nodes and tensors", attrs: { "aria-pressed": "false" } },
   );
   const help = button("?", actions.help, signal, { title: "Keys (?)", attrs: { "aria-label": "Help" } });
-  const colour = createColours(dispatch, signal, host.baked?.colours);
-  colour.element.hidden = host.overlay === undefined;
+  const color = createColors(dispatch, signal, host.baked?.colors);
+  color.element.hidden = host.overlay === undefined;
   const save = createSaveMenu(host.page !== undefined, dispatch, signal);
   const bookmarks = createBookmarks(dispatch, signal);
-  const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, colour.element);
+  const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, color.element);
   tools.append(bookmarks.element, save.element, help);
   root.append(tree, name, crumbs.element, searchBox.element, tools);
 
@@ -86,7 +86,7 @@ export function createToolbar(
       const before = shown;
       shown = state;
       searchBox.update(state);
-      colour.update(state);
+      color.update(state);
       bookmarks.update(state);
       gather.setAttribute("aria-pressed", String(state.gathering));
       shownDirection = state.direction;

@@ -96,7 +96,7 @@ export function createValues(
   return root;
 }
 
-/** Gives back the keyboard after a page was replaced. */
+/** Returns back the keyboard after a page was replaced. */
 function focusedIn(cells: HTMLElement): () => void {
   const held = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => focused(each));
   return () => {
@@ -208,7 +208,7 @@ function tableOf({ cells, row, column }: PageReply): HTMLElement {
 const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
   slice: ["One slice", "The matrix of the last two dimensions"],
   channels: ["Channels", "Slices along the third last dimension side by side, on one scale"],
-  colour: ["Colour", "Its three channels as red, green and blue"],
+  color: ["Color", "Its three channels as red, green and blue"],
 };
 
 function lookSwitch(
@@ -233,7 +233,7 @@ function lookSwitch(
 /** px between tiles */
 const GAP = 2;
 
-/** Slices in grey, bright where they are large, or in colour; what is not finite in red. A click on a tile opens it. */
+/** Slices in gray, bright where they are large, or in color; what is not finite in red. A click on a tile opens it. */
 function picture(
   pixels: Uint8Array,
   { look, shape: [tiles, height, width], first, low, high }: PictureReply,
@@ -249,7 +249,7 @@ function picture(
   canvas.width = across * (width + GAP) - GAP;
   canvas.height = Math.ceil(tiles / across) * (height + GAP) - GAP;
   const context = canvas.getContext("2d");
-  const depth = look === "colour" ? 3 : 1;
+  const depth = look === "color" ? 3 : 1;
   for (let tile = 0; tile < tiles && context !== null; tile++) {
     const image = context.createImageData(width, height);
     for (let at = 0; at < width * height; at++) {
@@ -291,7 +291,7 @@ function picture(
   }
   const ends = el(
     "div",
-    { class: "onnx-nb-grey" },
+    { class: "onnx-nb-gray" },
     el("span", {}, said(low)),
     el("i", { attrs: { "aria-hidden": "true" } }),
     el("span", {}, said(high)),

@@ -54,7 +54,7 @@ export interface Stage {
   readonly busy: boolean;
   /** the camera is on its way */
   readonly gliding: boolean;
-  /** Gives up a layout that is under way; false if there is none. */
+  /** Returns up a layout that is under way; false if there is none. */
   cancel(): boolean;
   /** Takes over the size of its element. */
   resize(): void;
@@ -66,12 +66,12 @@ export interface Stage {
   /** Puts the viewer elsewhere at once; `looked` is not called. */
   standAt(camera: cameras.Camera): void;
   /** Moves the camera to what is drawn of a target: as little as it must, or so that it is in the middle. */
-  show(target: Target, centred?: boolean): void;
+  show(target: Target, centerd?: boolean): void;
   zoomBy(factor: number): void;
   /** All in the scope around the selection; if all of it is selected, in the one further out. */
   beside(): Target[];
   /** What is next to the selection. */
-  neighbour(step: Step, tensors: boolean): Target | null;
+  neighbor(step: Step, tensors: boolean): Target | null;
   save(what: Saving): void;
   /** Where in the viewport a pointer would hit this target; null if it cannot be seen now. */
   locate(target: Target): cameras.Point | null;
@@ -84,7 +84,7 @@ export interface Staged {
   say(text: string): void;
   /** the camera has come to rest somewhere else */
   rested(at: Standing): void;
-  /** colours or fonts of the page are others now */
+  /** colors or fonts of the page are others now */
   dressed(): void;
   /** there is a new scene; `later` than when it was asked for */
   laid(later: boolean): void;
@@ -199,7 +199,7 @@ export function createStage(
     };
     laying.run(sceneInParts(columns, open, measure, cache, { direction }), there, failed, made === null);
   };
-  /** Gives up a layout that is not there yet. */
+  /** Returns up a layout that is not there yet. */
   const stayed = (): void => {
     if (made === null) dispatch({ type: "collapseAll" });
     else {
@@ -554,7 +554,7 @@ export function createStage(
   // ---------------------------------------------------------------- life
 
   let font = "";
-  /** nothing has a colour out of the page, where a cell is before it is shown and while it is scrolled away */
+  /** nothing has a color out of the page, where a cell is before it is shown and while it is scrolled away */
   let undressed = false;
   const dress = (): void => {
     undressed = !root.isConnected;
@@ -681,14 +681,14 @@ export function createStage(
         if (targets === undefined) glide(cameras.fitAll(scene.bounds, view));
         else if (rects.length > 0) glide(cameras.fitAll(cameras.around(rects), view, 48));
       }),
-    show: (target, centred = false) =>
+    show: (target, centerd = false) =>
       whenLaid(() => {
         const rect = place(target);
-        if (rect !== null) glide(cameras.reveal(camera, rect, view, { centred }));
+        if (rect !== null) glide(cameras.reveal(camera, rect, view, { centerd }));
       }),
     zoomBy: (factor) => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest())),
     beside: () => (scene === null ? [] : beside(scene, columns, selected(state()))),
-    neighbour: (step, tensors) => (scene === null ? null : walk(scene, columns, state().selection, step, tensors)),
+    neighbor: (step, tensors) => (scene === null ? null : walk(scene, columns, state().selection, step, tensors)),
     save,
     locate(target) {
       if (scene === null || view.w === 0) return null;

@@ -10,7 +10,7 @@ type Saved = Omit<InspectReply, "documentation"> & {
   readonly figures: readonly (readonly [string, string])[];
 };
 
-type Colour = Pick<OverlayData, "label" | "scale" | "reduce" | "unmatched"> & {
+type Color = Pick<OverlayData, "label" | "scale" | "reduce" | "unmatched"> & {
   readonly kind: "own" | "captured" | "shown";
 };
 
@@ -23,18 +23,18 @@ export function bakedOf(packed: Packed): Baked {
     return replies[number] ?? null;
   };
   const asked = digest.meta.asked === true;
-  const colours = (digest.meta.overlays ?? []) as readonly Colour[];
+  const colors = (digest.meta.overlays ?? []) as readonly Color[];
   const overlay = (name: string): OverlayData | null => {
-    const number = colours.findIndex(({ label }) => label === name);
+    const number = colors.findIndex(({ label }) => label === name);
     const [nodes, groups] = ["nodes", "groups"].map((part) => packed.arrays.get(`overlay_${number}_${part}`));
     if (nodes === undefined || groups === undefined) return null;
-    return { ...(colours[number] as Colour), nodes: Float64Array.from(nodes), groups: Float64Array.from(groups) };
+    return { ...(colors[number] as Color), nodes: Float64Array.from(nodes), groups: Float64Array.from(groups) };
   };
-  const labels = (...kinds: readonly Colour["kind"][]): string[] =>
-    colours.filter(({ kind }) => kinds.includes(kind)).map(({ label }) => label);
+  const labels = (...kinds: readonly Color["kind"][]): string[] =>
+    colors.filter(({ kind }) => kinds.includes(kind)).map(({ label }) => label);
   const [shown] = labels("shown");
   return {
-    colours: { own: labels("own", "shown"), captured: labels("captured") },
+    colors: { own: labels("own", "shown"), captured: labels("captured") },
     shown: shown === undefined ? null : overlay(shown),
     overlay,
     inspect(target) {

@@ -56,7 +56,7 @@ export interface Patch {
   /** boxes have one line: the same */
   readonly brief?: boolean;
   readonly search?: string;
-  readonly colour?: string | null;
+  readonly color?: string | null;
   readonly bookmarks?: readonly Bookmark[];
   readonly direction?: Direction;
 }
@@ -107,7 +107,7 @@ export interface PageReply {
 }
 
 /** One slice, those along the third last dimension side by side, or three of them as red, green and blue. */
-export type Look = "slice" | "channels" | "colour";
+export type Look = "slice" | "channels" | "color";
 
 export interface PictureReply {
   readonly look: Look;
@@ -148,7 +148,7 @@ export interface ValueHost {
 }
 
 /** Names of numbers by node: those of any model, and those of a capture. */
-export interface Colours {
+export interface Colors {
   readonly own: readonly string[];
   readonly captured: readonly string[];
 }
@@ -159,10 +159,10 @@ export interface Baked {
   inspect(target: Target): InspectReply | null;
   figures(target: Target): readonly (readonly [string, string])[];
   statistics(value: number): StatisticsReply | null;
-  /** what the boxes can be coloured by */
-  readonly colours: Colours;
+  /** what the boxes can be colored by */
+  readonly colors: Colors;
   overlay(name: string): OverlayData | null;
-  /** what coloured them when the page was written */
+  /** what colored them when the page was written */
   readonly shown: OverlayData | null;
   /** what to say of a weight or tensor without statistics, "" for nothing */
   readonly lacking: string;

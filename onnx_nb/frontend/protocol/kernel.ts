@@ -59,7 +59,7 @@ export const pageHost: GraphHost = {
   changed: () => undefined,
 };
 
-/** Numbers to colour by, as the kernel sends them. */
+/** Numbers to color by, as the kernel sends them. */
 export function overlayOf(
   given: Record<string, unknown>,
   nodes: DataView | undefined,
@@ -78,8 +78,8 @@ export function overlayOf(
   };
 }
 
-/** What the boxes of a page can be coloured by. */
-export function coloursOf(baked: Baked): Pick<GraphHost, "overlay"> {
+/** What the boxes of a page can be colored by. */
+export function colorsOf(baked: Baked): Pick<GraphHost, "overlay"> {
   return {
     overlay: (name) => {
       const found = baked.overlay(name);

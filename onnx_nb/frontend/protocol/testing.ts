@@ -5,7 +5,7 @@ import { Columns, GROUP, type Meta, NODE_FAULT, NODE_FOLDED, type TypedArray, VA
 const CATEGORIES = [
   "linear",
   "activation",
-  "normalise",
+  "normalize",
   "arithmetic",
   "shape",
   "pool",
@@ -22,7 +22,7 @@ const CATEGORY_OF: Readonly<Record<string, (typeof CATEGORIES)[number]>> = {
   Gemm: "linear",
   Relu: "activation",
   Softmax: "activation",
-  LayerNormalization: "normalise",
+  LayerNormalization: "normalize",
   Add: "arithmetic",
   Mul: "arithmetic",
   Concat: "shape",

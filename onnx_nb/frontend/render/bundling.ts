@@ -12,10 +12,10 @@ export interface Band {
 
 /** Lines of a bundle that are closer on screen than this are one band, px. */
 const DENSE = 7.5;
-/** Between neighbours that are farther apart than this, in world px, a box may stand: each side is a band of its own. */
+/** Between neighbors that are farther apart than this, in world px, a box may stand: each side is a band of its own. */
 const BESIDE = 40;
 
-/** The runs of neighbours in each bundle, which no zoom changes. */
+/** The runs of neighbors in each bundle, which no zoom changes. */
 const known = new WeakMap<Scene, Map<number, readonly (readonly number[])[]>>();
 
 /** Parts the lines of one bundle into bands, where they are too dense to be drawn one by one, and those that are not. */

@@ -84,7 +84,7 @@ export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
     Math.max(1, view.w - 2 * margin) / Math.max(1, bounds.w),
     Math.max(1, view.h - 2 * margin) / Math.max(1, bounds.h),
   );
-  return centre(bounds, view, Math.max(K_MIN, k));
+  return center(bounds, view, Math.max(K_MIN, k));
 }
 
 /**
@@ -99,7 +99,7 @@ export function opening(bounds: Rect, view: Size, direction: "down" | "right", s
     1,
     Math.max(K_LEGIBLE, down ? (view.w - 2 * margin) / bounds.w : (view.h - 2 * margin) / bounds.h),
   );
-  const { x, y } = centre(bounds, view, k);
+  const { x, y } = center(bounds, view, k);
   const edge = margin / k;
   // across the flow everything is in the middle if it fits, else the start is, as far as the picture reaches
   const across = (middle: number, low: number, extent: number, seen: number, at: number): number =>
@@ -111,26 +111,26 @@ export function opening(bounds: Rect, view: Size, direction: "down" | "right", s
     : { x: bounds.x - edge, y: across(y, bounds.y, bounds.h, view.h / k, start.y), k };
 }
 
-function centre(bounds: Rect, view: Size, k: number): Camera {
+function center(bounds: Rect, view: Size, k: number): Camera {
   return { x: bounds.x + bounds.w / 2 - view.w / k / 2, y: bounds.y + bounds.h / 2 - view.h / k / 2, k };
 }
 
 /**
  * Brings `rect` wholly into view, at a size that can be read: not at all if it is there, by the smallest move if some of
- * it is, into the middle if none is, or if it is to be `centred`.
+ * it is, into the middle if none is, or if it is to be `centerd`.
  */
-export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centred = false } = {}): Camera {
+export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centerd = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const largest = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
   if (largest < k) k = Math.max(K_LEGIBLE, largest);
   if (k !== camera.k) {
-    const middle = centre(rect, view, k);
+    const middle = center(rect, view, k);
     return rect.h * k > view.h ? { ...middle, y: rect.y - margin / 2 / k } : middle;
   }
   const seen = visible(camera, view);
   const away =
     rect.x > seen.x + seen.w || rect.x + rect.w < seen.x || rect.y > seen.y + seen.h || rect.y + rect.h < seen.y;
-  if ((away || centred) && rect.h * k <= view.h && rect.w * k <= view.w) return centre(rect, view, k);
+  if ((away || centerd) && rect.h * k <= view.h && rect.w * k <= view.w) return center(rect, view, k);
   const edge = margin / 2 / k;
   return {
     x: nearest(seen.x, seen.w, rect.x - edge, rect.w + 2 * edge),

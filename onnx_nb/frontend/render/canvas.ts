@@ -1,5 +1,5 @@
 /**
- * Draws a scene on a 2-D canvas. Only what is in view is drawn, only as finely as can be seen, and fills of one colour
+ * Draws a scene on a 2-D canvas. Only what is in view is drawn, only as finely as can be seen, and fills of one color
  * go out together: no text under 9 px boxes, no edges under 1.2 px.
  */
 
@@ -24,7 +24,7 @@ export interface Picture {
   readonly marks: Marks;
   readonly theme: Theme;
   readonly measure: Measure;
-  /** numbers that colour the boxes; null for the categories of their ops */
+  /** numbers that color the boxes; null for the categories of their ops */
   readonly overlay: Overlay | null;
   /** what is different from the graph that this one is compared with */
   readonly tones?: Tones | null;
@@ -36,15 +36,15 @@ function painted({ overlay, scene, theme }: Picture, box: number): { fill: strin
   const x = overlay.number(scene.boxes.kind[box], scene.boxes.id[box]);
   if (overlay.leavesOut(x)) return null;
   const t = overlay.place(x);
-  return { fill: theme.ramp.colour(t), ink: theme.ramp.ink(t) };
+  return { fill: theme.ramp.color(t), ink: theme.ramp.ink(t) };
 }
 
-/** The tone of a box and its colour; null where nothing is different. */
-function toned({ tones, scene, theme }: Picture, box: number): { tone: Tone; colour: string } | null {
+/** The tone of a box and its color; null where nothing is different. */
+function toned({ tones, scene, theme }: Picture, box: number): { tone: Tone; color: string } | null {
   const tone = tones?.of(scene.boxes.kind[box], scene.boxes.id[box]) ?? null;
   if (tone === null) return null;
   const { bad, good, warn } = theme;
-  return { tone, colour: { removed: bad, added: good, new: good, changed: warn, folded: warn }[tone] };
+  return { tone, color: { removed: bad, added: good, new: good, changed: warn, folded: warn }[tone] };
 }
 
 /** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */
@@ -77,7 +77,7 @@ export type Pen = Pick<
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
 };
 
-/** A box this small on screen is a patch of colour. */
+/** A box this small on screen is a patch of color. */
 const PATCH = 9;
 /** An edge whose ends are this close on screen is left out. */
 const SPECK = 1.2;
@@ -297,11 +297,11 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { kind, x, y, w, h } = scene.boxes;
-  for (const [colour, same] of grouped(boxes, (box) => toned(picture, box)?.colour)) {
+  for (const [color, same] of grouped(boxes, (box) => toned(picture, box)?.color)) {
     ctx.beginPath();
     for (const box of same) ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);
-    ctx.fillStyle = colour;
-    ctx.strokeStyle = colour;
+    ctx.fillStyle = color;
+    ctx.strokeStyle = color;
     ctx.globalAlpha = TINT;
     ctx.fill();
     ctx.globalAlpha = 1;
@@ -310,7 +310,7 @@ function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   }
 }
 
-/** In words, on the upper edge of the box, what is different about it: colours alone do not tell everybody. */
+/** In words, on the upper edge of the box, what is different about it: colors alone do not tell everybody. */
 function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, theme, tones, measure } = picture;
   if (tones == null) return;
@@ -330,7 +330,7 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     const middle = y[box] - PILL.up;
     ctx.beginPath();
     ctx.roundRect(right - width(text), middle - PILL.h / 2, width(text), PILL.h, PILL.h / 2);
-    ctx.fillStyle = found.colour;
+    ctx.fillStyle = found.color;
     ctx.fill();
     if (!legible) continue;
     ctx.fillStyle = theme.background;
@@ -355,13 +355,13 @@ function gather<K>(groups: Map<K, number[]>, key: K, item: number): void {
   else same.push(item);
 }
 
-/** Boxes too small for words: one path a colour. */
+/** Boxes too small for words: one path a color. */
 function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
-  const colourOf = (box: number): string => {
+  const colorOf = (box: number): string => {
     const different = toned(picture, box);
-    if (different !== null) return different.colour;
+    if (different !== null) return different.color;
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
     if (picture.tones != null) return theme.line;
     if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
@@ -369,10 +369,10 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
     const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfGroup(id[box]);
     return theme.categories[most] ?? theme.dim;
   };
-  for (const [colour, same] of grouped(boxes, colourOf)) {
+  for (const [color, same] of grouped(boxes, colorOf)) {
     ctx.beginPath();
     for (const box of same) ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
-    ctx.fillStyle = colour;
+    ctx.fillStyle = color;
     ctx.globalAlpha = 0.85;
     ctx.fill();
   }
@@ -416,20 +416,20 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     }
   }
 
-  const fill = (colour: string, wanted: (box: number) => boolean): void => {
+  const fill = (color: string, wanted: (box: number) => boolean): void => {
     ctx.beginPath();
     for (const box of boxes) if (wanted(box)) outline(box);
-    ctx.fillStyle = colour;
+    ctx.fillStyle = color;
     ctx.fill();
   };
   fill(theme.card, (box) => kind[box] === BOX.NODE);
   fill(theme.scopes[0], (box) => kind[box] === BOX.GROUP);
   fill(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
   if (overlay !== null) {
-    for (const [colour, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) {
+    for (const [color, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) {
       ctx.beginPath();
       for (const box of same) outline(box);
-      ctx.fillStyle = colour;
+      ctx.fillStyle = color;
       ctx.fill();
     }
   }
@@ -440,7 +440,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.lineWidth = stroke(1, k);
   ctx.stroke();
 
-  // colour stripes, one path a category
+  // color stripes, one path a category
   const striped = (box: number): number | undefined =>
     kind[box] !== BOX.NODE || overlay !== null ? undefined : columns.categoryOf(id[box]);
   for (const [category, same] of grouped(boxes, striped)) {
@@ -450,10 +450,10 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     ctx.fill();
   }
 
-  const ring = (width: number, colour: string, wanted: (box: number) => boolean): void => {
+  const ring = (width: number, color: string, wanted: (box: number) => boolean): void => {
     ctx.beginPath();
     for (const box of boxes) if (wanted(box)) outline(box);
-    ctx.strokeStyle = colour;
+    ctx.strokeStyle = color;
     ctx.lineWidth = stroke(width, k);
     ctx.stroke();
   };

@@ -1,5 +1,5 @@
 /**
- * Colours for numbers: one hue whose lightness only rises or only falls, so that it also reads without colour, and the
+ * Colors for numbers: one hue whose lightness only rises or only falls, so that it also reads without color, and the
  * most stands out most from the page (ColorBrewer's OrRd on light, the same hues from dark to light on dark).
  */
 
@@ -7,8 +7,8 @@ const LIGHT = ["#fdf3e1", "#fdd49e", "#fc8d59", "#d7301f", "#7f0000"];
 const DARK = ["#35302b", "#6b3a1e", "#b9501f", "#fc8d59", "#ffe3c2"];
 
 export interface Ramp {
-  /** the colour at 0 … 1 */
-  colour(t: number): string;
+  /** the color at 0 … 1 */
+  color(t: number): string;
   /** text that can be read on it */
   ink(t: number): string;
   /** the whole as a CSS gradient */
@@ -22,11 +22,11 @@ const EVEN = 0.179;
 export function createRamp(dark: boolean): Ramp {
   const stops = (dark ? DARK : LIGHT).map(parsed);
   const table = Array.from({ length: STEPS + 1 }, (_, step) => between(stops, step / STEPS));
-  const colours = table.map(([r, g, b]) => `rgb(${r} ${g} ${b})`);
+  const colors = table.map(([r, g, b]) => `rgb(${r} ${g} ${b})`);
   const inks = table.map((rgb) => (luminance(rgb) > EVEN ? "#000000" : "#ffffff"));
   const step = (t: number): number => Math.round(Math.min(1, Math.max(0, t)) * STEPS);
   return {
-    colour: (t) => colours[step(t)],
+    color: (t) => colors[step(t)],
     ink: (t) => inks[step(t)],
     gradient: `linear-gradient(to right, ${(dark ? DARK : LIGHT).join(", ")})`,
   };

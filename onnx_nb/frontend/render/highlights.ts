@@ -55,7 +55,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     const { producer, consumers } = scene.boxesOfValue(target.id);
     if (producer >= 0) lit.add(producer);
     for (const reader of consumers) lit.add(reader);
-    // a pill stands for the tensor itself; any other box is only its neighbour
+    // a pill stands for the tensor itself; any other box is only its neighbor
     if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
   }
   if (hover?.kind === "value") mark(hover.id, EDGE.HOVER);

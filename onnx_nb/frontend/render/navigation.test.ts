@@ -43,7 +43,7 @@ describe("walk", () => {
     expect(go(at("a"), "up")).toBe("node first");
   });
 
-  it("goes to neighbours at the same height, and to sibling tensors", () => {
+  it("goes to neighbors at the same height, and to sibling tensors", () => {
     const [from, to] = [go(at("left", "node"), "right"), go(at("left", "node"), "left")];
     expect([from, to].filter((each) => each !== null)).toEqual(["node right"]);
     const beside = [go(at("l"), "right"), go(at("l"), "left")].filter((each) => each !== null);

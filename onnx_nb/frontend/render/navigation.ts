@@ -1,4 +1,4 @@
-/** Steps along the drawn graph for the arrow keys: through the borders of open scopes, to the nearest neighbour. */
+/** Steps along the drawn graph for the arrow keys: through the borders of open scopes, to the nearest neighbor. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
@@ -8,7 +8,7 @@ import { boxTarget } from "./hit.ts";
 export type Step = "up" | "down" | "left" | "right";
 
 /**
- * Where a step leads: up and down to a producer or consumer, left and right to a neighbour at the same height. With
+ * Where a step leads: up and down to a producer or consumer, left and right to a neighbor at the same height. With
  * `tensors` the step from a box stops at the tensor between.
  */
 export function walk(scene: Scene, columns: Columns, from: Target | null, step: Step, tensors: boolean): Target | null {

@@ -113,7 +113,7 @@ export class SvgPen implements Pen {
     this.#halo = null;
   }
 
-  /** The rest of a text element, after its colours. */
+  /** The rest of a text element, after its colors. */
   #place(text: string, x: number, y: number): string {
     const { size, weight, italic, family } = this.#face();
     // attributes rather than a class: a picture may stand in a page with styles of its own

@@ -27,7 +27,7 @@ function palette(dark: boolean): (name: string) => Rgb {
       return [0, 1, 2].map((at) => a[at] * part + b[at] * (1 - part)) as unknown as Rgb;
     }
     const hex = /^#(..)(..)(..)$/.exec(value);
-    if (hex === null) throw new Error(`cannot read colour '${value}'`);
+    if (hex === null) throw new Error(`cannot read color '${value}'`);
     return hex.slice(1).map((digits) => Number.parseInt(digits, 16)) as unknown as Rgb;
   };
   return (name) => resolve(`var(${name})`);
@@ -49,22 +49,22 @@ describe.each([
   ["light", false],
   ["dark", true],
 ])("the %s palette", (_, dark) => {
-  const colour = palette(dark);
+  const color = palette(dark);
   const grounds = ["--nb-bg", "--nb-panel", "--nb-card", "--nb-scope0", "--nb-scope1"];
 
   it.each(["--nb-text", "--nb-dim", "--nb-accent", "--nb-bad"])("%s can be read on every ground (AA)", (text) => {
-    for (const ground of grounds) expect(contrast(colour(text), colour(ground))).toBeGreaterThanOrEqual(4.5);
+    for (const ground of grounds) expect(contrast(color(text), color(ground))).toBeGreaterThanOrEqual(4.5);
   });
 
   it("text on a filled button and in a pill can be read", () => {
-    expect(contrast(colour("--nb-on-accent"), colour("--nb-accent"))).toBeGreaterThanOrEqual(4.5);
-    expect(contrast(colour("--nb-bg"), colour("--nb-text"))).toBeGreaterThanOrEqual(7);
+    expect(contrast(color("--nb-on-accent"), color("--nb-accent"))).toBeGreaterThanOrEqual(4.5);
+    expect(contrast(color("--nb-bg"), color("--nb-text"))).toBeGreaterThanOrEqual(7);
   });
 
-  it.each(["linear", "activation", "normalise", "arithmetic", "shape", "pool", "control", "random", "input"])(
+  it.each(["linear", "activation", "normalize", "arithmetic", "shape", "pool", "control", "random", "input"])(
     "the stripe of %s stands out from its card",
     (category) => {
-      expect(contrast(colour(categoryVariable(category)), colour("--nb-card"))).toBeGreaterThanOrEqual(3);
+      expect(contrast(color(categoryVariable(category)), color("--nb-card"))).toBeGreaterThanOrEqual(3);
     },
   );
 });
@@ -85,14 +85,14 @@ describe("watchTheme", () => {
     return [root.classList.contains("onnx-nb-dark"), root.classList.contains("onnx-nb-own-theme")];
   };
 
-  it("follows JupyterLab and VS Code and uses their colours", () => {
+  it("follows JupyterLab and VS Code and uses their colors", () => {
     expect(look(() => document.body.setAttribute("data-jp-theme-light", "false"))).toEqual([true, false]);
     expect(look(() => document.body.setAttribute("data-jp-theme-light", "true"))).toEqual([false, false]);
     document.body.removeAttribute("data-jp-theme-light");
     expect(look(() => document.body.classList.add("vscode-dark"))).toEqual([true, false]);
   });
 
-  it("does what data-theme says, with its own colours where the page disagrees", () => {
+  it("does what data-theme says, with its own colors where the page disagrees", () => {
     document.body.setAttribute("data-jp-theme-light", "true");
     expect(look((root) => root.setAttribute("data-theme", "dark"))).toEqual([true, true]);
     expect(look((root) => root.setAttribute("data-theme", "light"))).toEqual([false, false]);

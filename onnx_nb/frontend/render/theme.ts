@@ -1,5 +1,5 @@
 /**
- * Colours and fonts for the canvas, read from the custom properties of style/base.css, which follow JupyterLab's `--jp-*`
+ * Colors and fonts for the canvas, read from the custom properties of style/base.css, which follow JupyterLab's `--jp-*`
  * variables where there are any. What the page looks like decides; `data-theme` on the root or around it overrides.
  */
 
@@ -29,7 +29,7 @@ export interface Theme {
   readonly ramp: Ramp;
 }
 
-/** Name of the custom property that holds a category's colour: "pool/reduce" → "--nb-cat-pool". */
+/** Name of the custom property that holds a category's color: "pool/reduce" → "--nb-cat-pool". */
 export function categoryVariable(category: string): string {
   return `--nb-cat-${/^[a-z]+/.exec(category.toLowerCase())?.[0] ?? "other"}`;
 }
@@ -39,10 +39,10 @@ export function categoryTitle(category: string): string {
   return TITLES[category] ?? category;
 }
 
-const TITLES: Readonly<Record<string, string>> = { pool: "pool/reduce", cast: "cast/quantise" };
+const TITLES: Readonly<Record<string, string>> = { pool: "pool/reduce", cast: "cast/quantize" };
 
 export function readTheme(root: HTMLElement, categories: readonly string[]): Theme {
-  // color-mix() and var() only become a colour where a property of type colour is computed; all at once, for speed
+  // color-mix() and var() only become a color where a property of type color is computed; all at once, for speed
   const probe = document.createElement("div");
   probe.hidden = true;
   const asked = new Map<string, HTMLElement>();
@@ -53,27 +53,27 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
     asked.set(variable, patch);
   }
   root.append(probe);
-  const colour = (variable: string): string => {
+  const color = (variable: string): string => {
     const patch = asked.get(variable);
     return (patch === undefined ? "" : getComputedStyle(patch).color) || "gray";
   };
   const theme: Theme = {
     dark: root.classList.contains(DARK),
-    background: colour("--nb-bg"),
-    panel: colour("--nb-panel"),
-    line: colour("--nb-line"),
-    text: colour("--nb-text"),
-    dim: colour("--nb-dim"),
-    card: colour("--nb-card"),
-    scopes: [colour("--nb-scope0"), colour("--nb-scope1")],
-    edge: colour("--nb-edge"),
-    accent: colour("--nb-accent"),
-    halo: colour("--nb-halo"),
-    bad: colour("--nb-bad"),
-    warn: colour("--nb-warn"),
-    good: colour("--nb-good"),
+    background: color("--nb-bg"),
+    panel: color("--nb-panel"),
+    line: color("--nb-line"),
+    text: color("--nb-text"),
+    dim: color("--nb-dim"),
+    card: color("--nb-card"),
+    scopes: [color("--nb-scope0"), color("--nb-scope1")],
+    edge: color("--nb-edge"),
+    accent: color("--nb-accent"),
+    halo: color("--nb-halo"),
+    bad: color("--nb-bad"),
+    warn: color("--nb-warn"),
+    good: color("--nb-good"),
     font: getComputedStyle(root).fontFamily || "sans-serif",
-    categories: categories.map((category) => colour(categoryVariable(category))),
+    categories: categories.map((category) => color(categoryVariable(category))),
     ramp: createRamp(root.classList.contains(DARK)),
   };
   probe.remove();

@@ -144,7 +144,7 @@ function portRoom(scope: Scope): Float64Array {
 }
 
 /** What computes on learned numbers is the main way through a model; shapes and masks go beside it. */
-const MAIN = new Set(["linear", "normalise", "activation", "pool"]);
+const MAIN = new Set(["linear", "normalize", "activation", "pool"]);
 
 function weigh(columns: Columns, kind: number, id: number): number {
   if (kind === BOX.INPUT) return 4;
@@ -229,7 +229,7 @@ function labelRoom(
       if (scope.source[e] !== BORDER) label[e] = name[e];
       continue;
     }
-    // what only passes a border, or came through one, is labelled on the other side of it
+    // what only passes a border, or came through one, is labeled on the other side of it
     const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
     const many = spokenFor(scope, e, measure);
     if (inside && many > 0) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure, many)) + LABEL_MARGIN;

@@ -97,15 +97,15 @@ export function* assemble(
       const value = scope.value[e];
       const source = scope.source[e];
       const from = source >= 0 ? first + source : source === BORDER ? outer : -1;
-      let labelled = Number.isNaN(layout.labelX[e]);
+      let labeled = Number.isNaN(layout.labelX[e]);
       if (layout.tail[e] === 1) {
         const many = scope.ptr[e + 1] > scope.ptr[e];
         const along = source < 0 ? start : layout.y[source] + (down ? h[source] : w[source]);
         begin(value, from, -1, 1, 0);
         put(layout.outX[e], along);
         put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
-        if (!labelled) label(value, layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
-        labelled = true;
+        if (!labeled) label(value, layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
+        labeled = true;
         edges.ptr[++nextEdge] = nextPoint / 2;
       }
       for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
@@ -124,8 +124,8 @@ export function* assemble(
           const length = down ? 12 : cache.textWidth(text(columns, value, SAYS.NAME, measure));
           const along = layout.line[2 * p0 + 1] - STUB.above - length / 2;
           label(value, layout.inX[k] - STUB.lead, along, SAYS.NAME);
-        } else if (stub === 0 && !labelled) {
-          labelled = true;
+        } else if (stub === 0 && !labeled) {
+          labeled = true;
           label(value, layout.labelX[e], layout.labelY[e], spokenFor(scope, e, measure));
         }
         edges.ptr[++nextEdge] = nextPoint / 2;

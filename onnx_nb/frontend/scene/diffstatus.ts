@@ -7,7 +7,7 @@ export const TONE = { SAME: 0, ONLY: 1, CHANGED: 2, FOLDED: 3 } as const;
 /** "new" is what "added" is where both graphs are one model, before and after */
 export type Tone = "removed" | "added" | "changed" | "folded" | "new";
 
-/** A sign beside each colour, for who cannot tell the colours apart. */
+/** A sign beside each color, for who cannot tell the colors apart. */
 export const SIGNS: Readonly<Record<Tone, string>> = {
   removed: "−",
   added: "+",

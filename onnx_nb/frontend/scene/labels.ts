@@ -29,7 +29,7 @@ export const TEXT = {
   line: 10.5,
   pill: 11.5,
   edge: 10,
-  /** a node's text begins right of its colour stripe */
+  /** a node's text begins right of its color stripe */
   node: { x: 13, titleY: 16, lineY: 30, lineStep: 14 },
   /** "+" or "–" at x, the title at titleX, rows at lineX */
   group: { x: 11, titleX: 25, titleY: 17, lineX: 25, lineY: 31, lineStep: 14 },

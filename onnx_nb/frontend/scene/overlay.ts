@@ -1,4 +1,4 @@
-/** Numbers of nodes and scopes as colours: where a number lies between the least and the largest, and how it is said. */
+/** Numbers of nodes and scopes as colors: where a number lies between the least and the largest, and how it is said. */
 
 import { prefixed, written } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";

@@ -46,7 +46,7 @@ export interface Bookmark {
 }
 
 /** What a person can undo: each is kept as it was before the step. */
-type Undoable = Pick<State, "cut" | "open" | "direction" | "selection" | "others" | "overlay" | "colour" | "bookmarks">;
+type Undoable = Pick<State, "cut" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks">;
 export type Change = Partial<Undoable>;
 
 export interface State {
@@ -69,10 +69,10 @@ export interface State {
   readonly hits: readonly Hit[];
   /** one of `hits`, −1 for none */
   readonly hit: number;
-  /** numbers that colour the boxes, in place of the categories of their ops */
+  /** numbers that color the boxes, in place of the categories of their ops */
   readonly overlay: Overlay | null;
   /** the name by which a person chose the overlay in the bar, null for any other */
-  readonly colour: string | null;
+  readonly color: string | null;
   readonly bookmarks: readonly Bookmark[];
   /** how often values were captured */
   readonly captures: number;
@@ -106,7 +106,7 @@ export type Action =
   | { readonly type: "plan"; readonly plan: Plan | null }
   | { readonly type: "search"; readonly text: string; readonly hits: readonly Hit[] }
   | { readonly type: "hit"; readonly hit: number }
-  | { readonly type: "overlay"; readonly overlay: Overlay | null; readonly colour?: string }
+  | { readonly type: "overlay"; readonly overlay: Overlay | null; readonly color?: string }
   | { readonly type: "bookmarks"; readonly bookmarks: readonly Bookmark[] }
   | { readonly type: "range"; readonly range: Range }
   | { readonly type: "captured"; readonly all: boolean }
@@ -123,7 +123,7 @@ export type Command =
   | { readonly type: "save"; readonly what: Saving }
   /** saves the live graph as one file, with statistics of the weights if asked */
   | { readonly type: "page"; readonly statistics: boolean }
-  | { readonly type: "colour"; readonly by: string }
+  | { readonly type: "color"; readonly by: string }
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
   /** all, or of it what is drawn of some targets */
@@ -132,12 +132,12 @@ export type Command =
   | { readonly type: "bookmark" }
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
   /** brings it into view, or even into the middle of it */
-  | { readonly type: "reveal"; readonly target: Target; readonly centred?: boolean };
+  | { readonly type: "reveal"; readonly target: Target; readonly centerd?: boolean };
 
 const COMMANDS: Readonly<Record<Command["type"], true>> = {
   extract: true,
   save: true,
-  colour: true,
+  color: true,
   capture: true,
   page: true,
   visit: true,
@@ -168,7 +168,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     hits: [],
     hit: -1,
     overlay: null,
-    colour: null,
+    color: null,
     bookmarks: [],
     captures: 0,
     capturedAll: false,
@@ -195,7 +195,7 @@ function recorded(before: State, after: State, action: Action): State {
     ...(before.cut !== after.cut && { cut: before.cut }),
     ...(before.open !== after.open && { open: before.open }),
     ...(before.direction !== after.direction && { direction: before.direction }),
-    ...(before.overlay !== after.overlay && { overlay: before.overlay, colour: before.colour }),
+    ...(before.overlay !== after.overlay && { overlay: before.overlay, color: before.color }),
     ...(before.bookmarks !== after.bookmarks && { bookmarks: before.bookmarks }),
     // to select one thing after another is no step, to gather many is
     ...(before.others !== after.others && { selection: before.selection, others: before.others }),
@@ -274,7 +274,7 @@ function changed(
     case "hit":
       return { ...state, hit: action.hit };
     case "overlay":
-      return { ...state, overlay: action.overlay, colour: action.colour ?? null };
+      return { ...state, overlay: action.overlay, color: action.color ?? null };
     case "bookmarks":
       return { ...state, bookmarks: action.bookmarks };
     case "range":

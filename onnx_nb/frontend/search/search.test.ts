@@ -231,7 +231,7 @@ describe("a query that is none", () => {
     ['"abc', 'The quote at "abc is not closed.'],
     ["/(a/", "The regular expression /(a/ cannot be used: Unterminated group."],
     ["/a(?=b)/", "look-ahead"],
-    ["colour:red", "There is no field 'colour'. There are op, name, dtype"],
+    ["color:red", "There is no field 'color'. There are op, name, dtype"],
     ["kind:tree", "kind: is one of node, tensor"],
     ["a > > b", "A > stands between two nodes"],
     ["> b", "A > stands between two nodes"],

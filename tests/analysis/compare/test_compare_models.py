@@ -24,7 +24,7 @@ from onnx_nb.analysis.run.array_store import Store
 from tests import models
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import Errors
+    from onnx_nb.analysis.compare.metrics import ErrorStats
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 
@@ -34,7 +34,7 @@ def parsed(body: str, head: str = "g (float[4, 32] x) => (float[4, 32] y) ") -> 
 
 
 def all_values(path: Path | onnx.ModelProto, feed: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Every value by onnxruntime itself: all of them added as outputs, optimisation off."""
+    """Every value by onnxruntime itself: all of them added as outputs, optimization off."""
     proto = copy.deepcopy(path) if isinstance(path, onnx.ModelProto) else onnx.load(path)
     there = {output.name for output in proto.graph.output}
     for node in proto.graph.node:
@@ -47,7 +47,7 @@ def all_values(path: Path | onnx.ModelProto, feed: Mapping[str, Any]) -> dict[st
     return dict(zip(names, session.run(names, dict(feed)), strict=True)) | dict(feed)
 
 
-def errors_of(comparison: Comparison, name: str) -> Errors:
+def errors_of(comparison: Comparison, name: str) -> ErrorStats:
     found = comparison[name].cumulative
     assert found is not None
     return found
@@ -94,9 +94,9 @@ def counterparts(reference: onnx.ModelProto, candidate: onnx.ModelProto) -> dict
     for node in candidate.graph.node:
         original = nodes.get(node.name.removesuffix("_quant")) or nodes.get(node.name)
         if original is not None:
-            is_quantised = node.op_type.startswith("QLinear") or node.op_type == "QGemm"
+            is_quantized = node.op_type.startswith("QLinear") or node.op_type == "QGemm"
             for mine, yours in zip(original.output, node.output, strict=False):
-                found[yours] = clipped(mine) if is_quantised else mine
+                found[yours] = clipped(mine) if is_quantized else mine
         elif node.op_type == "DequantizeLinear":
             source = makers.get(node.input[0])
             if source is not None and source.op_type == "QuantizeLinear" and source.input[0] in found:
@@ -104,7 +104,7 @@ def counterparts(reference: onnx.ModelProto, candidate: onnx.ModelProto) -> dict
             elif node.input[0] in found:
                 found[node.output[0]] = found[node.input[0]]
         elif node.op_type in ("Mul", "Add", "Cast", "QuantizeLinear") and node.output[0] in nodes_outputs(reference):
-            found[node.output[0]] = node.output[0]  # the last of what dynamic quantisation makes of a MatMul
+            found[node.output[0]] = node.output[0]  # the last of what dynamic quantization makes of a MatMul
     return found
 
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
-from onnx_nb.analysis.compare.metrics import METRICS, Errors
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ModelFileError
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
 NOISE = np.random.default_rng(1).standard_normal((4, 30))
 
 
-def errors(size: float, feed: int = 0) -> Errors:
-    return Errors.of(VALUES.astype(np.float64), VALUES + NOISE * size, feed=feed)
+def errors(size: float, feed: int = 0) -> ErrorStats:
+    return ErrorStats.of(VALUES.astype(np.float64), VALUES + NOISE * size, feed=feed)
 
 
 def comparison(cumulative: list[float], isolated: list[float] | None = None, kinds: str = "") -> Comparison:
@@ -84,7 +84,7 @@ def test_a_nan_on_one_side_diverges_before_all_else() -> None:
     c = comparison([1e-17, 1e-17, 0.5])
     broken = VALUES.astype(np.float64)
     broken[1, 2] = np.nan
-    second = dataclasses.replace(c.points[1], cumulative=Errors.of(VALUES, broken))
+    second = dataclasses.replace(c.points[1], cumulative=ErrorStats.of(VALUES, broken))
     c = dataclasses.replace(c, points=(c.points[0], second, c.points[2]))
     assert c.first_divergent() is second
     assert c.message == "First differs at 'p1' (Add): 1 of 120 values are NaN or infinite on one side only."
@@ -131,8 +131,8 @@ def test_rows_have_every_metric(tmp_path: Path) -> None:
 
 def test_a_saved_comparison_comes_back(tmp_path: Path) -> None:
     c = comparison([0, 1e-3], [0, math.pi])
-    complexes = Errors.of(np.array([1 + 2j, np.inf]), np.array([1 + 3j, 2]))
-    words = Errors.of(np.array(["a"], object), np.array(["b"], object))
+    complexes = ErrorStats.of(np.array([1 + 2j, np.inf]), np.array([1 + 3j, 2]))
+    words = ErrorStats.of(np.array(["a"], object), np.array(["b"], object))
     extra = tuple(Point(f"x{at}", "x", "x", "name", 2, cumulative=each) for at, each in enumerate((complexes, words)))
     c = dataclasses.replace(c, points=c.points + extra, unmatched=(Unmatched("z", "candidate", "made by QDQ", "Cast"),))
     c.save(tmp_path / "c.npz")
@@ -144,7 +144,7 @@ def test_a_saved_comparison_comes_back(tmp_path: Path) -> None:
             assert (one is None) == (other is None)
             if one is None or other is None:
                 continue
-            for field in dataclasses.fields(Errors):
+            for field in dataclasses.fields(ErrorStats):
                 here, there = getattr(one, field.name), getattr(other, field.name)
                 assert type(here) is type(there)
                 assert repr(here) == repr(there), field.name

@@ -60,7 +60,7 @@ def renamed(proto: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def kinds(found: onnx_nb.Differences) -> list[tuple[str, str]]:
+def kinds(found: onnx_nb.Diff) -> list[tuple[str, str]]:
     return [(change.kind, change.what) for change in found.changes]
 
 
@@ -68,7 +68,7 @@ def kinds(found: onnx_nb.Differences) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("rename", [False, True])
 def test_a_model_matches_itself_whatever_its_names(name: str, rename: bool) -> None:
     proto = onnx.load(models.light(name))
-    found = onnx_nb.differences(proto, renamed(proto) if rename else copy_of(proto))
+    found = onnx_nb.diff(proto, renamed(proto) if rename else copy_of(proto))
     count = len(proto.graph.node)
     assert found.matching.node.tolist() == list(range(count))
     assert (found.matching.value >= 0).all()
@@ -81,7 +81,7 @@ def test_a_model_matches_itself_whatever_its_names(name: str, rename: bool) -> N
 @pytest.mark.parametrize("path", [models.control_flow, models.functions, models.one_node, models.empty])
 def test_bodies_functions_and_tiny_models_match_renamed(path: Callable[[], Path]) -> None:
     proto = onnx.load(path())
-    found = onnx_nb.differences(proto, renamed(proto))
+    found = onnx_nb.diff(proto, renamed(proto))
     assert (found.matching.node >= 0).all()
     assert {change.detail for change in found.changes} <= {"name"}
 
@@ -89,7 +89,7 @@ def test_bodies_functions_and_tiny_models_match_renamed(path: Callable[[], Path]
 @hypothesis.given(dags())
 @hypothesis.settings(deadline=None, max_examples=60)
 def test_renaming_changes_nothing_but_names(proto: onnx.ModelProto) -> None:
-    found = onnx_nb.differences(proto, renamed(proto))
+    found = onnx_nb.diff(proto, renamed(proto))
     graph, other = Graph.of(found.reference), Graph.of(found.candidate)
     assert (found.matching.node >= 0).all(), found
     assert sorted(found.matching.node.tolist()) == list(range(other.node_count))
@@ -114,11 +114,11 @@ def test_an_inserted_node_is_the_only_difference(proto: onnx.ModelProto, data: s
     for node in readers_of(made, name):
         node.input[:] = ["put_in" if read == name else read for read in node.input]
     made.graph.node.insert(at + 1, helper.make_node("Abs", [name], ["put_in"], "new"))
-    found = onnx_nb.differences(proto, made)
+    found = onnx_nb.diff(proto, made)
     assert found.added == ["Abs 'new'"]
     assert not found.removed
     assert kinds(found) == [("node", "added")], found.changes
-    back = onnx_nb.differences(made, proto)
+    back = onnx_nb.diff(made, proto)
     assert kinds(back) == [("node", "removed")], back.changes
     assert back.removed == ["Abs 'new'"]
 
@@ -133,7 +133,7 @@ def test_a_changed_weight_is_the_only_difference(proto: onnx.ModelProto, data: s
     values = numpy_helper.to_array(weight)
     weight.CopyFrom(numpy_helper.from_array(values + np.asarray(1, values.dtype), weight.name))
     changed = made.graph.node[[weight.name in node.input for node in made.graph.node].index(True)].name
-    found = onnx_nb.differences(proto, renamed(made) if rename else made)
+    found = onnx_nb.diff(proto, renamed(made) if rename else made)
     differing = [change for change in found.changes if change.detail != "name"]
     assert [(change.kind, change.what) for change in differing] == [("weight", "changed")]
     assert f"{values.size} of {values.size} differ, by at most 1" in differing[0].candidate
@@ -141,7 +141,7 @@ def test_a_changed_weight_is_the_only_difference(proto: onnx.ModelProto, data: s
         assert differing[0].name == weight.name
         state = found.side("candidate").node_state
         assert state[Graph.of(made).names.index(changed)] == CHANGED
-    assert kinds(onnx_nb.differences(proto, made, weights=False)) == []
+    assert kinds(onnx_nb.diff(proto, made, weights=False)) == []
 
 
 @hypothesis.given(dags(), st.data())
@@ -158,7 +158,7 @@ def test_a_changed_attribute_is_the_only_difference(proto: onnx.ModelProto, data
     else:
         values = numpy_helper.to_array(node.attribute[0].t) + np.float32(1)
         node.attribute[0].t.CopyFrom(numpy_helper.from_array(values))
-    found = onnx_nb.differences(proto, made)
+    found = onnx_nb.diff(proto, made)
     attributes = [
         change for change in found.changes if change.kind != "type"
     ]  # of a Cast what follows has another type
@@ -185,7 +185,7 @@ def test_a_rewired_input_is_the_only_difference(proto: onnx.ModelProto, data: st
     hypothesis.assume(before.startswith(("v", "x")))
     hypothesis.assume(before != "x1")
     node.input[slot] = "x1"
-    found = onnx_nb.differences(proto, made)
+    found = onnx_nb.diff(proto, made)
     changes = [change for change in found.changes if change.kind != "weight"]
     assert [(change.kind, change.name) for change in changes] == [("input", node.name)], found.changes
     assert (changes[0].reference, changes[0].candidate) == (repr(before), "'x1'")
@@ -208,7 +208,7 @@ def test_edits_of_a_real_model_are_found_without_names(name: str) -> None:
         if node.op_type != "Tanh":
             node.input[:] = ["put_in" if read == convs[8].output[0] else read for read in node.input]
     for candidate in (made, renamed(made)):
-        found = onnx_nb.differences(proto, candidate, weights=False)
+        found = onnx_nb.diff(proto, candidate, weights=False)
         changes = [change for change in found.changes if change.kind not in ("model input", "model output", "type")]
         assert sorted((change.kind, change.what, change.op) for change in changes) == [
             ("attribute", "changed", "Conv"),
@@ -230,7 +230,7 @@ def test_numbered_names_that_shifted_do_not_mislead() -> None:
 
     ops = ["Relu", "Add", "Tanh", "Exp", "Add", "Relu", "Sin", "Cos", "Add", "Tanh"]
     # another Add in front shifts the names of all others
-    found = onnx_nb.differences(chain(ops), chain([*ops[:3], "Add", *ops[3:]]))
+    found = onnx_nb.diff(chain(ops), chain([*ops[:3], "Add", *ops[3:]]))
     about_nodes = [change for change in found.changes if change.kind in ("node", "input", "attribute")]
     assert [(change.kind, change.what, change.op) for change in about_nodes] == [("node", "added", "Add")], about_nodes
     assert found.matching.node.tolist() == [0, 1, 2, *range(4, 11)]
@@ -238,14 +238,14 @@ def test_numbered_names_that_shifted_do_not_mislead() -> None:
 
 def test_an_explicit_mapping_wins() -> None:
     one = parse("{ a = Relu(x)  b = Relu(x)  z = Sub(a, b) }")
-    assert onnx_nb.differences(one, copy_of(one)).counterpart("a") == "a"
-    found = onnx_nb.differences(one, copy_of(one), {"a": "b", "b": "a"})
+    assert onnx_nb.diff(one, copy_of(one)).counterpart("a") == "a"
+    found = onnx_nb.diff(one, copy_of(one), {"a": "b", "b": "a"})
     assert (found.counterpart("a"), found.counterpart("b")) == ("b", "a")
     assert [(change.detail, change.reference, change.candidate) for change in found.changes] == [
         ("A", "'a'", "'a'"),
         ("B", "'b'", "'b'"),
     ]
-    none = onnx_nb.differences(one, copy_of(one), {"b": None})
+    none = onnx_nb.diff(one, copy_of(one), {"b": None})
     assert none.counterpart("b") is None
     assert none.removed == ["Relu 'b'"]
 
@@ -261,19 +261,19 @@ def test_an_explicit_mapping_wins() -> None:
 def test_a_wrong_mapping_is_an_error(mapping: dict[str, str | None], message: str) -> None:
     one = parse("{ a = Relu(x)  b = Relu(x)  z = Sub(a, b) }")
     with pytest.raises(onnx_nb.AlignmentError, match=message):
-        onnx_nb.differences(one, copy_of(one), mapping)
+        onnx_nb.diff(one, copy_of(one), mapping)
 
 
 def test_another_operator_in_the_same_place_is_a_change() -> None:
-    found = onnx_nb.differences(parse("{ a = Relu(x)  z = Neg(a) }"), parse("{ q = Tanh(x)  z = Neg(q) }"))
+    found = onnx_nb.diff(parse("{ a = Relu(x)  z = Neg(a) }"), parse("{ q = Tanh(x)  z = Neg(q) }"))
     assert [change.message for change in found.changes] == ["Relu 'a': Relu → Tanh"]
     assert found.changes[0].how == "place"
 
 
 def test_defaults_written_out_are_no_change() -> None:
-    found = onnx_nb.differences(parse("{ z = Softmax<axis = -1>(x) }"), parse("{ z = Softmax(x) }"))
+    found = onnx_nb.diff(parse("{ z = Softmax<axis = -1>(x) }"), parse("{ z = Softmax(x) }"))
     assert not found
-    assert repr(found) == "Differences('g' → 'g': no differences)"
+    assert repr(found) == "Diff('g' → 'g': no differences)"
 
 
 def test_types_ports_opsets_and_metadata() -> None:
@@ -282,7 +282,7 @@ def test_types_ports_opsets_and_metadata() -> None:
     other.graph.input.append(helper.make_tensor_value_info("more", TensorProto.INT64, ["n"]))
     other.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 5
     other.metadata_props.add(key="by", value="hand")
-    found = onnx_nb.differences(one, other)
+    found = onnx_nb.diff(one, other)
     assert [(c.kind, c.what, c.name, c.detail, c.reference, c.candidate) for c in found.changes] == [
         ("model input", "added", "more", "", "", "n int64"),
         ("model output", "changed", "z", "type", "2×3 float32", "5×3 float32"),
@@ -303,14 +303,14 @@ def test_weights_are_compared_wherever_their_bytes_lie(tmp_path: Path) -> None:
     raw = copy_of(proto)
     raw.graph.initializer[1].CopyFrom(numpy_helper.from_array(values.reshape(1000, 3), "v"))
     path = onnx_nb.load(raw).save(tmp_path / "external.onnx", external_data=True)
-    assert not onnx_nb.differences(proto, path)
+    assert not onnx_nb.diff(proto, path)
     values[1, 7] += 0.5
     raw.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
-    (change,) = onnx_nb.differences(path, raw).changes
+    (change,) = onnx_nb.diff(path, raw).changes
     assert (change.kind, change.name, change.reference) == ("weight", "w", "3×1000 float32")
     assert change.candidate == "1 of 3,000 differ, by at most 0.5"
     raw.graph.initializer[0].CopyFrom(numpy_helper.from_array(values.astype(np.float16), "w"))
-    (change,) = onnx_nb.differences(path, raw).changes
+    (change,) = onnx_nb.diff(path, raw).changes
     assert (change.detail, change.candidate) == ("type", "3×1000 float16")
 
 
@@ -326,20 +326,20 @@ def test_progress_can_end_the_comparison_of_weights() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        onnx_nb.differences(proto, copy_of(proto), progress=progress)
+        onnx_nb.diff(proto, copy_of(proto), progress=progress)
     assert told == sorted(told)
 
 
 @pytest.mark.parametrize("name", ["resnet50", "squeezenet"])
-def test_a_model_that_onnxruntime_optimised(name: str) -> None:
+def test_a_model_that_onnxruntime_optimized(name: str) -> None:
     path = models.light(name)
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
         options.log_severity_level = 3
         onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        found = onnx_nb.differences(path, f"{folder}/optimised.onnx", weights=False)
+        found = onnx_nb.diff(path, f"{folder}/optimized.onnx", weights=False)
         graph, other = Graph.of(found.reference), Graph.of(found.candidate)
         # every tensor whose name survived is the same tensor
         survived = set(graph.value_names) & set(other.value_names)
@@ -359,7 +359,7 @@ def test_columns_of_both_sides_agree() -> None:
         node.input[:] = ["put_in" if read == other.graph.node[20].output[0] else read for read in node.input]
     other.graph.node.insert(21, tanh)
     other.graph.node[60].attribute.append(helper.make_attribute("epsilon", 0.5))
-    found = onnx_nb.differences(one, renamed(other))
+    found = onnx_nb.diff(one, renamed(other))
     left, right = found.side("reference"), found.side("candidate")
     assert (right.node[left.node[left.node >= 0]] == np.flatnonzero(left.node >= 0)).all()
     assert np.flatnonzero(right.node_state == ONLY).tolist() == [21]
@@ -370,13 +370,13 @@ def test_columns_of_both_sides_agree() -> None:
         assert side.group_only[0] == (side.node_state == ONLY).sum()
         assert side.group_changed[0] == (side.node_state == CHANGED).sum()
         assert len(side.group) == len(tree.group_parent)
-    same = onnx_nb.differences(one, copy_of(one)).side("reference")
+    same = onnx_nb.diff(one, copy_of(one)).side("reference")
     assert same.group.tolist() == list(range(len(same.group)))
 
 
 def test_rows_and_frame() -> None:
     pandas = pytest.importorskip("pandas")
-    found = onnx_nb.differences(parse("{ a = Relu(x)  z = Neg(a) }"), parse("{ z = Neg(x) }"))
+    found = onnx_nb.diff(parse("{ a = Relu(x)  z = Neg(a) }"), parse("{ z = Neg(x) }"))
     assert [row["kind"] for row in found.rows()] == ["node"]
     frame = found.to_frame()
     assert isinstance(frame, pandas.DataFrame)
@@ -391,7 +391,7 @@ def test_inputs_that_change_places_where_that_does_not_matter(rename: bool) -> N
     swapped = parse("{ a = Relu(x)  b = Neg(x)  c = Add(b, a)  z = Sub(c, a) }")
     other = parse("{ a = Relu(x)  b = Neg(x)  c = Add(a, b)  z = Sub(a, c) }")
     candidates = [renamed(proto) if rename else proto for proto in (swapped, other)]
-    same, different = (onnx_nb.differences(one, candidate) for candidate in candidates)
+    same, different = (onnx_nb.diff(one, candidate) for candidate in candidates)
     assert {change.detail for change in same.changes} <= {"name"}
     assert [(change.kind, change.op) for change in different.changes if change.detail != "name"] == [
         ("input", "Sub")
@@ -403,14 +403,14 @@ def test_weights_that_were_merged_are_no_change_where_they_hold_the_same() -> No
     one, merged = parse("{ a = Sub(x, u)  z = Div(a, v) }"), parse("{ a = Sub(x, u)  z = Div(a, u) }")
     one.graph.initializer.extend(zeros)
     merged.graph.initializer.append(zeros[0])
-    found = onnx_nb.differences(one, merged)
+    found = onnx_nb.diff(one, merged)
     assert [(change.kind, change.what, change.name) for change in found.changes] == [("weight", "removed", "v")]
 
 
 def test_both_exporters_of_bert_correspond_without_any_common_name() -> None:
     """Layer by layer, although one of them writes more than twice as many nodes as the other."""
     paths = [models.exported("bert", dynamo=dynamo) for dynamo in (False, True)]
-    found = onnx_nb.differences(paths[0], paths[1], weights=False)
+    found = onnx_nb.diff(paths[0], paths[1], weights=False)
     graph, other = Graph.of(found.reference), Graph.of(found.candidate)
 
     def of(graph: Graph, op: str) -> list[int]:

@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare import metrics
-from onnx_nb.analysis.compare.metrics import METRICS, WORST, Errors
+from onnx_nb.analysis.compare.metrics import METRICS, WORST, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.run.log_histogram import LogHistogram
 from onnx_nb.analysis.run.statistics import Histogram
@@ -58,7 +58,7 @@ def wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @np.errstate(all="ignore")
-def check(found: Errors, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
+def check(found: ErrorStats, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
     """Hold each figure against its formula."""
     x, y = wide(reference).ravel(), wide(candidate).ravel()
     finite = np.isfinite(x) & np.isfinite(y)
@@ -105,11 +105,11 @@ def check(found: Errors, reference: NDArray[Any], candidate: NDArray[Any]) -> No
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_figure_agrees_with_its_formula(name: str) -> None:
     reference, candidate = array_of(name, (4, 5, 7, 11), 1), array_of(name, (4, 5, 7, 11), 2)
-    found = Errors.of(reference, candidate)
+    found = ErrorStats.of(reference, candidate)
     check(found, reference, candidate)
     outside = ~np.isclose(wide(candidate), wide(reference), rtol=found.rtol, atol=found.atol)
     assert found.outside == outside.sum()
-    check(Errors.of(reference, reference.copy()), reference, reference)
+    check(ErrorStats.of(reference, reference.copy()), reference, reference)
 
 
 @settings(max_examples=150, deadline=None)
@@ -120,21 +120,21 @@ def test_every_figure_agrees_with_its_formula(name: str) -> None:
 )
 def test_floats_with_any_bits(pair: tuple[NDArray[Any], NDArray[Any]]) -> None:
     reference, candidate = pair
-    check(Errors.of(reference, candidate), reference, candidate)
+    check(ErrorStats.of(reference, candidate), reference, candidate)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170, 1e300])
 def test_squares_stay_in_range(scale: float) -> None:
     reference, candidate = array_of("float64", (50, 70), 1) * scale, array_of("float64", (50, 70), 2) * scale
-    found = Errors.of(reference, candidate)
-    check_at_one = Errors.of(reference / scale, candidate / scale)
+    found = ErrorStats.of(reference, candidate)
+    check_at_one = ErrorStats.of(reference / scale, candidate / scale)
     for name in ("cosine", "sqnr", "psnr", "rel_l2"):
         assert found.metric(name) == pytest.approx(check_at_one.metric(name), rel=1e-9)
     assert found.rmse == pytest.approx(check_at_one.rmse * scale, rel=1e-9)
 
 
 def test_a_norm_may_be_larger_than_any_number() -> None:
-    found = Errors.of(np.full(3, 1.7e308), np.full(3, -1.7e308))
+    found = ErrorStats.of(np.full(3, 1.7e308), np.full(3, -1.7e308))
     assert (found.error_norm, found.rmse) == (math.inf, math.inf)
     assert found.max_abs == np.finfo(np.float64).max
     assert found.cosine == pytest.approx(-1)
@@ -143,11 +143,11 @@ def test_a_norm_may_be_larger_than_any_number() -> None:
 def test_differences_of_large_integers_are_exact() -> None:
     reference = np.array([2**62, -(2**62), 5, 2**63 - 1], np.int64)
     candidate = np.array([2**62 + 1, -(2**62) + 3, 5, -(2**63)], np.int64)
-    found = Errors.of(reference[:3], candidate[:3])
+    found = ErrorStats.of(reference[:3], candidate[:3])
     assert (found.equal, found.max_abs) == (1, 3.0)
     assert found.mean_abs == pytest.approx(4 / 3)
-    assert Errors.of(reference, candidate).max_abs == 2.0**64
-    assert Errors.of(reference.view(np.uint64)[:1], candidate.view(np.uint64)[:1]).max_abs == 1
+    assert ErrorStats.of(reference, candidate).max_abs == 2.0**64
+    assert ErrorStats.of(reference.view(np.uint64)[:1], candidate.view(np.uint64)[:1]).max_abs == 1
 
 
 @pytest.mark.parametrize(
@@ -164,25 +164,25 @@ def test_ulp_percentiles_agree_with_numpy_spacing(name: str, other: str) -> None
     if coarser == "float32" and name == "float32":
         assert np.array_equal(spacing, np.spacing(np.abs(reference)).astype(np.float64))
     units = np.abs(candidate.astype(np.float64) - reference.astype(np.float64)) / spacing
-    found = Errors.of(reference, candidate)
+    found = ErrorStats.of(reference, candidate)
     assert found.ulp == LogHistogram.of(units)
     for percent in (50, 90, 99):
         assert found.ulp_percentile(percent) == pytest.approx(np.percentile(units, percent), rel=0.1)
-    assert math.isnan(Errors.of(np.arange(3), np.arange(3)).ulp_percentile(50))
+    assert math.isnan(ErrorStats.of(np.arange(3), np.arange(3)).ulp_percentile(50))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_argmax(axis: int) -> None:
     reference, candidate = array_of("float32", (5, 6, 7), 1), array_of("float32", (5, 6, 7), 2)
     agree = reference.argmax(axis) == candidate.argmax(axis)
-    assert Errors.of(reference, candidate, argmax=axis).argmax == (agree.sum(), agree.size)
-    assert Errors.of(reference, candidate, argmax=axis).argmax_agreement == pytest.approx(agree.mean())
+    assert ErrorStats.of(reference, candidate, argmax=axis).argmax == (agree.sum(), agree.size)
+    assert ErrorStats.of(reference, candidate, argmax=axis).argmax_agreement == pytest.approx(agree.mean())
 
 
 @pytest.mark.parametrize("shape", [(70_000,), (3, 40_000), (300, 5, 40), (2, 3, 200, 200), (2, 5000, 9), (1, 40, 2000)])
 def test_worst_elements_and_channels(shape: tuple[int, ...]) -> None:
     reference, candidate = array_of("float32", shape, 1), array_of("float32", shape, 2)
-    found = Errors.of(reference, candidate, feed=3)
+    found = ErrorStats.of(reference, candidate, feed=3)
     delta = np.abs(candidate.astype(np.float64) - reference)
     order = np.argsort(-delta, axis=None, kind="stable")[:WORST]
     assert [np.ravel_multi_index(worst.index, shape) for worst in found.worst] == order.tolist()
@@ -201,20 +201,20 @@ def test_worst_elements_and_channels(shape: tuple[int, ...]) -> None:
 
 
 def test_of_equal_errors_the_first_elements_are_told() -> None:
-    found = Errors.of(np.zeros(100_000, bool), np.ones(100_000, bool))
+    found = ErrorStats.of(np.zeros(100_000, bool), np.ones(100_000, bool))
     assert [worst.index for worst in found.worst] == [(place,) for place in range(WORST)]
 
 
 def test_nan_and_infinity() -> None:
     reference = np.array([np.nan, np.nan, 1, np.inf, np.inf, -np.inf, 2, 3], np.float32)
     candidate = np.array([np.nan, 1, np.nan, np.inf, -np.inf, 5, np.inf, 3.5], np.float32)
-    found = Errors.of(reference, candidate)
+    found = ErrorStats.of(reference, candidate)
     check(found, reference, candidate)
     assert (found.nan_mismatch, found.inf_mismatch, found.mismatches, found.outside) == (2, 3, 5, 6)
     assert [worst.error for worst in found.worst] == [math.inf] * 5 + [0.5]
     assert np.isinf(found.channels).sum() == 5
     assert found.badness("max_abs") == math.inf
-    assert Errors.of(reference[:4], reference[:4]).is_equal
+    assert ErrorStats.of(reference[:4], reference[:4]).is_equal
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -225,9 +225,9 @@ def test_parts_merge_into_the_whole(name: str, parts: int) -> None:
     if name in ("float32", "float64"):
         reference[3, 0, 0] = reference[50, 1, 1] = np.nan
         candidate[55, 2, 2] = np.inf
-    whole = Errors.of(reference, candidate, argmax=-1)
+    whole = ErrorStats.of(reference, candidate, argmax=-1)
     pieces = zip(np.array_split(reference, parts), np.array_split(candidate, parts), strict=True)
-    merged = functools.reduce(operator.or_, [Errors.of(*pair, argmax=-1) for pair in pieces])
+    merged = functools.reduce(operator.or_, [ErrorStats.of(*pair, argmax=-1) for pair in pieces])
     for field in EXACT:
         mine, yours = getattr(merged, field), getattr(whole, field)
         assert mine == yours or (mine != mine and yours != yours), field  # noqa: PLR0124
@@ -253,8 +253,8 @@ def test_logarithmic_histograms_merge_exactly(one: list[float], other: list[floa
 
 def test_arrays_that_are_not_contiguous() -> None:
     reference, candidate = array_of("float32", (6, 7, 8), 1), array_of("float32", (6, 7, 8), 2)
-    found = Errors.of(reference.transpose(2, 0, 1), candidate.transpose(2, 0, 1))
-    assert found.worst == Errors.of(reference.transpose(2, 0, 1).copy(), candidate.transpose(2, 0, 1).copy()).worst
+    found = ErrorStats.of(reference.transpose(2, 0, 1), candidate.transpose(2, 0, 1))
+    assert found.worst == ErrorStats.of(reference.transpose(2, 0, 1).copy(), candidate.transpose(2, 0, 1).copy()).worst
     assert found.shape == (8, 6, 7)
 
 
@@ -262,7 +262,7 @@ def test_arrays_that_are_not_contiguous() -> None:
 def test_small_and_empty(shape: tuple[int, ...]) -> None:
     reference, candidate = array_of("float32", shape, 1), array_of("float32", shape, 2)
     reference, candidate = np.asarray(reference), np.asarray(candidate)
-    found = Errors.of(reference, candidate, argmax=-1)
+    found = ErrorStats.of(reference, candidate, argmax=-1)
     check(found, reference, candidate)
     assert found.shape == shape
     assert found.merge(found).count == 2 * reference.size
@@ -314,11 +314,11 @@ def pairs() -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
 @pytest.mark.parametrize("kind", pairs())
 def test_what_is_computed_later_has_the_same_bits(kind: str) -> None:
     reference, candidate = pairs()[kind]
-    expected = Errors.of(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
-    names = [field.name for field in dataclasses.fields(Errors)]
+    expected = ErrorStats.of(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
+    names = [field.name for field in dataclasses.fields(ErrorStats)]
     for order in (names, names[::-1]):  # before the rest is computed, and after it
-        found = Errors.of_kept(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
-        assert type(found) is Errors
+        found = ErrorStats.of_kept(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
+        assert type(found) is ErrorStats
         for name in order:
             assert same_bits(getattr(found, name), getattr(expected, name)), name
         for metric in METRICS:
@@ -335,7 +335,7 @@ def test_the_size_of_errors_is_known_at_once_and_the_rest_when_it_is_asked_for(m
 
     monkeypatch.setattr(metrics, "_Pass", Counted)
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
-    found = Errors.of_kept(reference, candidate)
+    found = ErrorStats.of_kept(reference, candidate)
     delta = candidate.astype(np.float64) - reference
     assert (found.count, found.equal, found.mismatches, found.is_equal) == (672, 0, 0, False)
     assert found.max_abs == np.abs(delta).max()
@@ -353,10 +353,10 @@ def test_the_size_of_errors_is_known_at_once_and_the_rest_when_it_is_asked_for(m
 
 def test_what_is_computed_later_is_copied_merged_and_sent_as_any_other() -> None:
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
-    expected = Errors.of(reference, candidate)
+    expected = ErrorStats.of(reference, candidate)
 
-    def later() -> Errors:
-        return Errors.of_kept(reference, candidate)
+    def later() -> ErrorStats:
+        return ErrorStats.of_kept(reference, candidate)
 
     made = {
         "pickle": (pickle.loads(pickle.dumps(later())), expected),  # noqa: S301
@@ -368,20 +368,20 @@ def test_what_is_computed_later_is_copied_merged_and_sent_as_any_other() -> None
         "both": (later() | later(), expected | expected),
     }
     for how, (found, wanted) in made.items():
-        for field in dataclasses.fields(Errors):
+        for field in dataclasses.fields(ErrorStats):
             assert same_bits(getattr(found, field.name), getattr(wanted, field.name)), (how, field.name)
     asked = later()
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         for histogram in threads.map(lambda _: asked.ulp, range(64)):
             assert histogram == expected.ulp
     with pytest.raises(AlignmentError, match="the reference is 2×3 and the candidate is 3×2"):
-        Errors.of_kept(np.zeros((2, 3)), np.zeros((3, 2)))
+        ErrorStats.of_kept(np.zeros((2, 3)), np.zeros((3, 2)))
 
 
 def test_arrays_are_let_go_once_all_is_computed() -> None:
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
     held = weakref.ref(candidate)
-    found = Errors.of_kept(reference, candidate)
+    found = ErrorStats.of_kept(reference, candidate)
     del candidate
     gc.collect()
     assert held() is not None
@@ -391,7 +391,7 @@ def test_arrays_are_let_go_once_all_is_computed() -> None:
 
 
 def test_strings_are_equal_or_not() -> None:
-    found = Errors.of(np.array([["a", "b"], ["c", "d"]], object), np.array([["a", "x"], ["c", "d"]]))
+    found = ErrorStats.of(np.array([["a", "b"], ["c", "d"]], object), np.array([["a", "x"], ["c", "d"]]))
     assert (found.equal, found.mismatches, found.outside_fraction) == (3, 1, 0.25)
     assert found.worst[0].index == (0, 1)
     assert (found.worst[0].reference, found.worst[0].candidate) == ("b", "x")
@@ -400,26 +400,26 @@ def test_strings_are_equal_or_not() -> None:
 
 def test_what_cannot_be_compared_says_why() -> None:
     with pytest.raises(AlignmentError, match="the reference is 2×3 and the candidate is 3×2"):
-        Errors.of(np.zeros((2, 3)), np.zeros((3, 2)))
+        ErrorStats.of(np.zeros((2, 3)), np.zeros((3, 2)))
     with pytest.raises(AlignmentError, match="Strings can be compared with strings only"):
-        Errors.of(np.array(["a"]), np.zeros(1))
+        ErrorStats.of(np.array(["a"]), np.zeros(1))
     with pytest.raises(AlignmentError, match="different tolerances cannot be merged"):
-        Errors.of([1.0], [2.0], rtol=1).merge(Errors.of([1.0], [2.0]))
+        ErrorStats.of([1.0], [2.0], rtol=1).merge(ErrorStats.of([1.0], [2.0]))
     with pytest.raises(AlignmentError, match="There are: max_abs"):
-        Errors.of([1.0], [2.0]).metric("mape")
+        ErrorStats.of([1.0], [2.0]).metric("mape")
 
 
 def test_every_metric_is_worse_for_a_worse_candidate() -> None:
     reference = array_of("float32", (20, 30), 1)
     noise = np.random.default_rng(5).standard_normal(reference.shape).astype(np.float32)
-    near, far = (Errors.of(reference, reference + noise * scale, argmax=-1) for scale in (1e-3, 1.0))
+    near, far = (ErrorStats.of(reference, reference + noise * scale, argmax=-1) for scale in (1e-3, 1.0))
     for name in METRICS:
         if name != "mismatches":
             assert near.badness(name) < far.badness(name), name
 
 
 def test_errors_are_frozen_and_short_to_read() -> None:
-    found = Errors.of([1.0, np.nan], [1.5, 0.0])
-    assert repr(found) == "Errors(2 pairs, 0 equal, max |Δ| 0.5, 1 NaN on one side)"
+    found = ErrorStats.of([1.0, np.nan], [1.5, 0.0])
+    assert repr(found) == "ErrorStats(2 pairs, 0 equal, max |Δ| 0.5, 1 NaN on one side)"
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.count = 3  # type: ignore[misc]

@@ -276,7 +276,7 @@ def test_attention_is_as_much_as_its_two_products() -> None:
     assert cost.macs == 2 * 7 * 7 * 48 * 2
 
 
-def test_quantised_products() -> None:
+def test_quantized_products() -> None:
     scale, zero = np.float32(1), np.uint8(0)
     weights = {"s": scale, "z": zero, "w": np.zeros((4, 3, 3, 3), np.uint8), "m": np.zeros((6, 5), np.uint8)}
     conv = helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"])
@@ -495,7 +495,7 @@ def test_shapes_that_are_computed_from_shapes_are_known() -> None:
     assert costs.total.macs == 7 * 4 * 5
 
 
-def test_an_optimised_model_costs_the_same(tmp_path: Any) -> None:
+def test_an_optimized_model_costs_the_same(tmp_path: Any) -> None:
     """Onnxruntime fuses into operators of its own, of which onnx infers nothing."""
     onnxruntime = pytest.importorskip("onnxruntime")
     source = models.exported("bert", dynamo=False)

@@ -1,4 +1,4 @@
-"""What `load` relies on: weights are found without being read, and a file that is no model is recognised."""
+"""What `load` relies on: weights are found without being read, and a file that is no model is recognized."""
 
 from __future__ import annotations
 

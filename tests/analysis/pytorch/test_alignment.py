@@ -23,7 +23,7 @@ from torch import nn
 
 from tests import modules
 
-# module outputs with a tensor, of all: TorchScript, dynamo, dynamo without optimisation
+# module outputs with a tensor, of all: TorchScript, dynamo, dynamo without optimization
 FOUND = {
     "conv": (17, 17, 17, 17),
     "conv_bn": (21, 16, 16, 21),
@@ -86,7 +86,7 @@ def test_an_alignment_is_saved_beside_the_model_and_holds_for_what_is_made_of_it
     again = Alignment.load(found.save(tmp_path / "alignment.json"))
     assert again.matches == found.matches
     bare = model.to_proto()
-    for node in bare.graph.node:  # as most optimisers leave it
+    for node in bare.graph.node:  # as most optimizers leave it
         del node.metadata_props[:]
         node.name = ""
     with pytest.raises(AlignmentError, match=r"no node of .* bears the name of a submodule of ConvBN"):
@@ -94,15 +94,15 @@ def test_an_alignment_is_saved_beside_the_model_and_holds_for_what_is_made_of_it
     assert again.on(bare).matched == found.matched
     fused = onnx.shape_inference.infer_shapes(bare)
     head = found["fc"].tensor
-    quantised = next(node for node in fused.graph.node if found["pool"].tensor in node.output)
-    quantised.output[0] = f"{found['pool'].tensor}_DequantizeLinear_Output"
+    quantized = next(node for node in fused.graph.node if found["pool"].tensor in node.output)
+    quantized.output[0] = f"{found['pool'].tensor}_DequantizeLinear_Output"
     for node in fused.graph.node:
         for place, name in enumerate(node.input):
             if name == found["pool"].tensor:
-                node.input[place] = quantised.output[0]
+                node.input[place] = quantized.output[0]
     there = again.on(fused)
     assert there["fc"].tensor == head
-    assert (there["pool"].tensor, there["pool"].how) == (quantised.output[0], "suffix")
+    assert (there["pool"].tensor, there["pool"].how) == (quantized.output[0], "suffix")
     with pytest.raises(AlignmentError, match="no alignment that onnx_nb wrote"):
         Alignment.load(Path(__file__))
     with pytest.raises(AlignmentError, match="cannot be read"):
@@ -147,7 +147,7 @@ def test_rows_are_what_a_frame_shows() -> None:
     assert Graph.of(model).value(found["lin#2"].tensor) >= 0
 
 
-# functions that the forwards call and that have a tensor: TorchScript, dynamo, dynamo without optimisation
+# functions that the forwards call and that have a tensor: TorchScript, dynamo, dynamo without optimization
 FUNCTIONS = {
     "conv_bn": (3, 3, 3),
     "resnet": (16, 16, 16),

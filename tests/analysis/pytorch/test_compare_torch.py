@@ -219,7 +219,7 @@ def test_figures_are_the_same_whether_values_are_kept_for_them_or_not(
     for mine, yours, other in zip(kept.points, at_once.points, sent, strict=True):
         for which in ("cumulative", "isolated"):
             found = [getattr(point, which) for point in (mine, yours, other)]
-            for field in dataclasses.fields(onnx_nb.Errors):
+            for field in dataclasses.fields(onnx_nb.ErrorStats):
                 one, *others = [getattr(errors, field.name) for errors in found]
                 for each in others:
                     same = np.array_equal(one, each) if isinstance(one, np.ndarray) else repr(one) == repr(each)
@@ -380,13 +380,13 @@ def test_a_shape_that_differs_and_options_without_an_export_are_told() -> None:
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize("name", ["bert", "conv_bn"])
-def test_a_quantised_descendant_is_compared_by_the_alignment_of_the_export(
+def test_a_quantized_descendant_is_compared_by_the_alignment_of_the_export(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     quantization = importlib.import_module("onnxruntime.quantization")
     _, _, model, recording = modules.exported(name, "torchscript")
     alignment = align(recording, model)
-    source, quantised = model.save(tmp_path / "model.onnx"), tmp_path / "quantised.onnx"
+    source, quantized = model.save(tmp_path / "model.onnx"), tmp_path / "quantized.onnx"
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -398,11 +398,11 @@ def test_a_quantised_descendant_is_compared_by_the_alignment_of_the_export(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if kind == "dynamic":
-            quantization.quantize_dynamic(source, quantised)
+            quantization.quantize_dynamic(source, quantized)
         else:
-            quantization.quantize_static(source, quantised, Reader(), quant_format=quantization.QuantFormat.QDQ)
-    found = compare_recording(recording, quantised, alignment=alignment)
-    there = {output for node in onnx.load(quantised).graph.node for output in node.output}
+            quantization.quantize_static(source, quantized, Reader(), quant_format=quantization.QuantFormat.QDQ)
+    found = compare_recording(recording, quantized, alignment=alignment)
+    there = {output for node in onnx.load(quantized).graph.node for output in node.output}
     surviving = {match.tensor for match in alignment.matched if match.tensor in there}
     assert len(found) >= 0.95 * len(surviving)
     # eight bits, and none is the value of another place
@@ -502,9 +502,9 @@ def test_the_attribute_that_differs_is_said_and_only_that(exporter: str) -> None
         onnx_nb.compare_torch(pool, x, model=proto)
 
 
-@pytest.mark.parametrize("kind", ["float16", "optimised"])
+@pytest.mark.parametrize("kind", ["float16", "optimized"])
 @pytest.mark.parametrize("name", ["bert", "conv_bn"])
-def test_what_an_optimiser_or_float16_made_of_the_export_is_compared_by_its_alignment(
+def test_what_an_optimizer_or_float16_made_of_the_export_is_compared_by_its_alignment(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     module, kwargs, model, _ = modules.exported(name, "torchscript")
@@ -515,10 +515,10 @@ def test_what_an_optimiser_or_float16_made_of_the_export_is_compared_by_its_alig
         other = float16.convert_float_to_float16(model.to_proto())
     else:
         options = onnxruntime.SessionOptions()
-        options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         onnxruntime.InferenceSession(model.to_proto().SerializeToString(), options, providers=["CPUExecutionProvider"])
-        other = onnx.load(tmp_path / "optimised.onnx")
+        other = onnx.load(tmp_path / "optimized.onnx")
     for node in other.graph.node:  # as most tools leave it
         del node.metadata_props[:]
     found = onnx_nb.compare_torch(module, (), kwargs, model=other, alignment=alignment)

@@ -46,7 +46,7 @@ def test_the_debugger_finds_where_the_model_was_changed(
     np.testing.assert_array_equal(expected.detach().numpy(), module(x, late).detach().numpy())
     proto = onnx.load(exported)
     assert sum((node.domain, node.op_type) == ("my", "Debug") for node in proto.graph.node) == 3
-    # as a wrong optimisation would
+    # as a wrong optimization would
     last = [node for node in proto.graph.node if node.op_type == "Conv"][-1]
     weight = next(tensor for tensor in proto.graph.initializer if tensor.name == last.input[1])
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * np.float32(1.1), weight.name))

@@ -317,5 +317,5 @@ def test_functions_of_a_forward_are_recorded_with_what_they_got() -> None:
     added = next(each for each in recording.functions if each.name == "add_")
     got = {slot.value for slot in (*recording.calls[0].inputs, *recording.calls[1].outputs)}
     assert set(added.inputs) == got
-    assert added.source.startswith("test_pytorch.py:")
+    assert added.source.startswith("test_record.py:")
     assert untouched(module)

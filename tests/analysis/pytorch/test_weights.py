@@ -26,7 +26,7 @@ from onnx_nb.analysis.pytorch.alignment import feeds_of
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison, compare_recording
 from tests import modules
 
-# parameters that are compared: TorchScript, dynamo, dynamo without optimisation
+# parameters that are compared: TorchScript, dynamo, dynamo without optimization
 FOUND = {
     "conv": (10, 10, 10),
     "conv_bn": (12, 12, 30),
@@ -220,7 +220,7 @@ class Feeds(quantization.CalibrationDataReader):  # type: ignore[misc]
         return self.left.pop() if self.left else None
 
 
-def quantised(model: onnx_nb.Model, feeds: dict[str, Any], how: str, folder: Path) -> onnx.ModelProto:
+def quantized(model: onnx_nb.Model, feeds: dict[str, Any], how: str, folder: Path) -> onnx.ModelProto:
     onnx.save(model.to_proto(), folder / "float.onnx")
     if how == "dynamic":
         quantization.quantize_dynamic(folder / "float.onnx", folder / "int8.onnx")
@@ -235,15 +235,15 @@ def quantised(model: onnx_nb.Model, feeds: dict[str, Any], how: str, folder: Pat
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of onnxruntime, where a bias is zero
 @pytest.mark.parametrize("how", ["dynamic", "QDQ", "QOperator"])
 @pytest.mark.parametrize("name", ["bert", "conv_bn", "tuples"])
-def test_quantised_weights_are_compared_in_their_steps(name: str, how: str, tmp_path: Path) -> None:
+def test_quantized_weights_are_compared_in_their_steps(name: str, how: str, tmp_path: Path) -> None:
     module, kwargs, model, recording = modules.exported(name, "torchscript")
-    int8 = quantised(model, feeds_of(recording, model), how, tmp_path)
+    int8 = quantized(model, feeds_of(recording, model), how, tmp_path)
     alignment = onnx_nb.align(recording, model)
     weights = onnx_nb.compare_torch(module, (), kwargs, model=int8, alignment=alignment).weights()
     assert not [point for point in weights.points if point.difference]
     of_float = onnx_nb.compare_torch(module, (), kwargs, model=model).weights()
     assert {point.name for point in of_float.points} <= {point.name for point in weights.points}
-    several = [point for point in weights.points if point.matched.endswith(", dequantised")]
+    several = [point for point in weights.points if point.matched.endswith(", dequantized")]
     assert len(several) >= 5
     # one integer, ten steps away
     integers = {tensor.name: tensor for tensor in int8.graph.initializer}
@@ -254,7 +254,7 @@ def test_quantised_weights_are_compared_in_their_steps(name: str, how: str, tmp_
     found = onnx_nb.compare_torch(module, (), kwargs, model=int8, alignment=alignment).weights()
     said = {p.name: p.difference for p in found.points if p.difference}
     assert list(said) == [point.name]
-    assert re.fullmatch(r"weight differs in 1 of [\d,]+ values, by up to [\d.]+ quantisation steps", said[point.name])
+    assert re.fullmatch(r"weight differs in 1 of [\d,]+ values, by up to [\d.]+ quantization steps", said[point.name])
     assert 9 <= float(said[point.name].split()[-3]) <= 11
 
 

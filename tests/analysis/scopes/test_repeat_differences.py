@@ -54,7 +54,7 @@ def layers(count: int, *, changed: Mapping[int, str], named: bool = True) -> onn
 
 
 def told(model: Any) -> tuple[dict[str, str], list[str], dict[str, int]]:
-    """Give texts by group, the nodes that are marked, and the rows with how many of them differ."""
+    """Return texts by group, the nodes that are marked, and the rows with how many of them differ."""
     made, graph = columns(model), Graph.opened(model)
     tree = scopes(graph)
     table = made.strings()

@@ -379,7 +379,7 @@ def test_the_scope_around_everything_is_the_root_itself() -> None:
     assert scopes(graph).group_path[1] == "model/net/a"
 
 
-def test_nodes_without_a_name_go_where_their_neighbours_are() -> None:
+def test_nodes_without_a_name_go_where_their_neighbors_are() -> None:
     nodes = row("/a/p", "/a/p", "?", "/a/q", "/a/q", "?", "/b", "/b")
     for node in nodes:
         node.name = "" if node.name.startswith("?") else node.name

@@ -659,7 +659,7 @@ def test_random_nodes_are_neither_merged_nor_folded() -> None:
     assert (found["d"] != 0).any()
 
 
-def test_quantisation_is_folded_only_if_asked() -> None:
+def test_quantization_is_folded_only_if_asked() -> None:
     model = parsed(
         "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float s = {0.5}, int8 z = {0}> "
         "{ q = QuantizeLinear(w, s, z)  d = DequantizeLinear(q, s, z)  y = Add(x, d) }"

@@ -83,14 +83,14 @@ def test_many_channels_are_drawn_in_parts_with_the_chosen_one_among_them() -> No
     assert (drawn.low, drawn.high) == (TILES, 99)
 
 
-def test_three_channels_are_a_picture_in_colour() -> None:
+def test_three_channels_are_a_picture_in_color() -> None:
     array = np.zeros((2, 3, 4, 5), np.uint8)
     array[1, 0] = 255
-    drawn = picture(array, index=[1, 2], look="colour")
+    drawn = picture(array, index=[1, 2], look="color")
     assert drawn is not None
     assert drawn.pixels.shape == (1, 4, 5, 3)
     assert drawn.pixels[0, 0, 0].tolist() == [255, 1, 1]
-    four = picture(np.zeros((1, 4, 4, 5)), look="colour")
+    four = picture(np.zeros((1, 4, 4, 5)), look="color")
     assert four is not None
     assert four.look == "slice"
 

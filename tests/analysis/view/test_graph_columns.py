@@ -140,7 +140,7 @@ def test_columns_are_those_of_the_graph(name: str) -> None:
 
 
 def test_every_column_that_the_browser_takes_is_there() -> None:
-    source = (models.ROOT / "onnx_nb" / "frontend" / "model" / "columns.ts").read_text()
+    source = (models.ROOT / "onnx_nb" / "frontend" / "protocol" / "columns.ts").read_text()
     wanted = {part.split('"')[0] for part in source.split('take("')[1:]}
     arrays = columns(models.control_flow()).arrays
     assert wanted == set(arrays)

@@ -79,8 +79,8 @@ def test_a_capture_gives_times_and_statistics() -> None:
     std = overlay(model, cap, label="std")
     output = model.proto.graph.node[5].output[0]
     assert std.nodes[5] == cap.statistics(output).std
-    with pytest.raises(OnnxNbError, match="no number called 'colour'"):
-        overlay(model, cap, label="colour")
+    with pytest.raises(OnnxNbError, match="no number called 'color'"):
+        overlay(model, cap, label="color")
 
 
 def test_an_opened_call_has_the_number_of_its_node() -> None:
