@@ -342,7 +342,7 @@ class Graph:
             """(root, count) => {
                 const {columns, state: {open}} = root.onnxNb;
                 const groups = [];
-                for (let group = 1; group < columns.groupCount; group++) {
+                for (let group = 1; group < columns.scopeCount; group++) {
                     if (!open.has(group) && columns.ancestry(group).slice(0, -1).every(around => open.has(around)))
                         groups.push(group);
                 }
@@ -359,7 +359,7 @@ class Graph:
             """(root, count) => {
                 const {columns} = root.onnxNb;
                 const leaves = [];
-                for (let group = 1; group < columns.groupCount; group++)
+                for (let group = 1; group < columns.scopeCount; group++)
                     if (columns.childrenOf(group).length === 0) leaves.push(group);
                 return leaves.filter((_, at) => at % Math.floor(leaves.length / count) === 0).slice(0, count);
             }""",
@@ -369,12 +369,12 @@ class Graph:
 
     def reveal(self, group: int) -> None:
         """Bring a scope into view at a size that can be read."""
-        self.root.evaluate("(root, id) => root.onnxNb.dispatch({type: 'reveal', target: {kind: 'group', id}})", group)
+        self.root.evaluate("(root, id) => root.onnxNb.dispatch({type: 'reveal', target: {kind: 'scope', id}})", group)
         self.root.page.wait_for_timeout(600)
 
     def _tasks(self) -> float:
         metrics = self._cdp.send("Performance.getMetrics")["metrics"]
-        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+        return float(next(metric["tensor"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
 def scopes(name: str, graph: Graph, table: Table) -> None:

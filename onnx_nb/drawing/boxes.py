@@ -47,8 +47,8 @@ class Sheet:
         column = made.arrays
         self.column, self.meta, self.strings = column, made.meta, made.strings()
         self.node_count, self.value_count = len(column["node_op"]), len(column["value_name"])
-        self.group_count = len(column["group_parent"])
-        self.sizes = {"tensor": self.value_count, "node": self.node_count, "scope": self.group_count}
+        self.scope_count = len(column["scope_parent"])
+        self.sizes = {"tensor": self.value_count, "node": self.node_count, "scope": self.scope_count}
         self.folded = (column["node_flags"] & FOLDED) != 0
         self.constant = (column["value_flags"] & CONSTANT) != 0
         self.reader = _rows(column["in_ptr"])
@@ -59,18 +59,18 @@ class Sheet:
         self.producer = np.full(self.value_count, -1, np.int64)
         # of two that make one value the first counts: it is written last
         self.producer[column["out_value"][made_here][::-1]] = self.maker[made_here][::-1]
-        self.parent: list[int] = column["group_parent"].tolist()
-        self.kind: list[int] = column["group_kind"].tolist()
+        self.parent: list[int] = column["scope_parent"].tolist()
+        self.kind: list[int] = column["scope_kind"].tolist()
         self.branch: list[int] = []
         """For each group the branch of a body that it is or lies in, −1 in the main graph."""
-        for group in range(self.group_count):
+        for group in range(self.scope_count):
             above = self.branch[self.parent[group]] if group else -1
             self.branch.append(group if self.kind[group] == BRANCH else above)
-        self.children: list[list[int]] = [[] for _ in range(self.group_count)]
-        for group in range(1, self.group_count):
+        self.children: list[list[int]] = [[] for _ in range(self.scope_count)]
+        for group in range(1, self.scope_count):
             self.children[self.parent[group]].append(group)
-        self._members = np.argsort(column["node_group"], kind="stable")
-        self._member_ptr = np.searchsorted(column["node_group"][self._members], np.arange(self.group_count + 1))
+        self._members = np.argsort(column["node_scope"], kind="stable")
+        self._member_ptr = np.searchsorted(column["node_scope"][self._members], np.arange(self.scope_count + 1))
 
     def text(self, name: str, row: int) -> str:
         """Return a row of a column of strings."""
@@ -113,7 +113,7 @@ class Sheet:
         asked[asked] &= column["value_kind"][column["in_value"][asked]] == BODY_INPUT
         found: dict[int, int] = {}
         for node, value in zip(self.reader[asked].tolist(), column["in_value"][asked].tolist(), strict=True):
-            here = self.branch[int(column["node_group"][node])]
+            here = self.branch[int(column["node_scope"][node])]
             found[value] = self._common(found[value], here) if value in found else here
         return found
 
@@ -127,7 +127,7 @@ class Sheet:
 
     def owner(self, group: int) -> int:
         """Return the node whose bodies a group shows, or that calls the function it shows; −1 for other groups."""
-        return int(self.column["group_node"][group]) if self.kind[group] in (BODY, FUNCTION) else -1
+        return int(self.column["scope_node"][group]) if self.kind[group] in (BODY, FUNCTION) else -1
 
     def items(self, group: int) -> int:
         """Count the boxes directly in a group: groups, nodes, inputs and outputs."""
@@ -150,9 +150,9 @@ class Sheet:
     def first_opening(self) -> set[int]:
         """Return the groups that the browser opens at first, as ``defaultOpen`` of ``scene/opening.ts``."""
         if self.node_count <= FEW:
-            return set(range(self.group_count))
+            return set(range(self.scope_count))
         opened, boxes = {0}, self.items(0)
-        sizes = self.column["group_nodes"]
+        sizes = self.column["scope_nodes"]
 
         def inside(group: int) -> list[int]:
             return sorted(self.children[group], key=lambda child: (-int(sizes[child]), child))
@@ -173,7 +173,7 @@ class Sheet:
             for group in level:
                 if self.kind[group] == REPEAT:
                     repeats.append(group)
-                elif self.kind[group] == CHUNK and self.column["group_repeat"][group] <= 1:
+                elif self.kind[group] == CHUNK and self.column["scope_repeat"][group] <= 1:
                     gathered.append(group)
                 elif self.kind[group] != SIBLINGS and opens(group):
                     below += inside(group)
@@ -200,12 +200,12 @@ class Sheet:
         given = list(paths)
         if given[:1] == ["*"]:
             closed = self.at_paths(path.removeprefix("-") for path in given[1:])
-            return {0, *(set(range(self.group_count)) - closed)}
+            return {0, *(set(range(self.scope_count)) - closed)}
         found = {0}
         for path in given:
             name, mark, number = path.rpartition("#")
-            if mark and number.isdecimal() and int(number) < self.group_count:
-                if self.text("group_path", int(number)) == name:
+            if mark and number.isdecimal() and int(number) < self.scope_count:
+                if self.text("scope_path", int(number)) == name:
                     found.add(int(number))
             elif (group := self.named("scope").get(path)) is not None:
                 found.add(group)
@@ -219,7 +219,7 @@ class Sheet:
         OnnxNbError
             If no group matches a pattern.
         """
-        paths = [self.strings[path] for path in self.column["group_path"].tolist()]
+        paths = [self.strings[path] for path in self.column["scope_path"].tolist()]
         found = {0}
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             groups = self.at_paths([pattern]) - {0}
@@ -238,7 +238,7 @@ class Sheet:
         if kind not in self._named:
             return {}
         if not self._named[kind]:
-            column = self.column[{"tensor": "value_name", "node": "node_name", "scope": "group_path"}[kind]]
+            column = self.column[{"tensor": "value_name", "node": "node_name", "scope": "scope_path"}[kind]]
             self._named[kind] = {self.strings[s]: row for row, s in reversed(list(enumerate(column.tolist()))) if s}
         return self._named[kind]
 
@@ -313,33 +313,33 @@ class Boxes:
         column = sheet.column
         self.front: list[int] = []
         """For each group the outermost closed group that it is or lies in, −1 if it shows open."""
-        for group in range(sheet.group_count):
+        for group in range(sheet.scope_count):
             above = self.front[sheet.parent[group]] if group else -1
             self.front.append(above if above >= 0 or group in opened or not group else group)
         front = np.asarray(self.front, np.int64)
         body = column["node_body"].astype(np.int64)
-        hidden = front[np.where(body >= 0, body, column["node_group"])]
+        hidden = front[np.where(body >= 0, body, column["node_scope"])]
         nodes = np.arange(sheet.node_count)
         # one number a box: nodes, then groups
         inside = np.where(body >= 0, sheet.node_count + body, nodes)
         self._place = np.where(hidden >= 0, sheet.node_count + hidden, inside)
-        first = np.full(sheet.group_count, sheet.node_count, np.int64)
-        np.minimum.at(first, column["node_group"][~sheet.folded], nodes[~sheet.folded])
-        owned = np.flatnonzero(np.isin(column["group_kind"], (BODY, FUNCTION)))
-        first[owned] = column["group_node"][owned]
+        first = np.full(sheet.scope_count, sheet.node_count, np.int64)
+        np.minimum.at(first, column["node_scope"][~sheet.folded], nodes[~sheet.folded])
+        owned = np.flatnonzero(np.isin(column["scope_kind"], (BODY, FUNCTION)))
+        first[owned] = column["scope_node"][owned]
         self._inside: dict[int, set[int]] = {}
-        self._first: list[int] = upward(np.minimum, first, column["group_parent"]).tolist()
+        self._first: list[int] = upward(np.minimum, first, column["scope_parent"]).tolist()
 
     def count(self) -> int:
         """Count the boxes; open groups are none."""
-        shown_groups = [group for group, hidden in enumerate(self.front) if hidden < 0]
-        return sum(map(self._sheet.items, shown_groups)) - len(shown_groups) + 1
+        shown_scopes = [group for group, hidden in enumerate(self.front) if hidden < 0]
+        return sum(map(self._sheet.items, shown_scopes)) - len(shown_scopes) + 1
 
     def inside(self, group: int) -> list[Box]:
         """Return what lies directly in an open group: inputs, nodes and groups as in the file, outputs or results."""
         sheet = self._sheet
         rows = [(node, 0, Box("node", node)) for node in sheet.drawn_members(group)]
-        rows += [(self._first[child], 1, Box("group", child)) for child in sheet.children[group]]
+        rows += [(self._first[child], 1, Box("scope", child)) for child in sheet.children[group]]
         boxes = [box for *_, box in sorted(rows)]
         if group:
             inner = [Box("input", value) for value, home in sheet.homes.items() if home == group]
@@ -351,7 +351,7 @@ class Boxes:
     def of_node(self, node: int) -> Box:
         """Return the box that shows a node; of one with bodies or a call the group of these, open or not."""
         place = int(self._place[node])
-        return Box("node", place) if place < self._sheet.node_count else Box("group", place - self._sheet.node_count)
+        return Box("node", place) if place < self._sheet.node_count else Box("scope", place - self._sheet.node_count)
 
     def of_value(self, value: int) -> Box | None:
         """Return the box where a value comes from; None if that is inside of a closed group, or a constant."""
@@ -370,7 +370,7 @@ class Boxes:
         return Box("missing", value)
 
     def _is_open(self, box: Box) -> bool:
-        return box.kind == "group" and self.front[box.id] < 0
+        return box.kind == "scope" and self.front[box.id] < 0
 
     def edges(self) -> list[Edge]:
         """Return an edge for each tensor and each box that reads it from outside of itself, in order of the readers."""
@@ -388,7 +388,7 @@ class Boxes:
         asked = asked[~sheet.constant[value[asked]]]
         maker, reader = sheet.producer[value[asked]], sheet.reader[asked]
         passes = (maker < 0) | (self._place[maker] != self._place[reader])
-        group = column["node_group"]
+        group = column["node_scope"]
         for node, read in zip(reader[passes].tolist(), value[asked[passes]].tolist(), strict=True):
             source = self.of_value(read)
             if source is None:
@@ -407,11 +407,11 @@ class Boxes:
         if sheet.kind[group] != FUNCTION:
             return set()
         if group not in self._inside:
-            inside = np.zeros(sheet.group_count, bool)
+            inside = np.zeros(sheet.scope_count, bool)
             inside[group] = True
-            for each in range(group + 1, sheet.group_count):  # parents come before children
+            for each in range(group + 1, sheet.scope_count):  # parents come before children
                 inside[each] = inside[sheet.parent[each]]
-            reads = inside[sheet.column["node_group"][sheet.reader]] & ~sheet.folded[sheet.reader]
+            reads = inside[sheet.column["node_scope"][sheet.reader]] & ~sheet.folded[sheet.reader]
             self._inside[group] = set(sheet.column["in_value"][reads].tolist())
         return self._inside[group]
 
@@ -424,7 +424,7 @@ class Boxes:
             if sheet.constant[given] or result is None or result.kind != "result":
                 continue
             body = int(column["node_body"][int(sheet.producer[made])])
-            inside = maker >= 0 and body in sheet.around(int(column["node_group"][maker]))
+            inside = maker >= 0 and body in sheet.around(int(column["node_scope"][maker]))
             if inside or (sheet.kind[body] == FUNCTION and given in sheet.inputs(int(sheet.producer[made]))):
                 source = self.of_value(given)
                 if source is not None:
@@ -463,12 +463,12 @@ def node_label(sheet: Sheet, node: int) -> Label:
     return Label(title, sub, _packed(pairs, 186), full)
 
 
-def group_label(sheet: Sheet, group: int) -> Label:
+def scope_label(sheet: Sheet, group: int) -> Label:
     """Return what a scope is: its name, its class and how often it repeats, then how much is in it."""
-    owner, name = int(sheet.column["group_node"][group]), sheet.text("group_name", group)
+    owner, name = int(sheet.column["scope_node"][group]), sheet.text("scope_name", group)
     body = sheet.kind[group] == BODY and owner >= 0
     whole = (sheet.op(owner) if body else name) or "…"
-    note = ("" if name == whole else name) if body else sheet.text("group_class", group)
+    note = ("" if name == whole else name) if body else sheet.text("scope_class", group)
     times = multiple_text(sheet, group)
     room = WIDEST - 36
     used = width(times, 10.5) + 4 if times else 0
@@ -477,15 +477,15 @@ def group_label(sheet: Sheet, group: int) -> Label:
     kind = "" if left - used < 24 else elide(note, left - used, 10.5)
     sub = f"{'' if kind == '…' else kind} {times}".strip()
     contents = _contents(sheet, group)
-    path = sheet.text("group_path", group)
-    difference = sheet.text("group_difference", group)
+    path = sheet.text("scope_path", group)
+    difference = sheet.text("scope_difference", group)
     full = "\n".join(filter(None, [f"{whole} {note} {times}".strip(), path, contents, difference]))
     return Label(title, sub, ((("", contents),),), full)
 
 
 def multiple_text(sheet: Sheet, group: int) -> str:
     """Return how often a group repeats and how many of it differ; of one of them that it does."""
-    repeat, differs = (int(sheet.column[name][group]) for name in ("group_repeat", "group_differs"))
+    repeat, differs = (int(sheet.column[name][group]) for name in ("scope_repeat", "scope_differs"))
     if sheet.kind[group] not in ROWS and repeat < 2:
         return "differs" if differs else ""
     return f"×{repeat}" + (f", {differs} {'differs' if differs == 1 else 'differ'}" if differs else "")
@@ -519,11 +519,11 @@ _SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("compl
 
 
 def _contents(sheet: Sheet, group: int) -> str:
-    nodes, repeat = int(sheet.column["group_nodes"][group]), int(sheet.column["group_repeat"][group])
+    nodes, repeat = int(sheet.column["scope_nodes"][group]), int(sheet.column["scope_repeat"][group])
     each = sheet.kind[group] in ROWS and repeat > 1 and nodes % repeat == 0
     share = repeat if each else 1
     text = f"{nodes // share:,} {'op' if nodes == share else 'ops'}{' each' if each else ''}"
-    parameters = float(sheet.column["group_params"][group]) / share
+    parameters = float(sheet.column["scope_params"][group]) / share
     if parameters:
         text += f" · {counted(parameters)} {'parameter' if parameters == 1 else 'parameters'}"
     return text

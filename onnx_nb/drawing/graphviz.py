@@ -25,9 +25,9 @@ from onnx_nb.drawing.boxes import (
     Sheet,
     edge_text,
     elide,
-    group_label,
     node_label,
     pill_label,
+    scope_label,
     type_text,
 )
 
@@ -316,7 +316,7 @@ class _Drawing:
         self._ends = {end for edge in self._edges for end in (edge.source, edge.target)}
         self._ports = self._ports_of_nodes()
         self._lit = {self._boxes.of_node(node) for node in marks.nodes} | {
-            Box("group", self._boxes.front[group] if self._boxes.front[group] >= 0 else group) for group in marks.groups
+            Box("scope", self._boxes.front[group] if self._boxes.front[group] >= 0 else group) for group in marks.groups
         }
         self._faulty = {self._boxes.of_node(node) for node in sheet.faulty()}
         self.made = graphviz.Digraph("model", graph_attr=self._graph(), node_attr=self._node(), edge_attr=self._edge())
@@ -361,7 +361,7 @@ class _Drawing:
         if enter in self._ends:
             self._draw(dot, enter)
         for box in self._boxes.inside(group):
-            if box.kind == "group" and self._boxes.front[box.id] < 0:
+            if box.kind == "scope" and self._boxes.front[box.id] < 0:
                 inner = self._open(dot, box.id, depth)
             else:
                 inner = _id(box)
@@ -375,8 +375,8 @@ class _Drawing:
         return first
 
     def _open(self, dot: Any, group: int, depth: int) -> str:
-        label, look = group_label(self._sheet, group), self._look
-        lit = Box("group", group) in self._lit
+        label, look = scope_label(self._sheet, group), self._look
+        lit = Box("scope", group) in self._lit
         cluster = graphviz.Digraph(
             f"cluster{group}",
             graph_attr={
@@ -399,8 +399,8 @@ class _Drawing:
     def _draw(self, dot: Any, box: Box) -> None:
         if box.kind == "node":
             self._draw_node(dot, box)
-        elif box.kind == "group":
-            self._draw_group(dot, box)
+        elif box.kind == "scope":
+            self._draw_scope(dot, box)
         elif box.kind == "enter":
             # where values enter a node that shows its bodies
             dot.node(_id(box), label="", shape="point", width="0.06", color=self._look.edge)
@@ -434,8 +434,8 @@ class _Drawing:
         after = f"<TD>{_column('o', outs)}</TD>" if outs else ""
         return f'<TR>{stripe}<TD CELLPADDING="4">{words}</TD>{after}</TR>'
 
-    def _draw_group(self, dot: Any, box: Box) -> None:
-        look, label = self._look, group_label(self._sheet, box.id)
+    def _draw_scope(self, dot: Any, box: Box) -> None:
+        look, label = self._look, scope_label(self._sheet, box.id)
         lit, faulty = box in self._lit, box in self._faulty
         words = _words(_heading(label, look, warning=faulty), label.lines, look, dim=True)
         dot.node(
@@ -446,7 +446,7 @@ class _Drawing:
             fillcolor=look.scopes[0],
             color=look.accent if lit else look.warn if faulty else look.line,
             penwidth="2" if lit else "1",
-            peripheries="2" if int(self._sheet.column["group_repeat"][box.id]) > 1 else "1",
+            peripheries="2" if int(self._sheet.column["scope_repeat"][box.id]) > 1 else "1",
             margin="0.13,0.07",
             height="0.2",
             tooltip=_tooltip(label.full + self._faults(box)),

@@ -149,13 +149,13 @@ def _replies(
     arrays = {}
     times = None if captured is None else overlay(model, captured, label="seconds")
     # scopes first: there are fewer
-    for kind, count in (("group", len(scopes(graph).group_parent)), ("node", graph.node_count)):
+    for kind, count in (("scope", len(scopes(graph).scope_parent)), ("node", graph.node_count)):
         numbers = np.full(count, -1, np.int32)
         for index in range(count):
             if size > REPLIES:
                 break
             if progress is not None and index % 1000 == 0:
-                progress(index / count, f"Looking at {'scope' if kind == 'group' else kind} {index:,} of {count:,}")
+                progress(index / count, f"Looking at {kind} {index:,} of {count:,}")
             reply = inspect(model, kind, index).to_json()
             reply["documentation"] = documentation.setdefault(reply["documentation"], len(documentation))
             # of a node with the same text: names and numbers repeat from layer to layer

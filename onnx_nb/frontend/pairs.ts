@@ -23,7 +23,7 @@ import { unpack } from "./protocol/codec.ts";
 import { Columns, type Packed } from "./protocol/columns.ts";
 import { PairData } from "./protocol/diff.ts";
 import type { GraphHost } from "./protocol/host.ts";
-import { colorsOf, namesIn, noKernel, pageHost, sideHost, WORDS, watchKernel } from "./protocol/kernel.ts";
+import { colorsOf, namesIn, noKernel, pageHost, sideHost, watchKernel } from "./protocol/kernel.ts";
 import { type Account, SimplificationData } from "./protocol/simplification.ts";
 import { watchTheme } from "./render/theme.ts";
 import { css } from "./style/pairs.ts";
@@ -74,7 +74,7 @@ class PairWidget {
         ],
         selected(side, selection) {
           const word = side === 0 ? "reference" : "candidate";
-          const told = selection.map((each) => ({ ...each, side: word, kind: WORDS[each.kind] }));
+          const told = selection.map((each) => ({ ...each, side: word }));
           model.set("selection", told);
           model.save_changes();
         },

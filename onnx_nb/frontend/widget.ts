@@ -31,7 +31,7 @@ import type {
   SelectionReply,
   StatisticsReply,
 } from "./protocol/host.ts";
-import { colorsOf, namesIn, overlayOf, pageHost, SILENCE_MS, WORDS } from "./protocol/kernel.ts";
+import { colorsOf, namesIn, overlayOf, pageHost, SILENCE_MS } from "./protocol/kernel.ts";
 import { watchTheme } from "./render/theme.ts";
 import type { OverlayData } from "./scene/overlay.ts";
 import type { Direction } from "./scene/scene.ts";
@@ -39,7 +39,6 @@ import { type Plan, type Standing, same } from "./scene/state.ts";
 import { css } from "./style/graph.ts";
 
 /** The kernel calls them tensors and scopes. */
-const KINDS = { tensor: "value", node: "node", scope: "group" } as const;
 
 /** One graph widget: columns and channel are shared by all its views. */
 class GraphWidget {
@@ -118,7 +117,7 @@ class GraphWidget {
       async select(targets, signal) {
         const ids = (kind: Target["kind"]): number[] =>
           targets.filter((each) => each.kind === kind).map(({ id }) => id);
-        const { value } = await channel.request("select", { nodes: ids("node"), groups: ids("group") }, { signal });
+        const { value } = await channel.request("select", { nodes: ids("node"), groups: ids("scope") }, { signal });
         return value as SelectionReply;
       },
       changed(patch) {
@@ -126,10 +125,7 @@ class GraphWidget {
           if (patch.inputs !== undefined) model.set("inputs", patch.inputs);
           if (patch.outputs !== undefined) model.set("outputs", patch.outputs);
           if (patch.selection !== undefined) {
-            model.set(
-              "selection",
-              patch.selection.map((each) => ({ ...each, kind: WORDS[each.kind] })),
-            );
+            model.set("selection", [...patch.selection]);
           }
           if (patch.overlay === null) model.set("_overlay", null);
           if (patch.direction !== undefined) model.set("direction", patch.direction);
@@ -186,7 +182,7 @@ class GraphWidget {
       alone,
       height: Number(model.get("height")),
       direction: directionIn(model),
-      ...(paths === undefined ? {} : { open: groupsAt(columns, paths) }),
+      ...(paths === undefined ? {} : { open: scopesAtPaths(columns, paths) }),
       given: {
         inputs: namesIn(model, "inputs"),
         outputs: namesIn(model, "outputs"),
@@ -243,7 +239,7 @@ function overlayIn(model: WidgetModel): OverlayData | null {
 }
 
 function selectionIn(model: WidgetModel, columns: Columns): Selected[] {
-  const given = (model.get("selection") as { kind: keyof typeof KINDS; name: string; id?: number }[] | undefined) ?? [];
+  const given = (model.get("selection") as { kind: Target["kind"]; name: string; id?: number }[] | undefined) ?? [];
   return given.flatMap((each) => {
     const target = targetOf(columns, each);
     return target === null ? [] : [{ ...target, name: each.name }];
@@ -260,7 +256,7 @@ interface View {
   readonly color?: string | null;
   readonly bookmarks?: readonly {
     readonly name: string;
-    readonly selection?: { readonly kind: keyof typeof KINDS; readonly name: string; readonly id?: number } | null;
+    readonly selection?: { readonly kind: Target["kind"]; readonly name: string; readonly id?: number } | null;
     readonly open: readonly string[];
     readonly camera: Standing;
   }[];
@@ -281,7 +277,7 @@ function viewFrom(columns: Columns, { open, camera, columnHeight, brief, search,
     ...(bookmarks !== undefined && {
       bookmarks: bookmarks.map(({ name, target, open, camera }) => ({
         name,
-        selection: target && { kind: WORDS[target.kind], name: columns.nameOf(target), id: target.id },
+        selection: target && { kind: target.kind, name: columns.nameOf(target), id: target.id },
         open: pathsOf(columns, open),
         camera,
       })),
@@ -292,7 +288,7 @@ function viewFrom(columns: Columns, { open, camera, columnHeight, brief, search,
 function viewTo(columns: Columns, model: WidgetModel): Patch {
   const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = viewIn(model);
   return {
-    ...(open !== undefined && { open: groupsAt(columns, open) }),
+    ...(open !== undefined && { open: scopesAtPaths(columns, open) }),
     ...(camera !== undefined && { camera }),
     ...(columnHeight !== undefined && { columnHeight }),
     ...(brief !== undefined && { brief }),
@@ -302,7 +298,7 @@ function viewTo(columns: Columns, model: WidgetModel): Patch {
       bookmarks: bookmarks.map(({ name, selection, open, camera }) => ({
         name,
         target: targetOf(columns, selection ?? null),
-        open: new Set(groupsAt(columns, open)),
+        open: new Set(scopesAtPaths(columns, open)),
         camera,
       })),
     }),
@@ -311,17 +307,17 @@ function viewTo(columns: Columns, model: WidgetModel): Patch {
 
 function targetOf(
   columns: Columns,
-  given: { readonly kind: keyof typeof KINDS; readonly name: string; readonly id?: number } | null,
+  given: { readonly kind: Target["kind"]; readonly name: string; readonly id?: number } | null,
 ): Target | null {
   if (given === null) return null;
-  const kind = KINDS[given.kind];
+  const kind = given.kind;
   const id = given.id ?? columns.find(given.name, kind)?.id;
   return kind === undefined || id === undefined ? null : { kind, id };
 }
 
 /** A scope's path names it; the groups that only fold others have none of their own and are told apart by number. */
 function pathOf(columns: Columns, group: number): string {
-  return `${columns.nameOf({ kind: "group", id: group })}#${group}`;
+  return `${columns.nameOf({ kind: "scope", id: group })}#${group}`;
 }
 
 /** Of more than so many open scopes those that are closed are named, if they are fewer. */
@@ -331,23 +327,23 @@ const MANY = 200;
 function pathsOf(columns: Columns, groups: Iterable<number>): string[] {
   const open = new Set(groups);
   const closed: number[] = [];
-  for (let group = 1; group < columns.groupCount; group++) if (!open.has(group)) closed.push(group);
+  for (let group = 1; group < columns.scopeCount; group++) if (!open.has(group)) closed.push(group);
   return open.size <= MANY || closed.length >= open.size
     ? Array.from(open, (group) => pathOf(columns, group))
     : ["*", ...closed.map((group) => `-${pathOf(columns, group)}`)];
 }
 
-function groupsAt(columns: Columns, paths: readonly string[]): number[] {
+function scopesAtPaths(columns: Columns, paths: readonly string[]): number[] {
   const named = (path: string): number[] => {
     const [name, number] = [path.replace(/#\d+$/, ""), Number(/#(\d+)$/.exec(path)?.[1] ?? Number.NaN)];
-    const given: Target = { kind: "group", id: number };
-    if (number < columns.groupCount && columns.nameOf(given) === name) return [number];
-    const found = columns.find(name, "group");
+    const given: Target = { kind: "scope", id: number };
+    if (number < columns.scopeCount && columns.nameOf(given) === name) return [number];
+    const found = columns.find(name, "scope");
     return found === undefined ? [] : [found.id];
   };
   if (paths[0] !== "*") return paths.flatMap(named);
   const closed = new Set(paths.slice(1).flatMap((path) => named(path.replace(/^-/, ""))));
-  return Array.from({ length: columns.groupCount }, (_, group) => group).filter((group) => !closed.has(group));
+  return Array.from({ length: columns.scopeCount }, (_, group) => group).filter((group) => !closed.has(group));
 }
 
 function renderSummary(root: HTMLElement, model: WidgetModel, signal: AbortSignal): void {

@@ -116,12 +116,14 @@ class Values:
     def _captured_alone(self, value: int, call: Call) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
-        if graph.value_frame[value] >= len(graph.plain.frames):
-            message = f"{quoted(name)} lies inside {graph.place(int(graph.value_frame[value]))}, which runs as a whole."
+        if graph.value_subgraph[value] >= len(graph.plain.frames):
+            message = (
+                f"{quoted(name)} lies inside {graph.place(int(graph.value_subgraph[value]))}, which runs as a whole."
+            )
             advice = "Capture what the call gives, or load onnx.inliner.inline_local_functions(model.to_proto())."
             raise OnnxNbError(message, advice=advice)
-        if graph.value_frame[value] != 0:
-            owner = graph.node_label(graph.frames[graph.value_frame[value]].owner_node)
+        if graph.value_subgraph[value] != 0:
+            owner = graph.node_label(graph.frames[graph.value_subgraph[value]].owner_node)
             message = f"{quoted(name)} lies inside a body of {owner}, which may run many times, or not at all."
             raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
         made = capture(self.model, self.feeds, tensors=[name], keep=[name], progress=call.progress)
@@ -141,7 +143,7 @@ class Values:
             return self._weights[value]
         known = self._single.get(value) or self.captured
         graph = Graph.opened(self.model)
-        if known is None and graph.constant_values[value] and graph.value_frame[value] == 0:
+        if known is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
             known = self._captured_alone(value, call)  # from constants alone: nobody need ask for it
         return known.statistics(name) if known is not None and name in known else None
 

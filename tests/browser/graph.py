@@ -19,7 +19,7 @@ COLORS = """root => [...new Set((canvas => new Uint32Array(
 # what was drawn after each expand and the like
 DRAWN = "performance.getEntriesByName('onnx_nb:drawn')"
 
-Kind = Literal["node", "value", "group"]
+Kind = Literal["node", "tensor", "scope"]
 
 
 class GraphWidget:
@@ -73,9 +73,9 @@ class GraphWidget:
 
     def toggle(self, scope: str) -> None:
         """Open or close a scope by a double click on its box, and wait until that is drawn."""
-        state = "view.state.open.has(view.columns.find(args[0], 'group').id)"
+        state = "view.state.open.has(view.columns.find(args[0], 'scope').id)"
         was_open, drawn = self.call(f"return {state};", scope), len(self.drawn)
-        self.page.mouse.dblclick(*self.locate(scope, "group"))
+        self.page.mouse.dblclick(*self.locate(scope, "scope"))
         self.expect(state, not was_open, scope)
         self.expect_drawing_after(drawn)
 

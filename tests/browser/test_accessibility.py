@@ -52,9 +52,9 @@ def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
     lab.page.keyboard.press("Escape")
 
     names = [node.output[0] for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "Relu"]
-    graph.click(names[1], "value")
+    graph.click(names[1], "tensor")
     graph.press("Input")
-    graph.click(names[4], "value")
+    graph.click(names[4], "tensor")
     graph.press("Output")
     graph.wait_for_plan()
     graph.press("Capture")

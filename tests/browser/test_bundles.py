@@ -74,7 +74,7 @@ def test_a_thousand_tensors_between_two_boxes_are_one_bundle_that_says_so(page: 
     before = rows.count()
     inspector.get_by_role("button", name="show all 1,000").first.click()
     expect(rows).not_to_have_count(before)
-    graph.call("view.dispatch({type: 'select', target: view.columns.find('part_777', 'value')});")
+    graph.call("view.dispatch({type: 'select', target: view.columns.find('part_777', 'tensor')});")
     expect(inspector).to_contain_text("part_777")
     expect(inspector).to_contain_text("778 of 1,000 alike, side by side")
 
@@ -85,7 +85,7 @@ def test_a_tensor_with_a_thousand_readers_stays_legible(page: Page, tmp_path: Pa
     seen = graph.call("return {boxes: view.stage.scene.boxes.count, edges: view.stage.scene.edges.count};")
     assert seen["boxes"] <= 60
     page.screenshot(path=SCREENSHOTS / "fan-1000.png")
-    graph.call("view.dispatch({type: 'select', target: view.columns.find('wide', 'value')});")
+    graph.call("view.dispatch({type: 'select', target: view.columns.find('wide', 'tensor')});")
     inspector = graph.root.get_by_label("Inspector")
     expect(inspector).to_contain_text("1,000")
     inspector.get_by_role("button", name="show all 1,000").first.click()

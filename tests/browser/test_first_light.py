@@ -77,9 +77,9 @@ def test_the_first_notebook_from_top_to_bottom_and_with_the_mouse(themed_lab: Ju
     graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
     lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
     graph.expect("[view.state.cut.inputs, view.state.cut.outputs]", [[], []])
-    graph.click("/blocks.1/Add_output_0", "value")
+    graph.click("/blocks.1/Add_output_0", "tensor")
     graph.press("Input")
-    graph.click("/blocks.2/Add_output_0", "value")
+    graph.click("/blocks.2/Add_output_0", "tensor")
     graph.press("Output")
     graph.wait_for_plan()
     picture = lab.screenshot(f"first-light-cut-{lab.theme}", graph.root)
@@ -101,7 +101,7 @@ def test_opening_a_scope_shows_what_it_holds(lab: JupyterPage) -> None:
     graph = GraphWidget(lab.widget("graph"))
     scope = graph.call(
         """const scope = view.columns.childrenOf(0).find(group => view.state.open.has(group));
-           return view.columns.nameOf({kind: 'group', id: scope});"""
+           return view.columns.nameOf({kind: 'scope', id: scope});"""
     )
     boxes = [graph.drawn[-1]["boxes"]]
     for _ in range(2):
@@ -149,9 +149,9 @@ def test_two_clicks_on_a_real_model_give_a_submodel_that_computes_the_same(
     lab.kernel.run(OUTPUTS_OF + COMPUTES_THE_SAME)
     first, last = (lab.kernel.evaluate(f"outputs_of({op!r})[{at}]") for op, at in (start, end))
 
-    graph.click(first, "value")
+    graph.click(first, "tensor")
     graph.press("Input")
-    graph.click(last, "value")
+    graph.click(last, "tensor")
     graph.press("Output")
     graph.wait_for_plan()
     lab.screenshot(f"{name}-cut", graph.root)
@@ -194,11 +194,11 @@ def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage, tmp_path: Path) 
     )
     expect(lab.page.get_by_text("[*]:")).to_be_visible()
     tensor = graph.call("""
-        const nameOf = id => view.columns.nameOf({kind: 'value', id});
-        for (let id = 0; id < view.columns.valueCount; id++) if (view.locate(nameOf(id), 'value')) return nameOf(id);
+        const nameOf = id => view.columns.nameOf({kind: 'tensor', id});
+        for (let id = 0; id < view.columns.valueCount; id++) if (view.locate(nameOf(id), 'tensor')) return nameOf(id);
         return null;""")
     assert tensor is not None
-    graph.click(tensor, "value")
+    graph.click(tensor, "tensor")
     expect(graph.root).to_contain_text(tensor)
     expect(lab.page.get_by_text("[*]:")).to_be_visible()
     enough.touch()
@@ -215,7 +215,7 @@ def test_a_page_that_was_too_busy_to_start_a_widget_in_time_hears_of_the_kernel(
     graph = GraphWidget(lab.widget("graph"))
     lab.kernel.run("g.outputs = [next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')]")
     graph.expect("view.state.cut.outputs.length", 1)
-    graph.click("data_0", "value")
+    graph.click("data_0", "tensor")
     graph.press("Input")
     graph.extract()
     lab.kernel.expect("len(g.submodel.proto.graph.node) > 0")
@@ -229,7 +229,7 @@ def test_a_hundred_thousand_nodes_open(lab: JupyterPage) -> None:
     assert graph.call("return view.columns.nodeCount;") == 100_000
     assert 1 < graph.drawn[0]["boxes"] <= 200
     name = "/layers.3000/attn/Softmax_output_0"
-    graph.click(name, "value")
+    graph.click(name, "tensor")
     lab.screenshot("chain-100000", graph.root)
 
     # all scopes open: the list beside it has rows for what is in view only, and a category lights every node of it
@@ -268,8 +268,8 @@ def test_nothing_from_a_model_becomes_html(lab: JupyterPage, tmp_path: Path) -> 
     lab.widget("summary")
     view = GraphWidget(lab.widget("graph"))
     for name in names:
-        view.reveal(f"out {name}", "value")
-        view.click(f"out {name}", "value")
+        view.reveal(f"out {name}", "tensor")
+        view.click(f"out {name}", "tensor")
     lab.screenshot("evil-names", view.root)
     assert lab.page.evaluate("window.broken") is None
     assert lab.page.locator(".onnx-nb img, .onnx-nb script, .onnx-nb b b").count() == 0
@@ -320,7 +320,7 @@ def test_the_exported_page_is_alive_without_kernel_and_network(browser: Browser,
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(exported_page.as_uri())
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
-    graph.click("/blocks.1/Add_output_0", "value")
+    graph.click("/blocks.1/Add_output_0", "tensor")
     expect(graph.root).to_contain_text("/blocks.1/Add_output_0")
     page.screenshot(path=ROOT / "build" / "screenshots" / "exported-page.png")
     assert said == []
@@ -346,9 +346,9 @@ def test_the_demo_opens_a_notebook_that_has_been_run_and_is_alive(browser: Brows
                 page = context.new_page()
                 page.goto(url)
                 graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
-                graph.click("data_0", "value")
+                graph.click("data_0", "tensor")
                 graph.press("Input")
-                graph.click("fc6_1", "value")
+                graph.click("fc6_1", "tensor")
                 graph.press("Output")
                 graph.extract()
         finally:

@@ -35,7 +35,7 @@ def test_each_kind_of_thing_is_inspected(themed_lab: JupyterPage) -> None:
     lab.screenshot(f"inspector-documentation-{lab.theme}", inspector)
 
     tensor = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')")
-    graph.click(tensor, "value")
+    graph.click(tensor, "tensor")
     graph.press("Values")
     inspector.get_by_role("button", name="Channels").click()
     expect(inspector).to_contain_text("Slices 0 to 63 on one scale")
@@ -46,20 +46,20 @@ def test_each_kind_of_thing_is_inspected(themed_lab: JupyterPage) -> None:
     canvas.click(position={"x": 5, "y": 5})
     expect(inspector.get_by_label("Index of dimension 1")).to_have_value("0")
 
-    graph.call("view.dispatch({type: 'select', target: {kind: 'value', id: view.columns.graphInputs[0]}});")
+    graph.call("view.dispatch({type: 'select', target: {kind: 'tensor', id: view.columns.graphInputs[0]}});")
     graph.press("Values")
     inspector.get_by_role("button", name="Color").click()
     expect(inspector.get_by_role("img", name="Picture of color")).to_be_visible()
     lab.screenshot(f"inspector-image-{lab.theme}", inspector)
 
     weight = lab.kernel.evaluate("max(g.model.initializers.values(), key=lambda w: w.nbytes).name")
-    graph.call("const t = view.columns.find(args[0], 'value'); view.dispatch({type: 'select', target: t});", weight)
+    graph.call("const t = view.columns.find(args[0], 'tensor'); view.dispatch({type: 'select', target: t});", weight)
     expect(inspector).to_contain_text("mean ± std")
     graph.press("Values")
     expect(inspector.locator("td").first).to_be_visible()
     lab.screenshot(f"inspector-weight-{lab.theme}", inspector)
 
-    graph.call("view.dispatch({type: 'select', target: {kind: 'group', id: 1}});")
+    graph.call("view.dispatch({type: 'select', target: {kind: 'scope', id: 1}});")
     for text in ("MACs", "FLOPs", "of the run", "parameters"):
         expect(inspector).to_contain_text(text)
     lab.screenshot(f"inspector-scope-{lab.theme}", inspector)

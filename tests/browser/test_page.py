@@ -54,7 +54,7 @@ def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path)
     graph = GraphWidget(offline.locator('.onnx-nb[data-widget="graph"]').first)
     inspector = graph.root.get_by_label("Inspector")
     weight = max(g.model.initializers.values(), key=lambda info: info.nbytes).name
-    graph.call("const t = view.columns.find(args[0], 'value'); view.dispatch({type: 'select', target: t});", weight)
+    graph.call("const t = view.columns.find(args[0], 'tensor'); view.dispatch({type: 'select', target: t});", weight)
     array = g.model.tensor(weight).astype(np.float64)
     expect(inspector).to_contain_text(f"{array.max():.4g}".replace("-", "−"))
     expect(inspector.get_by_role("img", name="Histogram")).to_be_visible()
@@ -64,7 +64,7 @@ def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path)
     offline.keyboard.press("Enter")
     # else what is found might come after the click, and be selected
     graph.expect("view.columns.opOf(view.state.selection.id)", "Softmax")
-    graph.click(node.output[0], "value")
+    graph.click(node.output[0], "tensor")
     expect(inspector).to_contain_text("captured, 1 run")
     graph.click(node.name, "node")
     for text in ("modeling_bert.py:", "axis", "FLOPs", "of the run"):
@@ -96,10 +96,10 @@ def test_texts_of_a_model_are_dead_in_its_page(offline: Page, tmp_path: Path) ->
     view = GraphWidget(offline.locator('.onnx-nb[data-widget="graph"]').first)
     inspector = view.root.get_by_label("Inspector")
     select = "const t = view.columns.find(args[0], args[1]); view.dispatch({type: 'select', target: t});"
-    for name, kind in ((EVIL, "value"), (f"y{EVIL}", "value"), (f"/{EVIL}/Mul", "node"), (EVIL, "node")):
+    for name, kind in ((EVIL, "tensor"), (f"y{EVIL}", "tensor"), (f"/{EVIL}/Mul", "node"), (EVIL, "node")):
         view.call(select, name, kind)
         expect(inspector).to_contain_text("onerror")
-    view.call(select, EVIL, "value")
+    view.call(select, EVIL, "tensor")
     expect(inspector).to_contain_text("19.5 ± 11.54")
     assert offline.evaluate("window.broken") is None
     assert offline.locator("img, .onnx-nb script").count() == 0

@@ -118,12 +118,12 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     def top_of(side: GraphWidget, name: str) -> float:
         box = side.root.locator("canvas.onnx-nb-canvas").bounding_box()
         assert box is not None
-        return side.locate(name, "group")[1] - box["y"]
+        return side.locate(name, "scope")[1] - box["y"]
 
     drag(pair.reference, -150)
     assert abs(top_of(pair.reference, "layers.0/mlp") - top_of(pair.candidate, "layers.0/mlp")) < 2
     assert pair.camera(0)["y"] > 100
-    lab.page.mouse.move(*pair.candidate.locate("layers.0/mlp", "group"))
+    lab.page.mouse.move(*pair.candidate.locate("layers.0/mlp", "scope"))
     lab.page.keyboard.down("Control")
     lab.page.mouse.wheel(0, 120)
     lab.page.keyboard.up("Control")
@@ -133,13 +133,13 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
 
     # a scope opened on one side is open on the other, and one closed is closed
     pair.reference.toggle("layers.0/attn")
-    is_open = "view.state.open.has(view.columns.find('layers.0/attn', 'group').id)"
+    is_open = "view.state.open.has(view.columns.find('layers.0/attn', 'scope').id)"
     for side in (pair.reference, pair.candidate):
         side.expect(is_open)
     pair.candidate.click("/layers.0/attn/Softmax")
     lab.page.keyboard.press("Escape")
     pair.candidate.call(
-        "view.dispatch({type: 'close', group: view.columns.find(args[0], 'group').id})", "layers.0/attn"
+        "view.dispatch({type: 'close', group: view.columns.find(args[0], 'scope').id})", "layers.0/attn"
     )
     for side in (pair.reference, pair.candidate):
         side.expect(is_open, False)

@@ -44,8 +44,8 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     assert violations(panel) == []
 
     other = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')")
-    graph.reveal(other, "value")
-    graph.click(other, "value")
+    graph.reveal(other, "tensor")
+    graph.click(other, "tensor")
     expect(panel.get_by_label("Value", exact=True)).to_contain_text(other)
     with lab.page.expect_download() as download:
         panel.get_by_role("button", name="Save CSV").click()

@@ -36,11 +36,11 @@ MODELS: dict[str, Callable[[], Path]] = {
 HITTABLE = """
     const wanted = [];
     for (let value = 0; value < view.columns.valueCount && wanted.length < 400; value++) {
-        if (!view.columns.isConstant(value) && view.locate(view.columns.valueNameOf(value), 'value') !== null) {
+        if (!view.columns.isConstant(value) && view.locate(view.columns.valueNameOf(value), 'tensor') !== null) {
             wanted.push(value);
         }
     }
-    return wanted.map(value => ({ ...view.locate(view.columns.valueNameOf(value), 'value'),
+    return wanted.map(value => ({ ...view.locate(view.columns.valueNameOf(value), 'tensor'),
                                   name: view.columns.valueNameOf(value) }));
 """
 
@@ -94,7 +94,7 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
         graph.rest()
 
     chosen = tensors[len(tensors) // 2]["name"]
-    graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'value')});", chosen)
+    graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'tensor')});", chosen)
     picture(root, name, which, "tensor")
     graph.call(
         """const target = {kind: 'node', id: view.columns.producer[view.columns.graphOutputs[0]]};
@@ -105,7 +105,7 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
     graph.call(
         """const numbers = count => Float64Array.from({length: count}, (_, at) => (at * 7919) % 1000 + 1);
            view.apply({overlay: {label: 'error', scale: 'log', reduce: 'max', unmatched: 0,
-                                 nodes: numbers(view.columns.nodeCount), groups: numbers(view.columns.groupCount)}});"""
+                                 nodes: numbers(view.columns.nodeCount), groups: numbers(view.columns.scopeCount)}});"""
     )
     picture(root, name, which, "colored")
     graph.call(
@@ -117,11 +117,11 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
         """const shown = view.columns.childrenOf(0).find(group => !view.state.open.has(group));
            if (shown === undefined) return null;
            view.dispatch({type: 'open', group: shown});
-           return view.columns.nameOf({kind: 'group', id: shown});"""
+           return view.columns.nameOf({kind: 'scope', id: shown});"""
     )
     if scope is not None:
-        graph.reveal(scope, "group")
-        graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'group')});", scope)
+        graph.reveal(scope, "scope")
+        graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'scope')});", scope)
         picture(root, name, which, "scope")
     search = root.get_by_role("searchbox").or_(root.get_by_placeholder("Search")).first
     query = "op:MatMul" if name in ("bert", "llama") else "op:Relu"

@@ -25,7 +25,7 @@ def test_a_click_captures_a_tensor_and_shows_its_numbers(themed_lab: JupyterPage
     graph = GraphWidget(lab.widget("graph"))
     lab.kernel.run(FEEDS)
     name = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')")
-    graph.click(name, "value")
+    graph.click(name, "tensor")
     graph.press("Capture")
     panel = graph.root.get_by_label("Values", exact=True)
     expect(panel).to_contain_text("captured, 1 run on your feeds")
@@ -43,7 +43,7 @@ def test_a_click_captures_a_tensor_and_shows_its_numbers(themed_lab: JupyterPage
 
     # a weight needs no run
     weight = lab.kernel.evaluate("g.model.tensor_names('*weight')[0]")
-    graph.call("const t = view.columns.find(args[0], 'value'); view.dispatch({type: 'select', target: t});", weight)
+    graph.call("const t = view.columns.find(args[0], 'tensor'); view.dispatch({type: 'select', target: t});", weight)
     expect(panel).to_contain_text("mean ± std")
     expect(panel.get_by_role("img", name="Histogram")).to_be_visible()
     assert lab.errors == []
@@ -59,7 +59,7 @@ def test_everything_is_captured_with_progress_and_colored(lab: JupyterPage) -> N
     graph.root.get_by_label("Color", exact=True).select_option("std")
     expect(graph.root.get_by_role("group", name="Colors: std")).to_be_visible()
     name = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'Softmax')")
-    graph.click(name, "value")
+    graph.click(name, "tensor")
     expect(graph.root.get_by_label("Values", exact=True)).to_contain_text("random inputs")
     lab.screenshot("captured-all", graph.root)
     assert lab.errors == []

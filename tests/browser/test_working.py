@@ -180,9 +180,9 @@ def test_the_keyboard_stays_in_the_graph_when_its_button_goes(lab: JupyterPage) 
     graph = GraphWidget(lab.widget("graph"))
     # a residual block from the middle of its longer way: the way around it is missing
     add = next(node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "Add")
-    graph.click(add.input[0], "value")
+    graph.click(add.input[0], "tensor")
     graph.press("Input")
-    graph.click(add.output[0], "value")
+    graph.click(add.output[0], "tensor")
     graph.press("Output")
     adding = graph.root.get_by_role("button", name=re.compile("^Add (it|them)$"))
     adding.click()
@@ -194,7 +194,7 @@ def test_the_keyboard_stays_in_the_graph_when_its_button_goes(lab: JupyterPage) 
 
     # a weight, the page of whose numbers takes the place of the button
     weight = next(iter(onnx_nb.load(path).tensor_names("*shortcut*weight")))
-    graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'value')});", weight)
+    graph.call("view.dispatch({type: 'select', target: view.columns.find(args[0], 'tensor')});", weight)
     graph.press("Values")
     expect(graph.root.get_by_label("Cells")).to_be_focused()
     expect(graph.root.get_by_role("img", name=re.compile("^Picture of one slice"))).to_be_visible()
@@ -209,9 +209,9 @@ def test_the_view_is_kept_with_the_widget_and_follows_the_kernel(lab: JupyterPag
     graph = GraphWidget(lab.widget("graph", within=lab.cell(0)))
     scope = graph.call("""
         const { columns } = view;
-        const group = [...Array(columns.groupCount).keys()].find(g => g > 0 && !view.state.open.has(g));
-        return columns.nameOf({kind: 'group', id: group});""")
-    graph.reveal(scope, "group")
+        const group = [...Array(columns.scopeCount).keys()].find(g => g > 0 && !view.state.open.has(g));
+        return columns.nameOf({kind: 'scope', id: group});""")
+    graph.reveal(scope, "scope")
     graph.toggle(scope)
     graph.root.locator(".onnx-nb-canvas").focus()
     for key in ("+", "+", "b"):

@@ -24,7 +24,7 @@ import onnx_nb
 from onnx_nb import ModelGraph, OnnxNbError, to_graphviz
 from onnx_nb.analysis.scopes.scopes import FUNCTION
 from onnx_nb.analysis.view.graph_columns import Columns, columns
-from onnx_nb.drawing.boxes import Box, Boxes, Sheet, group_label, node_label, pill_label
+from onnx_nb.drawing.boxes import Box, Boxes, Sheet, node_label, pill_label, scope_label
 from onnx_nb.drawing.graphviz import _LOOKS, BOX_LIMIT
 from tests import models
 from tests.analysis.scopes.test_scopes import MODELS as EVERY
@@ -106,21 +106,21 @@ def compare_with_browser(made: Columns, scene: dict[str, Any]) -> None:
     ours: Counter[tuple[str, int, int]] = Counter()
     for group in (g for g, hidden in enumerate(boxes.front) if hidden < 0):
         for box in boxes.inside(group):
-            shows = box.kind == "group" and boxes.front[box.id] < 0
+            shows = box.kind == "scope" and boxes.front[box.id] < 0
             number = places[box.id] if box.kind == "output" else box.id
             kind = {"result": "output"}.get(box.kind, box.kind)
             ours["open" if shows else kind, number, group] += 1
-    group_of = [-1 if kind != "open" else id_ for kind, id_, *_ in scene["boxes"]]
-    theirs = Counter((kind, id_, group_of[at] if at >= 0 else 0) for kind, id_, at, _ in scene["boxes"])
+    scope_of = [-1 if kind != "open" else id_ for kind, id_, *_ in scene["boxes"]]
+    theirs = Counter((kind, id_, scope_of[at] if at >= 0 else 0) for kind, id_, at, _ in scene["boxes"])
     assert ours == theirs
     assert boxes.count() == sum(kind != "open" for kind, *_ in scene["boxes"])
 
     names = [(kind, id_) for kind, id_, *_ in scene["boxes"]]
-    leaves = {"node", "group", "output"}
+    leaves = {"node", "scope", "output"}
     arrives = {(value, *names[to]): captured for value, _, to, captured in scene["edges"] if to >= 0}
     arrives = {end: bool(captured) for end, captured in arrives.items() if end[1] in leaves}
     leave = {(value, *names[at]) for value, at, to, _ in scene["edges"] if at >= 0 and to >= 0}
-    leave = {end for end in leave if end[1] in ("node", "group", "input", "output")}
+    leave = {end for end in leave if end[1] in ("node", "scope", "input", "output")}
     edges = boxes.edges()
 
     def end(value: int, box: Box) -> tuple[int, str, int]:
@@ -132,7 +132,7 @@ def compare_with_browser(made: Columns, scene: dict[str, Any]) -> None:
     assert {end(edge.value, e) for edge in edges if (e := edge.source).kind != "missing"} == leave
 
     for kind, id_, _, label in scene["boxes"]:
-        of = {"node": node_label, "group": group_label, "open": group_label}.get(kind, pill_label)(sheet, id_)
+        of = {"node": node_label, "scope": scope_label, "open": scope_label}.get(kind, pill_label)(sheet, id_)
         lines = [[list(pair) for pair in line] for line in of.lines] if kind != "open" else []
         assert [of.title, of.sub, lines] == [label["title"], label["sub"], label["lines"]]
 
@@ -149,7 +149,7 @@ def test_opens_shows_and_says_what_the_browser_does(name: str, browser: Any) -> 
 @pytest.mark.parametrize("opened", ["nothing", "everything", "every second"])
 def test_shows_what_the_browser_does_whatever_is_open(name: str, opened: str, browser: Any) -> None:
     made = columns(MODELS[name]())
-    groups = range(len(made.arrays["group_parent"]))
+    groups = range(len(made.arrays["scope_parent"]))
     asked = {"nothing": [0], "everything": list(groups), "every second": [g for g in groups if g % 2 == 0]}[opened]
     compare_with_browser(made, browser(made, asked))
 
@@ -288,7 +288,7 @@ def test_random_graphs_show_every_tensor_once_for_each_reader(proto: onnx.ModelP
                     inside = {
                         other
                         for other in sheet.readers(value)
-                        if body in sheet.around(int(made.arrays["node_group"][other])) and not sheet.folded[other]
+                        if body in sheet.around(int(made.arrays["node_scope"][other])) and not sheet.folded[other]
                     }
                     if inside:
                         continue  # a call hands it on
@@ -333,7 +333,7 @@ def test_a_model_opens_on_20_to_60_boxes(name: str) -> None:
     sheet = Sheet(columns(path))
     boxes = Boxes(sheet, sheet.first_opening()).count()
     ends = len(sheet.column["graph_inputs"]) + len(sheet.column["graph_outputs"])
-    everything = Boxes(sheet, set(range(sheet.group_count))).count()
+    everything = Boxes(sheet, set(range(sheet.scope_count))).count()
     assert boxes == everything if everything <= 20 + ends else 20 <= boxes <= 60
 
 
@@ -346,7 +346,7 @@ def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
     sheet = Sheet(columns(path))
     boxes = Boxes(sheet, sheet.first_opening())
     objects, edges = laid_out(drawn)
-    shown = [each for each in objects if re.match(r"(node|group|input|output|result)\d", each)]
+    shown = [each for each in objects if re.match(r"(node|scope|input|output|result)\d", each)]
     assert len(shown) == boxes.count()
     assert {each for each in objects if each.startswith("cluster")} == {
         f"cluster{group}" for group, hidden in enumerate(boxes.front) if hidden < 0 and group
@@ -507,8 +507,8 @@ def test_faults_in_closed_scopes_mark_the_scope() -> None:
     ends = [helper.make_tensor_value_info(f"t{i}", TensorProto.FLOAT, [2]) for i in (0, 36)]
     proto = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:]))
     objects, _ = laid_out(to_graphviz(proto, open=[]))
-    assert [name for name, each in objects.items() if "⚠" in each["label"]] == ["group3"]
-    assert "Unheard" in objects["group3"]["tooltip"]
+    assert [name for name, each in objects.items() if "⚠" in each["label"]] == ["scope3"]
+    assert "Unheard" in objects["scope3"]["tooltip"]
     opened, _ = laid_out(to_graphviz(proto, open=["c"]))
     assert [name for name, each in opened.items() if "⚠" in each.get("label", "")] == ["node30"]
 
@@ -599,14 +599,14 @@ def test_scopes_open_by_path_with_those_around_them_and_by_pattern() -> None:
     layer = sheet.named("scope")["layers.3/attn"]
     assert sheet.matching(["layers.3/attn"]) == {0, layer, sheet.parent[layer], sheet.parent[sheet.parent[layer]]}
     assert sheet.matching(f"layers.3/attn#{layer}") == sheet.matching(["layers.3/attn"])
-    attention = {sheet.text("group_path", group) for group in sheet.matching(["layers.?/attn"])}
+    attention = {sheet.text("scope_path", group) for group in sheet.matching(["layers.?/attn"])}
     assert attention == {
         "",
         "layers 0–57",
         *(f"layers.{i}" for i in range(10)),
         *(f"layers.{i}/attn" for i in range(10)),
     }
-    assert sheet.matching(["*"]) == set(range(sheet.group_count))
+    assert sheet.matching(["*"]) == set(range(sheet.scope_count))
     assert sheet.matching([]) == {0}
     drawn = to_graphviz(path, open=["layers.3/attn"]).source
     assert f"cluster{layer} " in drawn
@@ -625,7 +625,7 @@ def test_highlights_light_tensors_nodes_and_the_closed_scopes_around_them() -> N
     sheet = Sheet(columns(path))
     group, node = sheet.named("scope")["layers 0–57"], sheet.named("node")["/head.0/Tanh"]
     assert accented(to_graphviz(path, open=[])) == set()
-    assert accented(to_graphviz(path, open=[], highlight="/layers.5/attn/Softmax")) == {f"group{group}"}
+    assert accented(to_graphviz(path, open=[], highlight="/layers.5/attn/Softmax")) == {f"scope{group}"}
     assert accented(to_graphviz(path, open=[], highlight=["/head.0/Tanh"])) == {f"node{node}"}
     made = "/head.0/Tanh_output_0"
     lit = {f"node{node}", f"node{node + 1}", f"node{node} -> node{node + 1}"}
@@ -643,7 +643,7 @@ def test_a_widget_draws_what_it_shows() -> None:
     g.view = {"open": ["#0", f"layers 0–57#{row}", f"layers.3#{layer}", "gone#99999"]}
     assert g.to_graphviz().source == to_graphviz(path, open=["layers.3"], theme="dark").source
     # all but one
-    assert sheet.at_paths(["*", f"-layers.3#{layer}"]) == set(range(sheet.group_count)) - {layer}
+    assert sheet.at_paths(["*", f"-layers.3#{layer}"]) == set(range(sheet.scope_count)) - {layer}
     g.view = {"open": ["#0"]}
     g.selection = [{"kind": "node", "name": "", "id": sheet.named("node")["/head.0/Tanh"]}]
     light = g.to_graphviz(theme="light", direction="right")

@@ -57,7 +57,7 @@ def test_without_statistics_a_page_still_answers_clicks(tmp_path: Path) -> None:
     assert reply["source"].startswith("modeling_bert.py:")
     text = baked.meta["documentation"][reply["documentation"]]
     assert "normalized exponential" in text
-    assert dict(baked.meta["replies"][baked.arrays["group_reply"][0]]["figures"]).keys() >= {"MACs", "FLOPs"}
+    assert dict(baked.meta["replies"][baked.arrays["scope_reply"][0]]["figures"]).keys() >= {"MACs", "FLOPs"}
 
 
 def test_a_capture_goes_into_the_page_before_the_weights() -> None:

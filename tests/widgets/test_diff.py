@@ -35,8 +35,8 @@ def test_the_columns_say_what_corresponds_and_what_differs() -> None:
     assert sent.arrays["node_1"].tolist() == [0, -1, 1]
     assert sent.arrays["node_state_0"].tolist() == [2, 0]
     assert sent.arrays["node_state_1"].tolist() == [2, 1, 0]
-    assert sent.arrays["group_only_1"].tolist() == [1]
-    assert sent.arrays["group_changed_1"].tolist() == [1]
+    assert sent.arrays["scope_only_1"].tolist() == [1]
+    assert sent.arrays["scope_changed_1"].tolist() == [1]
     graphs = Graph.of(onnx_nb.load(ONE)), Graph.of(onnx_nb.load(OTHER))
     names = [graph.value_names for graph in graphs]
     pairs = {(names[0][v], names[1][w]) for v, w in enumerate(sent.arrays["value_0"].tolist()) if w >= 0}
@@ -96,7 +96,7 @@ def test_a_changed_owner_of_bodies_shows_on_its_scope() -> None:
     tree = scopes(Graph.of(found.candidate))
     node = Graph.of(found.candidate).names.index(owner.name)
     assert found.changed == [f"If {owner.name!r}"]
-    assert side.group_changed[np.flatnonzero(tree.group_node == node)[0]] == 1
+    assert side.scope_changed[np.flatnonzero(tree.scope_node == node)[0]] == 1
 
 
 def test_wrong_arguments_are_errors() -> None:
@@ -130,4 +130,4 @@ def test_a_changed_constant_shows_on_what_reads_it() -> None:
     assert [change.message for change in found.changes] == ["Constant 'c': value_floats 1.0, 2.0, 3.0 → 1.0, 2.0, 4.0"]
     side = found.side("reference")
     assert side.node_state.tolist() == [2, 2, 0]
-    assert side.group_changed.tolist() == [1]  # what is drawn
+    assert side.scope_changed.tolist() == [1]  # what is drawn

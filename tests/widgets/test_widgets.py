@@ -139,7 +139,7 @@ def test_the_same_from_a_cell() -> None:
     assert widget.extract() is widget.submodel
 
 
-@pytest.mark.parametrize(("kind", "number"), [("node", 0), ("value", 0), ("group", 0)])
+@pytest.mark.parametrize(("kind", "number"), [("node", 0), ("tensor", 0), ("scope", 0)])
 def test_inspect_is_plain_json(kind: str, number: int) -> None:
     content, _ = ask(graph(), "inspect", kind=kind, id=number)
     assert set(json.loads(json.dumps(content))["value"]) == {"rows", "attributes", "documentation", "source"}

@@ -94,15 +94,15 @@ class Side:
     node: Ints
     """The counterpart of each node, −1 for none."""
     value: Ints
-    group: Ints
+    scope: Ints
     """The scope of the other model that holds most of the same nodes, −1 for none."""
     node_state: NDArray[np.uint8]
     """SAME, ONLY, CHANGED or FOLDED."""
     value_state: NDArray[np.uint8]
-    group_only: Ints
+    scope_only: Ints
     """Drawn nodes in each group, at any depth, that the other model does not have."""
-    group_changed: Ints
-    group_folded: Ints
+    scope_changed: Ints
+    scope_folded: Ints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -242,7 +242,7 @@ def sides(
 ) -> tuple[Side, Side]:
     """Add to what nodes and values of two opened graphs are to each other what their scopes are."""
     trees = tuple(scopes(graph) for graph in graphs)
-    groups = _groups_alike(trees[0], trees[1], node[0]), _groups_alike(trees[1], trees[0], node[1])
+    groups = _scopes_alike(trees[0], trees[1], node[0]), _scopes_alike(trees[1], trees[0], node[1])
     made = []
     for at in (0, 1):
         node_state, value_state = states[at]
@@ -251,15 +251,15 @@ def sides(
         counts = [
             upward(
                 np.add,
-                np.bincount(tree.node_group[(node_state == state) & drawn], minlength=len(tree.group_parent)),
-                tree.group_parent,
+                np.bincount(tree.node_scope[(node_state == state) & drawn], minlength=len(tree.scope_parent)),
+                tree.scope_parent,
             ).astype(np.int32)
             for state in (ONLY, CHANGED, FOLDED)
         ]
         # the box of a node with bodies is its group: it shows what the node is as well
-        owners = np.flatnonzero(tree.group_kind == BODY)
+        owners = np.flatnonzero(tree.scope_kind == BODY)
         for count, state in zip(counts, (ONLY, CHANGED, FOLDED), strict=True):
-            count[owners] += node_state[tree.group_node[owners]] == state
+            count[owners] += node_state[tree.scope_node[owners]] == state
         made.append(Side(node[at], value[at], groups[at], node_state, value_state, *counts))
     return made[0], made[1]
 
@@ -834,18 +834,18 @@ def _metadata(model: Model) -> dict[str, str]:
     return {"producer": producer, **{plain_text(entry.key): plain_text(entry.value) for entry in proto.metadata_props}}
 
 
-def _groups_alike(tree: Scopes, other: Scopes, there: Ints) -> Ints:
+def _scopes_alike(tree: Scopes, other: Scopes, there: Ints) -> Ints:
     """Return for each group the one of the other tree with which it shares most of its nodes (by Dice's coefficient).
 
     One of the same path wins if it shares any.
     """
-    count, others = len(tree.group_parent), len(other.group_parent)
+    count, others = len(tree.scope_parent), len(other.scope_parent)
     matched = np.flatnonzero(there >= 0)
-    direct = tree.node_group[matched].astype(np.int64) * others + other.node_group[there[matched]]
+    direct = tree.node_scope[matched].astype(np.int64) * others + other.node_scope[there[matched]]
     direct, nodes = np.unique(direct, return_counts=True)
     codes, shares = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for mine in _ancestors(direct // others, tree.group_parent):
-        for theirs in _ancestors(direct % others, other.group_parent):
+    for mine in _ancestors(direct // others, tree.scope_parent):
+        for theirs in _ancestors(direct % others, other.scope_parent):
             both = (mine >= 0) & (theirs >= 0)
             codes.append(mine[both] * others + theirs[both])
             shares.append(nodes[both])
@@ -853,12 +853,12 @@ def _groups_alike(tree: Scopes, other: Scopes, there: Ints) -> Ints:
     shared = np.bincount(index, np.concatenate(shares), minlength=len(pairs))
     mine, theirs = pairs // others, pairs % others
     sizes = [
-        upward(np.add, np.bincount(each.node_group, minlength=len(each.group_parent)), each.group_parent)
+        upward(np.add, np.bincount(each.node_scope, minlength=len(each.scope_parent)), each.scope_parent)
         for each in (tree, other)
     ]
     score = 2 * shared / (sizes[0][mine] + sizes[1][theirs])
     same = [
-        tree.group_path[g] == other.group_path[h] != "" for g, h in zip(mine.tolist(), theirs.tolist(), strict=True)
+        tree.scope_path[g] == other.scope_path[h] != "" for g, h in zip(mine.tolist(), theirs.tolist(), strict=True)
     ]
     score += np.asarray(same, float)
     order = np.lexsort((-theirs, score, mine))

@@ -283,7 +283,7 @@ class _Half:
     def sample(self, value: int) -> bytes:
         """Return the first bytes of a weight, which tell it from others of its type in nearly all cases."""
         graph = self.graph
-        frame = int(graph.value_frame[value])
+        frame = int(graph.value_subgraph[value])
         if frame not in self._protos:
             place = graph.frames[frame]
             self._protos[frame] = dict(zip(place.weights.tolist(), place.graph.initializer, strict=False))
@@ -314,7 +314,7 @@ class _Matcher:
         """Nodes and values of the reference that have no counterpart, as the mapping says."""
         self._ends: tuple[dict[int, int], dict[int, int]] = {}, {}
         """The number of the pair of outputs to which a value belongs, in each graph."""
-        self._frames = (0, 0)
+        self._subgraphs = (0, 0)
 
     # ------------------------------------------------------------- matches
 
@@ -373,7 +373,7 @@ class _Matcher:
 
     def frame(self, f: int, g: int) -> None:
         """Match the main graphs, or two bodies whose owners are matched."""
-        self._frames = f, g
+        self._subgraphs = f, g
         self._match_ends(f, g)
         self._by_names()
         for _ in range(ROUNDS):
@@ -434,8 +434,8 @@ class _Matcher:
 
     def _left(self) -> tuple[list[int], list[int]]:
         found = []
-        for half, frame in zip(self.halves, self._frames, strict=True):
-            order = half.graph.order if frame == 0 else half.graph.frame_order(frame)
+        for half, frame in zip(self.halves, self._subgraphs, strict=True):
+            order = half.graph.order if frame == 0 else half.graph.subgraph_order(frame)
             found.append([node for node in order.tolist() if half.node[node] < 0])
         return found[0], found[1]
 
@@ -471,7 +471,7 @@ class _Matcher:
     def _supposed(self, pairs: Mapping[int, int]) -> dict[int, int]:
         """Return the values that belong together if the pairs of nodes do, and weights of one name."""
         a, b = self.halves
-        f, g = self._frames
+        f, g = self._subgraphs
         value = {v: w for v, w in enumerate(a.value) if w >= 0}
         taken = set(value.values())
         weights = {b.value_names[w]: w for w in b.graph.frames[g].weights.tolist()}
@@ -766,7 +766,7 @@ class _Matcher:
     def _rest_of_values(self) -> None:
         """Match weights as matched nodes read them, the outputs, and then what has one name."""
         a, b = self.halves
-        f, g = self._frames
+        f, g = self._subgraphs
         there: dict[int, Counter[int]] = {}
         place = a.graph.frames[f]
         for n in range(place.start, place.stop):
@@ -790,17 +790,17 @@ class _Matcher:
         for number in ends[0].keys() & ends[1].keys():
             self._pair_values(ends[0][number], ends[1][number], STRUCTURE)
         named: dict[str, int] = {}
-        for w in np.flatnonzero(b.graph.value_frame == g).tolist():
+        for w in np.flatnonzero(b.graph.value_subgraph == g).tolist():
             if b.value[w] < 0:
                 named[b.value_names[w]] = w
         mine: dict[str, int] = {}
-        for v in np.flatnonzero(a.graph.value_frame == f).tolist():
+        for v in np.flatnonzero(a.graph.value_subgraph == f).tolist():
             w = named.get(a.value_names[v], -1)
             if a.value[v] < 0 and w >= 0:
                 self._pair_values(v, w, NAME)
             elif a.value[v] < 0:
                 mine[a.value_names[v]] = v
-        for v in np.flatnonzero(a.graph.value_frame == f).tolist():
+        for v in np.flatnonzero(a.graph.value_subgraph == f).tolist():
             if a.value[v] >= 0 and self.value_how[v] != MAPPING:
                 self._fused(v, mine, named)
         self._unread()
@@ -823,7 +823,7 @@ class _Matcher:
         a, b = self.halves
         unread = [
             [v for v in half.graph.frames[frame].weights.tolist() if half.value[v] < 0 and not any(half.readers(v))]
-            for half, frame in zip(self.halves, self._frames, strict=True)
+            for half, frame in zip(self.halves, self._subgraphs, strict=True)
         ]
         if all(unread):
             for v, w in _buckets(unread[0], unread[1], a.looks, b.looks):
@@ -933,7 +933,7 @@ def _table(half: _Half, what: str) -> dict[str, int]:
     graph = half.graph
     if what == "nodes":
         return _unique((half.names[node], node) for node in range(graph.main_count))
-    return _unique((half.value_names[v], v) for v in np.flatnonzero(graph.value_frame == 0).tolist())
+    return _unique((half.value_names[v], v) for v in np.flatnonzero(graph.value_subgraph == 0).tolist())
 
 
 def _unknown(name: str, which: str, half: _Half) -> AlignmentError:

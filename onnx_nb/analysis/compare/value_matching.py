@@ -98,7 +98,7 @@ def values(graph: Graph) -> dict[str, int]:
     producer, rank = graph.producer, graph.rank
     constant = np.asarray([op == "Constant" for op, _ in graph.operators], bool)
     found = np.flatnonzero(
-        (graph.value_frame == 0) & (graph.value_kind != INITIALIZER) & (graph.value_kind != DANGLING)
+        (graph.value_subgraph == 0) & (graph.value_kind != INITIALIZER) & (graph.value_kind != DANGLING)
     )
     makers = producer[found]
     order = np.where(makers >= 0, rank[makers], -1)

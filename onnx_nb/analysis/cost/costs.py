@@ -104,10 +104,10 @@ class Costs:
     reasons: tuple[str, ...]
     reason_of: Ints
     """Why something is unknown of a node, an index into `reasons`; the first is empty."""
-    group_sums: Mapping[str, Column]
+    scope_sums: Mapping[str, Column]
     """For each of macs, flops, parameters, parameter_bytes and activation_bytes the sum over what is known in a group;
     of a BRANCH for one run of it."""
-    group_unknown: Mapping[str, Ints]
+    scope_unknown: Mapping[str, Ints]
     """For each of macs, flops and activation_bytes the number of nodes of a group of which it is unknown."""
     unbound: tuple[str, ...]
     """Dimensions of inputs of which no size is known: bind them by ``shapes={"batch": 1}``."""
@@ -115,7 +115,7 @@ class Costs:
     @property
     def total(self) -> Cost:
         """What the whole model costs."""
-        return self.of_group(0)
+        return self.of_scope(0)
 
     def scope(self, path: str) -> Cost:
         """Return what a scope costs.
@@ -123,24 +123,24 @@ class Costs:
         Parameters
         ----------
         path
-            As in `Scopes.group_path`, such as ``"encoder/layer.0"``.
+            As in `Scopes.scope_path`, such as ``"encoder/layer.0"``.
 
         Raises
         ------
         OnnxNbError
             If there is no such scope; the message names the closest ones.
         """
-        if path not in self._group_of_path:
-            near = ", ".join(map(quoted, closest(path, self._group_of_path)))
+        if path not in self._scope_of_path:
+            near = ", ".join(map(quoted, closest(path, self._scope_of_path)))
             advice = f"Closest scopes: {near}." if near else "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
-        return self.of_group(self._group_of_path[path])
+        return self.of_scope(self._scope_of_path[path])
 
-    def of_group(self, group: int) -> Cost:
+    def of_scope(self, group: int) -> Cost:
         """Return what a group of `scopes` costs."""
         return _cost(
-            {metric: float(column[group]) for metric, column in self.group_sums.items()},
-            {metric: int(column[group]) for metric, column in self.group_unknown.items()},
+            {metric: float(column[group]) for metric, column in self.scope_sums.items()},
+            {metric: int(column[group]) for metric, column in self.scope_unknown.items()},
         )
 
     def node(self, name: str) -> Cost:
@@ -198,19 +198,19 @@ class Costs:
         """
         if by == "scope":
             return [
-                {"scope": path, "class": self.scopes.group_class[group]}
-                | {metric: getattr(cost := self.of_group(group), metric) for metric in _METRICS}
+                {"scope": path, "class": self.scopes.scope_class[group]}
+                | {metric: getattr(cost := self.of_scope(group), metric) for metric in _METRICS}
                 | {"unknown": max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes)}
-                for group, path in enumerate(self.scopes.group_path)
+                for group, path in enumerate(self.scopes.scope_path)
             ]
-        paths = self.scopes.group_path
+        paths = self.scopes.scope_path
         figures = zip(*(getattr(self, metric).tolist() for metric in _METRICS), strict=True)
         return [
             {"node": name, "op": self._op(node), "scope": paths[group]}
             | {metric: _whole(x) for metric, x in zip(_METRICS, row, strict=True)}
             | {"unknown": self.reasons[reason]}
             for node, (name, group, row, reason) in enumerate(
-                zip(self.graph.names, self.scopes.node_group.tolist(), figures, self.reason_of.tolist(), strict=True)
+                zip(self.graph.names, self.scopes.node_scope.tolist(), figures, self.reason_of.tolist(), strict=True)
             )
         ]
 
@@ -229,8 +229,8 @@ class Costs:
         return f"Costs({repr(cost)[5:-1]}{unknown}{bind})"
 
     @functools.cached_property
-    def _group_of_path(self) -> dict[str, int]:
-        return dict(zip(self.scopes.group_path[::-1], range(len(self.scopes.group_path) - 1, -1, -1), strict=True))
+    def _scope_of_path(self) -> dict[str, int]:
+        return dict(zip(self.scopes.scope_path[::-1], range(len(self.scopes.scope_path) - 1, -1, -1), strict=True))
 
     def _op(self, node: int) -> str:
         op: str = self.graph.operators[self.graph.op_index[node]][0]
@@ -310,9 +310,9 @@ def _counted(types: Types) -> Costs:
     tree = scopes(graph)
     run, reasons, reason_of = _opened(graph, *_Run(types).figures(), types)
     node, value, parameters, nbytes = weights_read(graph)
-    sums, unknown = _group_sums(tree, run)
+    sums, unknown = _scope_sums(tree, run)
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
-        sums[metric] = _group_weights(tree, node, value, size)
+        sums[metric] = _scope_weights(tree, node, value, size)
     return Costs(
         graph=graph,
         scopes=tree,
@@ -323,8 +323,8 @@ def _counted(types: Types) -> Costs:
         parameter_bytes=_sums(node, nbytes[value], graph.node_count),
         reasons=reasons,
         reason_of=reason_of,
-        group_sums={metric: sums[metric] for metric in _METRICS},
-        group_unknown=unknown,
+        scope_sums={metric: sums[metric] for metric in _METRICS},
+        scope_unknown=unknown,
         unbound=types.unbound,
     )
 
@@ -514,7 +514,7 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
 
 def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Let nodes with bodies read what is read inside."""
-    frame = graph.node_frame[pairs // graph.value_count]
+    frame = graph.node_subgraph[pairs // graph.value_count]
     owner = np.asarray([place.owner_node for place in graph.frames])
     inner = pairs
     while len(inner):
@@ -522,24 +522,24 @@ def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
         above = owner[frame]
         inner = np.unique(above * graph.value_count + inner % graph.value_count)
         pairs = np.concatenate([pairs, inner])
-        frame = graph.node_frame[inner // graph.value_count]
+        frame = graph.node_subgraph[inner // graph.value_count]
     return np.unique(pairs)
 
 
-def _group_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
+def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
     """Add up what is known in each group, and count what is not."""
-    apart = np.isin(tree.group_kind, (BODY, BRANCH, FUNCTION))
+    apart = np.isin(tree.scope_kind, (BODY, BRANCH, FUNCTION))
     # the node that owns a body is outside of the body's group, and has everything inside it
-    parent = np.where(apart, -1, tree.group_parent)
-    bodies = np.flatnonzero((tree.group_kind == BODY) | (tree.group_kind == FUNCTION))
+    parent = np.where(apart, -1, tree.scope_parent)
+    bodies = np.flatnonzero((tree.scope_kind == BODY) | (tree.scope_kind == FUNCTION))
     sums: dict[str, Column] = {}
     unknown: dict[str, Ints] = {}
     for metric, column in zip(_RUN, run, strict=True):
         missing = np.isnan(column)
         known = np.where(missing, 0.0, column)
-        total = upward(np.add, _sums(tree.node_group, known, len(parent)), parent)
-        count = upward(np.add, np.bincount(tree.node_group, missing, len(parent)).astype(np.int64), parent)
-        total[bodies], count[bodies] = known[tree.group_node[bodies]], missing[tree.group_node[bodies]]
+        total = upward(np.add, _sums(tree.node_scope, known, len(parent)), parent)
+        count = upward(np.add, np.bincount(tree.node_scope, missing, len(parent)).astype(np.int64), parent)
+        total[bodies], count[bodies] = known[tree.scope_node[bodies]], missing[tree.scope_node[bodies]]
         sums[metric], unknown[metric] = total, count.astype(np.int32)
     return sums, unknown
 
@@ -548,16 +548,16 @@ def _sums(place: Ints, size: Column, count: int) -> Column:
     return np.bincount(place, size, count).astype(np.float64)
 
 
-def _group_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Column:
+def _scope_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Column:
     """Add up the weights that are read in each group, each once."""
-    depth = depths(tree.group_parent)
-    total = np.zeros(len(tree.group_parent))
-    pairs = np.unique(tree.node_group[node].astype(np.int64) * max(len(size), 1) + value)
+    depth = depths(tree.scope_parent)
+    total = np.zeros(len(tree.scope_parent))
+    pairs = np.unique(tree.node_scope[node].astype(np.int64) * max(len(size), 1) + value)
     for level in range(int(depth.max()), -1, -1):
         group, read = np.divmod(pairs, max(len(size), 1))
         here = depth[group] == level
         np.add.at(total, group[here], size[read[here]])
-        group = np.where(here, tree.group_parent[group], group)
+        group = np.where(here, tree.scope_parent[group], group)
         pairs = np.unique((group * max(len(size), 1) + read)[group >= 0])
     return total
 

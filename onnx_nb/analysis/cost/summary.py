@@ -190,15 +190,15 @@ def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None
 def with_costs(summary: Summary, counted: Costs) -> Summary:
     """Return a summary with what a run costs."""
     tree = counted.scopes
-    sums = counted.group_sums
+    sums = counted.scope_sums
     top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))
-    rows = {row: counted.of_group(row) for row in sorted(top[:SCOPES])}
+    rows = {row: counted.of_scope(row) for row in sorted(top[:SCOPES])}
     return replace(
         summary,
         cost=counted.total,
         scopes=tuple(
             ScopeCost(
-                tree.group_path[group], tree.group_class[group], cost.macs, cost.parameters, cost.activation_bytes
+                tree.scope_path[group], tree.scope_class[group], cost.macs, cost.parameters, cost.activation_bytes
             )
             for group, cost in rows.items()
         ),

@@ -91,7 +91,7 @@ class Flow:
 
     @functools.cached_property
     def _is_sorted(self) -> bool:
-        source, target = self.graph.frame_edges(0)
+        source, target = self.graph.subgraph_edges(0)
         return bool(np.all(source < target))
 
     @functools.cached_property

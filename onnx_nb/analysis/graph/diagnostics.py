@@ -99,7 +99,7 @@ class ProblemFinder:
     def _order(self) -> None:
         graph = self._graph
         for f, frame in enumerate(graph.frames):
-            source, target = graph.frame_edges(f)
+            source, target = graph.subgraph_edges(f)
             late = np.flatnonzero(source >= target)
             if not len(late):
                 continue

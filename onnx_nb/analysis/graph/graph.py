@@ -49,7 +49,7 @@ LONGEST_PREFIX = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Subgraph:
     """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or a call opened."""
 
     graph: onnx.GraphProto
@@ -97,15 +97,15 @@ class Graph:
     """The distinct (op_type, domain)."""
     op_index: Ints
     """The operator of each flat node, an index into `operators`."""
-    frames: tuple[Frame, ...]
-    node_frame: Ints
+    frames: tuple[Subgraph, ...]
+    node_subgraph: Ints
     functions: Mapping[Key, onnx.FunctionProto]
     """Local functions by (domain, name, overload)."""
     closed_calls: Mapping[int, str]
     """The calls that `opened` had to leave closed, and why."""
     opsets: Mapping[str, int]
     value_count: int
-    value_frame: Ints
+    value_subgraph: Ints
     value_kind: NDArray[np.uint8]
     in_ptr: Ints
     in_value: Ints
@@ -211,10 +211,10 @@ class Graph:
         self._resolved = names
         self.value_count = len(names.kinds)
         self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
-        self.value_frame = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.frame_ends, prepend=0))
+        self.value_subgraph = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.subgraph_ends, prepend=0))
         self.in_value, self.out_value = names.in_value, names.out_value
         self.frames = tuple(
-            Frame(
+            Subgraph(
                 *place,
                 inputs=_ints(names.inputs[f]),
                 outputs=_ints(names.outputs[f]),
@@ -222,13 +222,13 @@ class Graph:
             )
             for f, place in enumerate(places)
         )
-        self.node_frame = np.repeat(
+        self.node_subgraph = np.repeat(
             np.arange(len(places), dtype=np.int32), [place.stop - place.start for place in places]
         )
         self.inputs, self.outputs = self.frames[0].inputs, self.frames[0].outputs
         self.overridable = _ints(names.overridable)
         self._connect()
-        self.order = self.frame_order(0)
+        self.order = self.subgraph_order(0)
         self.rank = np.empty(self.main_count, np.int32)
         self.rank[self.order] = np.arange(self.main_count, dtype=np.int32)
 
@@ -282,7 +282,7 @@ class Graph:
         for frame, scope in enumerate(self._resolved.scopes):
             prefix = self._resolved.prefixes[frame]
             found = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
-            if found >= 0 and (not prefix or self.value_frame[found] == frame):
+            if found >= 0 and (not prefix or self.value_subgraph[found] == frame):
                 return found
         alike = ", ".join(map(quoted, closest(name, self.value_names)))
         message = f"tensor {quoted(name)} is not in the model."
@@ -317,7 +317,7 @@ class Graph:
 
     def opsets_of(self, node: int) -> Mapping[str, int]:
         """Return the versions of the domains that hold for a node: inside of a function its own."""
-        frame = int(self.node_frame[node])
+        frame = int(self.node_subgraph[node])
         while frame > 0 and self.frames[frame].function is None:
             frame = self.frames[frame].parent
         function = self.frames[frame].function
@@ -480,15 +480,15 @@ class Graph:
         values: Ints = self._fault_finder.values
         return values
 
-    def frame_order(self, frame: int) -> Ints:
+    def subgraph_order(self, frame: int) -> Ints:
         """Return the nodes of a frame in topological order, as close to file order as possible; cycles last."""
         place = self.frames[frame]
-        source, target = self.frame_edges(frame)
+        source, target = self.subgraph_edges(frame)
         if bool(np.all(source < target)):
             return np.arange(place.start, place.stop, dtype=np.int32)
         return _ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
 
-    def frame_edges(self, frame: int) -> tuple[Ints, Ints]:
+    def subgraph_edges(self, frame: int) -> tuple[Ints, Ints]:
         """Return (producer, consumer) of every read inside a frame; outer-scope values count as read by the owner."""
         place = self.frames[frame]
         begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
@@ -524,11 +524,11 @@ class Graph:
 
         captured: dict[int, dict[int, None]] = {}
         if len(self.frames) > 1:
-            outer = self.value_frame[value] != self.node_frame[reader]
-            reads = [(int(v), int(self.node_frame[n])) for v, n in zip(value[outer], reader[outer], strict=True)]
+            outer = self.value_subgraph[value] != self.node_subgraph[reader]
+            reads = [(int(v), int(self.node_subgraph[n])) for v, n in zip(value[outer], reader[outer], strict=True)]
             reads += [(int(v), f) for f, frame in enumerate(self.frames) for v in frame.outputs if f and v >= 0]
             for v, f in reads:
-                while f != self.value_frame[v] and self.frames[f].function is None:
+                while f != self.value_subgraph[v] and self.frames[f].function is None:
                     owned = captured.setdefault(self.frames[f].owner_node, {})
                     if v in owned:
                         break
@@ -578,7 +578,7 @@ class Names:
         self.in_value = np.empty(in_ptr[-1], np.int32)
         self.out_value = np.empty(out_ptr[-1], np.int32)
         self.kinds = bytearray()
-        self.frame_ends: list[int] = []
+        self.subgraph_ends: list[int] = []
         self.given: list[list[int]] = []
         """The value of each graph input of each frame, those with an initializer included."""
         self.inputs: list[list[int]] = []
@@ -608,7 +608,7 @@ class Names:
             self._resolve_call(place, place.function)
         elif place.parent >= 0 or not self._resolve_unique(place.graph, table.names):
             self._resolve_in_turn(place, table.names.strings())
-        self.frame_ends.append(len(self.kinds))
+        self.subgraph_ends.append(len(self.kinds))
 
     @property
     def value_spans(self) -> Spans:
@@ -623,7 +623,7 @@ class Names:
     @property
     def scopes(self) -> list[dict[str, int]]:
         """What the names mean in each frame."""
-        if self._spans is not None and len(self._scopes) < len(self.frame_ends):
+        if self._spans is not None and len(self._scopes) < len(self.subgraph_ends):
             names = self._spans.strings()
             self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
         return self._scopes
@@ -759,7 +759,7 @@ class Names:
         table, row = (self._main, node) if node < self._main.count else (self._rest, node - self._main.count)
         return plain_text(table.names[row : row + 1].pieces()[0])
 
-    def called_names(self, frames: Sequence[Frame], names: Spans, base: int) -> Spans:
+    def called_names(self, frames: Sequence[Subgraph], names: Spans, base: int) -> Spans:
         """Return the names of the nodes in calls, behind those of their calls."""
         first = next((f for f, frame in enumerate(frames) if frame.function is not None), len(frames))
         inside = [

@@ -248,7 +248,7 @@ class _Walk:
     def _run(self, frame: int) -> None:
         self._depth += 1
         if self._depth <= DEPTH:
-            order = self.graph.order if frame == 0 else self.graph.frame_order(frame)
+            order = self.graph.order if frame == 0 else self.graph.subgraph_order(frame)
             for node in order.tolist():
                 self._step(node)
         self._depth -= 1

@@ -113,7 +113,7 @@ class Types:
                 known = [(scope.get(plain_text(info.name), -1), info) for info in proto.value_info]
                 if f >= len(graph.plain.frames):
                     # what a call is given has its type from the caller
-                    known = [(value, info) for value, info in known if value >= 0 and graph.value_frame[value] == f]
+                    known = [(value, info) for value, info in known if value >= 0 and graph.value_subgraph[value] == f]
                 ports: Iterable[tuple[int, onnx.ValueInfoProto]] = ()
                 if frame.function is None:
                     given = zip(names.given[f], proto.input, strict=True)

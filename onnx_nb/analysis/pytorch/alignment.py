@@ -188,7 +188,7 @@ class Alignment:
         graph = Graph.of(load(model))
         made = {
             name
-            for name, kind, frame in zip(graph.value_names, graph.value_kind, graph.value_frame, strict=True)
+            for name, kind, frame in zip(graph.value_names, graph.value_kind, graph.value_subgraph, strict=True)
             if kind in (NODE_OUTPUT, GRAPH_INPUT) and not frame
         }
         found = []

@@ -459,7 +459,7 @@ def _pairs(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int
 
 
 def _main_values(graph: Graph) -> Iterable[int]:
-    values: list[int] = np.flatnonzero(graph.value_frame == 0).tolist()
+    values: list[int] = np.flatnonzero(graph.value_subgraph == 0).tolist()
     return values
 
 

@@ -423,7 +423,7 @@ def align_operations(
     graph = Graph.of(part.model)
     order = graph.rank
     seen = _Kept(graph, stage(progress, 0.0, 0.5))
-    wanted = [v for v in range(len(graph.value_names)) if not graph.value_frame[v] and graph.producer[v] >= 0]
+    wanted = [v for v in range(len(graph.value_names)) if not graph.value_subgraph[v] and graph.producer[v] >= 0]
     wanted = [v for v in wanted if not graph.folded[graph.producer[v]]]
     Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, seen)
     tensors = sorted(seen.arrays, key=lambda value: (int(order[graph.producer[value]]), value))

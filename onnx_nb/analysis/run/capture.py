@@ -400,7 +400,7 @@ class Capture:
                 found = self._records[value].settled()
                 if found is not None:
                     read[names[value]] = found
-            elif value >= 0 and graph.value_kind[value] == INITIALIZER and graph.value_frame[value] == 0:
+            elif value >= 0 and graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
                 read[graph.value_names[value]] = self._weight(graph.value_names[value])
         return read
 
@@ -414,9 +414,9 @@ _NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf
 def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) -> list[int]:
     """Return the values to record."""
     kinds = graph.value_kind
-    there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_frame == 0) & (kinds != DANGLING)
+    there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_subgraph == 0) & (kinds != DANGLING)
     closed = _closed(graph)
-    there &= ~closed[graph.value_frame] if bodies else graph.value_frame == 0
+    there &= ~closed[graph.value_subgraph] if bodies else graph.value_subgraph == 0
     if tensors is None:
         there &= kinds != INITIALIZER
         there[graph.overridable] = True
@@ -461,7 +461,7 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
     for fault in graph.faults:
         node = fault.node
         while node >= graph.main_count:
-            node = graph.frames[graph.node_frame[node]].owner_node
+            node = graph.frames[graph.node_subgraph[node]].owner_node
         if fault.kind in _FATAL and (node < 0 or node in running):
             advice = "Repair the model, or name tensors= that do not depend on it."
             raise CaptureError(fault.message, advice=advice, node=graph.names[node] if node >= 0 else None)
@@ -496,7 +496,7 @@ def _translated(
     place = {node: at for at, node in enumerate(order)}
 
     def at(value: int) -> int:
-        node, frame = int(graph.producer[value]), int(graph.value_frame[value])
+        node, frame = int(graph.producer[value]), int(graph.value_subgraph[value])
         while frame:  # of what is inside of a body, its owner in the main graph
             node, frame = graph.frames[frame].owner_node, graph.frames[frame].parent
         return place.get(node, -1)
@@ -607,7 +607,7 @@ def _captured(graph: Graph, merged: _Merged, store: Store) -> Capture:
     values: dict[str, int] = {}
     times = Counter(names[value] for value in merged.records)
     for value in merged.records:
-        name, frame = names[value], graph.value_frame[value]
+        name, frame = names[value], graph.value_subgraph[value]
         if frame and times[name] > 1:
             place = graph.frames[frame]
             owner = graph.names[place.owner_node] or f"{graph.node_label(place.owner_node)}#{place.owner_node}"

@@ -74,12 +74,12 @@ def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
 def originals(graph: Graph, low: Graph) -> dict[int, int]:
     """Return for each value of the lowered graph the one that it is in the original."""
     by_name: dict[tuple[int, str], int] = {}
-    for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_frame.tolist(), strict=True)):
+    for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_subgraph.tolist(), strict=True)):
         by_name[frame, name] = value
     # where functions were put in their place, their bodies come in between
     alike = [place.attribute for place in graph.frames] == [place.attribute for place in low.frames]
     found = {}
-    for value, (name, frame) in enumerate(zip(low.value_names, low.value_frame.tolist(), strict=True)):
+    for value, (name, frame) in enumerate(zip(low.value_names, low.value_subgraph.tolist(), strict=True)):
         original = by_name.get((frame, name)) if alike or not frame else None
         if original is not None:
             found[value] = original

@@ -213,7 +213,7 @@ def _constant(graph: Graph, node: int, index: int) -> Values | None:
             if _op(graph, producer) == "Constant" and attribute.name == "value":
                 return numpy_helper.to_array(attribute.t)
         return None
-    if graph.value_kind[value] != INITIALIZER or graph.value_frame[value] != 0:
+    if graph.value_kind[value] != INITIALIZER or graph.value_subgraph[value] != 0:
         return None
     try:
         return graph.model.tensor(graph.value_names[value])
@@ -225,7 +225,7 @@ def _shape(graph: Graph, node: int, index: int) -> Shape | None:
     values = graph.node_inputs(node)
     if index >= len(values) or values[index] < 0:
         return None
-    if graph.value_kind[values[index]] == INITIALIZER and graph.value_frame[values[index]] == 0:
+    if graph.value_kind[values[index]] == INITIALIZER and graph.value_subgraph[values[index]] == 0:
         # not type_of, which has the types of all others inferred
         weight = graph.model.initializers.get(graph.value_names[values[index]])
         return None if weight is None else weight.shape

@@ -188,7 +188,7 @@ class Windows:
     def _with_wanted_bodies(self) -> dict[int, tuple[int, ...]]:
         """Return the nodes in whose bodies something is wanted, at any depth, and those bodies."""
         graph = self.graph
-        frames = {int(f) for f in np.unique(graph.value_frame[list(self.wanted)]) if f} if self.wanted else set()
+        frames = {int(f) for f in np.unique(graph.value_subgraph[list(self.wanted)]) if f} if self.wanted else set()
         for frame in list(frames):
             above = graph.frames[frame].parent
             while above > 0:
@@ -201,7 +201,7 @@ class Windows:
 
     def _make_section(self, frame: int) -> _Section:
         graph = self.graph
-        order = graph.frame_order(frame).tolist()
+        order = graph.subgraph_order(frame).tolist()
         place = graph.frames[frame]
         kept = frozenset(v for v in place.outputs.tolist() if v >= 0) if frame else frozenset()
         in_value, in_ptr = graph.in_value.tolist(), graph.in_ptr[place.start : place.stop + 1].tolist()
@@ -245,9 +245,9 @@ class Windows:
         """Leave out nodes on which nothing depends that is wanted."""
         graph = self.graph
         place = graph.frames[frame]
-        in_frame = [v for v in self.wanted if graph.value_frame[v] == frame]
+        in_subgraph = [v for v in self.wanted if graph.value_subgraph[v] == frame]
         producer = graph.producer
-        makers = {int(producer[v]) for v in (*in_frame, *kept)}
+        makers = {int(producer[v]) for v in (*in_subgraph, *kept)}
         makers.update(node for node in self._interpreted if place.start <= node < place.stop)
         # what wanted bodies read is read by their owners
         if len(makers & set(order)) == len(order):
@@ -505,7 +505,7 @@ class Windows:
         return int(math.prod(tensor.dims)) * 4
 
     def _tensor(self, value: int) -> TensorProto | SparseTensorProto:
-        frame = int(self.graph.value_frame[value])
+        frame = int(self.graph.value_subgraph[value])
         found = self._weights.get(frame)
         if found is None:
             place = self.graph.frames[frame]
@@ -575,7 +575,7 @@ class Windows:
         self, node: int, error: OnnxNbError, alive: Mapping[int, Value | None], outer: Mapping[int, Value | None]
     ) -> CaptureError:
         graph = self.graph
-        section = self.section(int(graph.node_frame[node]))
+        section = self.section(int(graph.node_subgraph[node]))
         read = []
         for value in dict.fromkeys(section.reads[node]):
             found = alive.get(value) or outer.get(value)

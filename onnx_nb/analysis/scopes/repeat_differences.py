@@ -43,7 +43,7 @@ class RepeatDifference:
 class RepeatDifferences:
     """What differs in all repeats."""
 
-    group_differs: Ints
+    scope_differs: Ints
     """For a REPEAT or SIBLINGS, and a CHUNK of one, the number of members that differ; 1 for a group that does."""
     nodes: NDArray[np.bool_]
     """The nodes at which members differ."""
@@ -69,18 +69,18 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
     literals
         For each value a number that it shares with constants of the same few elements.
     """
-    groups = len(tree.group_parent)
-    ends = upward(np.maximum, np.arange(groups), tree.group_parent) + 1  # groups stand in preorder
+    groups = len(tree.scope_parent)
+    ends = upward(np.maximum, np.arange(groups), tree.scope_parent) + 1  # groups stand in preorder
     by_group = np.flatnonzero(~graph.folded)
-    by_group = by_group[np.argsort(tree.node_group[by_group], kind="stable")]
-    starts = np.searchsorted(tree.node_group[by_group], np.arange(groups + 1))
+    by_group = by_group[np.argsort(tree.node_scope[by_group], kind="stable")]
+    starts = np.searchsorted(tree.node_scope[by_group], np.arange(groups + 1))
     rank = np.arange(graph.node_count)
     rank[: graph.main_count] = graph.rank
     differs = np.zeros(groups, np.int32)
     nodes = np.zeros(graph.node_count, bool)
     found: list[RepeatDifference] = []
     constant = graph.constant_values
-    for roof in np.flatnonzero(np.isin(tree.group_kind, ROWS)).tolist():
+    for roof in np.flatnonzero(np.isin(tree.scope_kind, ROWS)).tolist():
         members = _members(tree, roof)
         if members:
             place = np.repeat(np.arange(len(members)), [starts[ends[g]] - starts[g] for g in members])
@@ -112,13 +112,13 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
                 RepeatDifference(members[at], roof, int(table[at, c]), int(table[like, c]), s)
                 for c, s, like in here[:TOLD]
             )
-            group = members[at] if members[at] >= 0 else int(tree.node_group[-1 - members[at]])
+            group = members[at] if members[at] >= 0 else int(tree.node_scope[-1 - members[at]])
             if members[at] >= 0:
                 differs[group] = 1
-                group = int(tree.group_parent[group])
+                group = int(tree.scope_parent[group])
             while group != roof:
                 differs[group] += 1
-                group = int(tree.group_parent[group])
+                group = int(tree.scope_parent[group])
             differs[roof] += 1
     return RepeatDifferences(differs, nodes, tuple(found))
 
@@ -129,8 +129,8 @@ def _members(tree: Scopes, roof: int) -> list[int]:
     waiting = [roof]
     while waiting:
         inside = tree.children(waiting.pop()).tolist()
-        waiting += [group for group in inside if tree.group_kind[group] == CHUNK]
-        found += [group for group in inside if tree.group_kind[group] != CHUNK]
+        waiting += [group for group in inside if tree.scope_kind[group] == CHUNK]
+        found += [group for group in inside if tree.scope_kind[group] != CHUNK]
     return sorted(found)
 
 

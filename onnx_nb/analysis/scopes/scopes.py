@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints, Longs
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
-"""What a group is, as in `Scopes.group_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row or
+"""What a group is, as in `Scopes.scope_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row or
 what belongs to no module, FUNCTION what is inside of a call of a local function, SIBLINGS a row of equal branches side
 by side."""
 
@@ -61,31 +61,31 @@ class Scopes:
 
     source: str
     """Where the scopes of the main graph come from: metadata, names, weights or structure."""
-    group_parent: Ints
+    scope_parent: Ints
     """−1 for the root."""
-    group_name: list[str]
+    scope_name: list[str]
     """Short, below the parent; of merged groups "attention/self"."""
-    group_path: list[str]
-    group_class: list[str]
+    scope_path: list[str]
+    scope_class: list[str]
     """Class of the torch module, as "BertLayer", or name of the function; empty if unknown."""
-    group_kind: NDArray[np.uint8]
-    group_node: Ints
+    scope_kind: NDArray[np.uint8]
+    scope_node: Ints
     """The node that owns a BODY or BRANCH, or calls a FUNCTION, else −1."""
-    group_repeat: Ints
+    scope_repeat: Ints
     """How many equal children a REPEAT or SIBLINGS holds, also in a CHUNK; else 1."""
-    node_group: Ints
+    node_scope: Ints
     """The group that directly contains a flat node of `Graph.opened`."""
 
     def children(self, group: int) -> Ints:
         """Return the groups directly in a group."""
-        return np.flatnonzero(self.group_parent == group).astype(np.int32)
+        return np.flatnonzero(self.scope_parent == group).astype(np.int32)
 
     def members(self, group: int) -> Ints:
         """Return the nodes directly in a group."""
-        return np.flatnonzero(self.node_group == group).astype(np.int32)
+        return np.flatnonzero(self.node_scope == group).astype(np.int32)
 
     def __repr__(self) -> str:
-        return f"Scopes({len(self.group_parent)} groups from {self.source})"
+        return f"Scopes({len(self.scope_parent)} groups from {self.source})"
 
 
 def scopes(graph: Graph) -> Scopes:
@@ -99,7 +99,7 @@ def scopes(graph: Graph) -> Scopes:
     >>> float2 = lambda name: onnx.helper.make_tensor_value_info(name, 1, [2])
     >>> model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [float2("t0")], [float2("t6")]))
     >>> found = scopes(Graph.of(model))
-    >>> found.source, found.group_name, found.node_group.tolist()
+    >>> found.source, found.scope_name, found.node_scope.tolist()
     ('names', ['', 'a', 'b'], [1, 1, 1, 2, 2, 2])
     """
     model = graph.model
@@ -116,7 +116,7 @@ def _scopes(graph: Graph) -> Scopes:
     roots = {0: 0}
     for f, frame in enumerate(graph.frames):
         if f and frame.stop - frame.start < FLAT_BODY and not any(map(graph.bodies, range(frame.start, frame.stop))):
-            whole.node_group[frame.start : frame.stop] = roots[f]
+            whole.node_scope[frame.start : frame.stop] = roots[f]
             continue
         part = Part(graph, f)
         tree = Tree(part.count)
@@ -125,7 +125,7 @@ def _scopes(graph: Graph) -> Scopes:
         whole.adopt(part, tree, roots[f])
         for node in part.owners:
             name = graph.operators[graph.op_index[node]][0]
-            home, at, inside = int(whole.node_group[node]), part.position_of(node), graph.bodies(node)
+            home, at, inside = int(whole.node_scope[node]), part.position_of(node), graph.bodies(node)
             if graph.frames[inside[0]].function is not None:
                 own = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
                 roots[inside[0]] = call = whole.add(home, own or name, FUNCTION, node, at)
@@ -151,7 +151,7 @@ class _Whole:
         self.repeat = [1]
         self.key = [0]
         """Order among siblings."""
-        self.node_group = np.zeros(nodes, np.int32)
+        self.node_scope = np.zeros(nodes, np.int32)
 
     def add(self, parent: int, name: str, kind: int, node: int, key: int) -> int:
         self.parent.append(parent)
@@ -179,18 +179,18 @@ class _Whole:
         self.node += [-1] * len(listed)
         self.repeat += [tree.repeat[group] for group in listed]
         self.key += first[alive].tolist()
-        self.node_group[part.all_nodes] = root
-        self.node_group[part.items] = place[tree.of_item]
+        self.node_scope[part.all_nodes] = root
+        self.node_scope[part.items] = place[tree.of_item]
 
     def place_folded(self, graph: Graph) -> None:
         """Put each folded node where it is drawn: into the innermost group that holds all its readers."""
         depth = depths(np.asarray(self.parent))
-        parent, node_group = self.parent, self.node_group
+        parent, node_scope = self.parent, self.node_scope
         for node in _readers_first(graph, np.flatnonzero(graph.folded)):
             made = graph.node_outputs(node)
-            groups = {int(node_group[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
+            groups = {int(node_scope[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
             if groups:
-                node_group[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), groups)
+                node_scope[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), groups)
 
     def finished(self, source: str) -> Scopes:
         """Return the tree with its groups in preorder, siblings in order of their first node."""
@@ -203,14 +203,14 @@ class _Whole:
         listed = order.tolist()
         return Scopes(
             source=source,
-            group_parent=np.where(parent[order] >= 0, number[parent[order]], -1).astype(np.int32),
-            group_name=[self.name[g] for g in listed],
-            group_path=[self.path[g] for g in listed],
-            group_class=[self.cls[g] for g in listed],
-            group_kind=np.asarray(self.kind, np.uint8)[order],
-            group_node=np.asarray(self.node, np.int32)[order],
-            group_repeat=np.asarray(self.repeat, np.int32)[order],
-            node_group=number[self.node_group],
+            scope_parent=np.where(parent[order] >= 0, number[parent[order]], -1).astype(np.int32),
+            scope_name=[self.name[g] for g in listed],
+            scope_path=[self.path[g] for g in listed],
+            scope_class=[self.cls[g] for g in listed],
+            scope_kind=np.asarray(self.kind, np.uint8)[order],
+            scope_node=np.asarray(self.node, np.int32)[order],
+            scope_repeat=np.asarray(self.repeat, np.int32)[order],
+            node_scope=number[self.node_scope],
         )
 
 
@@ -282,7 +282,7 @@ class Tree:
         neat = {path: tidy(path) for path in dict.fromkeys(paths)}
         known = {"": 0}
 
-        def group_of(path: str) -> int:
+        def scope_of(path: str) -> int:
             missing = []
             while path not in known:
                 missing.append(path)
@@ -292,7 +292,7 @@ class Tree:
                 found = known[each] = self.add(found, each.rpartition("/")[2], each, classes.get(each, ""))
             return found
 
-        groups = {path: group_of(kept) for path, kept in neat.items()}
+        groups = {path: scope_of(kept) for path, kept in neat.items()}
         self.of_item = np.fromiter(map(groups.__getitem__, paths), np.int64, len(paths))
 
     def _useful(self) -> bool:

@@ -52,14 +52,14 @@ class Part:
         self.graph = graph
         self.prefix = graph.prefix(frame)
         place = graph.frames[frame]
-        order = graph.order if frame == 0 else graph.frame_order(frame)
+        order = graph.order if frame == 0 else graph.subgraph_order(frame)
         self.all_nodes = order
         self.items = order[~graph.folded[order]]
         self.count = len(self.items)
         self._start = place.start
         self._position = position = np.full(place.stop - place.start + 1, -1, np.int64)
         position[self.items - place.start] = np.arange(self.count)
-        source, target = graph.frame_edges(frame)
+        source, target = graph.subgraph_edges(frame)
         a, b = position[source - place.start], position[target - place.start]
         kept = (a >= 0) & (b > a)  # what remains leads forward: edges that close a cycle are left out
         pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])

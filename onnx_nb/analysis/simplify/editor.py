@@ -162,7 +162,7 @@ class Rewriting:
         self._taken: set[str] | None = None
         self.ops: list[Op] = []
         self.producer: list[int] = graph.producer.tolist()
-        self.frame_of: list[int] = graph.value_frame.tolist()
+        self.subgraph_of: list[int] = graph.value_subgraph.tolist()
         self.constants: dict[int, Constant] = {}
         self.changes: list[Change] = []
         self._kinds: dict[int, shape_inference.Kind | None] = {}
@@ -172,7 +172,7 @@ class Rewriting:
         self._queued: set[int] = set()
         self._since: dict[tuple[str, ...], set[int]] = {}
         """For some rules the nodes to look at again since they were applied."""
-        self._by_frame: dict[int, list[Op]] = {}
+        self._by_subgraph: dict[int, list[Op]] = {}
         self._counted = -1
         self._computed: dict[tuple[Any, ...], int] = {}
         self.large: dict[str, Source] = {}
@@ -186,9 +186,9 @@ class Rewriting:
         self._marked: set[int] = set()
         """Frames in which something changed."""
         self._parent = [frame.parent for frame in graph.frames]
-        self.frame_outputs: list[list[int]] = [frame.outputs.tolist() for frame in graph.frames]
+        self.subgraph_outputs: list[list[int]] = [frame.outputs.tolist() for frame in graph.frames]
         self._is_output: dict[int, int] = {}
-        for outputs in self.frame_outputs:
+        for outputs in self.subgraph_outputs:
             for value in outputs:
                 self._is_output[value] = self._is_output.get(value, 0) + 1
         self._body_inputs = frozenset(v for frame in graph.frames[1:] for v in frame.inputs.tolist())
@@ -202,7 +202,7 @@ class Rewriting:
         graph = self.graph
         ins, in_ptr = graph.in_value.tolist(), graph.in_ptr.tolist()
         outs, out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
-        kinds, frames = graph.op_index.tolist(), graph.node_frame.tolist()
+        kinds, frames = graph.op_index.tolist(), graph.node_subgraph.tolist()
         # nodes in an order in which they can run; a longer place leaves room for what comes out of a body
         place = np.arange(graph.node_count)
         place[graph.order] = np.arange(len(graph.order))
@@ -298,7 +298,7 @@ class Rewriting:
         """Return what the model declares of a value."""
         if value >= self.graph.value_count:
             return None
-        frame = int(self.graph.value_frame[value])
+        frame = int(self.graph.value_subgraph[value])
         if frame not in self._infos:
             graph = self.graph.frames[frame].graph
             self._infos[frame] = {plain_text(i.name): i for i in (*graph.value_info, *graph.output, *graph.input)}
@@ -371,7 +371,7 @@ class Rewriting:
         """Add a value that nobody makes yet."""
         self.names.append(self._free_name(hint))
         self.producer.append(-1)
-        self.frame_of.append(frame)
+        self.subgraph_of.append(frame)
         self.readers.append({})
         value = len(self.names) - 1
         self._kinds[value] = kind
@@ -398,10 +398,10 @@ class Rewriting:
         maker = self.maker(value)
         assert maker is not None and self._open is not None  # noqa: PT018, S101 (rules see to it)
         if isinstance(array, TensorProto):
-            self.constants[value] = Constant(array, frame=self.frame_of[value])
+            self.constants[value] = Constant(array, frame=self.subgraph_of[value])
             self._kinds[value] = kind(array.data_type, array.dims)
         else:
-            self.constants[value] = Constant(None, array, self.frame_of[value])
+            self.constants[value] = Constant(None, array, self.subgraph_of[value])
             self._kinds[value] = kind_of(array)
         self.producer[value] = -1
         self._open.tensors[value] = None
@@ -428,7 +428,7 @@ class Rewriting:
             swap = (
                 maker is not None
                 and new not in self._is_output
-                and self.frame_of[new] == self.frame_of[old]
+                and self.subgraph_of[new] == self.subgraph_of[old]
                 and maker.alive
             )
             if not swap:
@@ -490,9 +490,9 @@ class Rewriting:
             self._collect(value)
 
     def _remove_body(self, frame: int) -> None:
-        for value in self.frame_outputs[frame]:
+        for value in self.subgraph_outputs[frame]:
             self._release(value)
-        self.frame_outputs[frame] = []
+        self.subgraph_outputs[frame] = []
         for op in self.ops_of(frame):
             if op.alive:
                 self.remove(op)
@@ -585,13 +585,13 @@ class Rewriting:
     def inline(self, op: Op, body: int) -> None:
         """Put the nodes of a body that runs once, and without inputs of its own, in the place of its node."""
         moved = self.ops_of(body)
-        given = self.frame_outputs[body]
+        given = self.subgraph_outputs[body]
         # bodies may use the same names as others do, but not as the branch that goes
         gone = set(op.bodies) - {body}
-        used = Counter(name for name, frame in zip(self.names, self.frame_of, strict=True) if frame not in gone)
-        for value, frame in enumerate(self.frame_of):
+        used = Counter(name for name, frame in zip(self.names, self.subgraph_of, strict=True) if frame not in gone)
+        for value, frame in enumerate(self.subgraph_of):
             if frame == body:
-                self.frame_of[value] = op.frame
+                self.subgraph_of[value] = op.frame
                 if used[self.names[value]] > 1:
                     self.names[value] = self._free_name(f"{op.name or op.op_type}_{self.names[value]}")
         for known in self.constants.values():
@@ -604,7 +604,7 @@ class Rewriting:
                 self._parent[frame] = op.frame
                 self._mark(frame)
         self._counted = -1
-        self.frame_outputs[body] = []
+        self.subgraph_outputs[body] = []
         for value in given:
             self._release(value)
         for made, inner in zip(list(op.outputs), given, strict=True):
@@ -854,11 +854,11 @@ class Rewriting:
     def ops_of(self, frame: int) -> list[Op]:
         """Return the nodes of a frame, in an order in which they can run."""
         if self._counted != len(self.ops):
-            self._by_frame = {}
+            self._by_subgraph = {}
             self._counted = len(self.ops)
             for op in self.ops:
-                self._by_frame.setdefault(op.frame, []).append(op)
-        found = [op for op in self._by_frame.get(frame, ()) if op.alive]
+                self._by_subgraph.setdefault(op.frame, []).append(op)
+        found = [op for op in self._by_subgraph.get(frame, ()) if op.alive]
         return sorted(found, key=lambda op: (op.place, op.number))
 
     def model(self) -> Model:
@@ -876,7 +876,7 @@ class Rewriting:
     def _write_graph(self, target: onnx.GraphProto, frame: int) -> None:
         origin = self.graph.frames[frame].graph
         wire.copy_fields(origin, target, without=("node", "initializer", "sparse_initializer", "value_info"))
-        for value in self.frame_outputs[frame]:
+        for value in self.subgraph_outputs[frame]:
             # what a graph gives out must be made in it
             if self.producer[value] < 0 and value in self.constants and self.constants[value].tensor is None:
                 tensor = onnx.numpy_helper.from_array(self.read(value))
@@ -890,7 +890,7 @@ class Rewriting:
             if known.frame == frame and not is_made and (self.readers[value] or value in self._is_output):
                 self._write_constant(known, target, self.names[value])
         live = {value for op in self.ops_of(frame) for value in op.outputs if value >= 0}
-        ends = set(self.frame_outputs[frame]) | set(self.graph.frames[frame].inputs.tolist())
+        ends = set(self.subgraph_outputs[frame]) | set(self.graph.frames[frame].inputs.tolist())
         for value in sorted(live - ends):
             kind, info = self._kinds.get(value), self._info(value)
             if kind is not None and kind.elem_type and kind.shape is not None:
@@ -902,7 +902,7 @@ class Rewriting:
 
     def _write_ends(self, target: onnx.GraphProto) -> None:
         """Return which types outputs have, as far as is known; weights are no inputs."""
-        values = {self.names[value]: value for value in self.frame_outputs[0]}
+        values = {self.names[value]: value for value in self.subgraph_outputs[0]}
         weights = {self.names[value] for value in self.graph.frames[0].weights.tolist()}
         given = [info for info in target.input if plain_text(info.name) not in weights]
         if len(given) < len(target.input):

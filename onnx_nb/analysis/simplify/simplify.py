@@ -707,10 +707,10 @@ class _Work:
 
 def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[str, str | None]:
     graph = Graph.of(after)
-    there = {graph.value_names[value] for value in np.flatnonzero(graph.value_frame == 0).tolist()}
+    there = {graph.value_names[value] for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
     original = Graph.of(before)
     found: dict[str, str | None] = {}
-    for value in np.flatnonzero(original.value_frame == 0).tolist():
+    for value in np.flatnonzero(original.value_subgraph == 0).tolist():
         name: str | None = original.value_names[value]
         assert name is not None  # noqa: S101 (every value has one)
         now: str | None = name

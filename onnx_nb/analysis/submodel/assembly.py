@@ -143,7 +143,7 @@ def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[tuple[str, str, st
 def main_value(graph: Graph, name: str) -> int:
     """Return the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
     names = graph.value_names
-    stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
+    stop = int(np.searchsorted(graph.value_subgraph, 0, side="right"))
     found = -1
     try:
         while name:
@@ -308,7 +308,7 @@ class _Types:
     @functools.cached_property
     def _declared(self) -> dict[int, onnx.ValueInfoProto]:
         """What the file declares of each value."""
-        stop = int(np.searchsorted(self._graph.value_frame, 0, side="right"))
+        stop = int(np.searchsorted(self._graph.value_subgraph, 0, side="right"))
         values = dict(zip(self._graph.value_names[:stop], range(stop), strict=True))
         origin = self._model.proto.graph
         infos = itertools.chain(origin.input, origin.output, origin.value_info)

@@ -472,7 +472,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
     tree = scopes(graph)
     plain = _plain_paths(tree)
-    found = [g for g, path in enumerate(tree.group_path) if g and wanted in (plain[g], _parts(path))]
+    found = [g for g, path in enumerate(tree.scope_path) if g and wanted in (plain[g], _parts(path))]
     if not found:
         module = _module_of_nodes(graph)
         members = {node for node, parts in module.items() if parts[: len(wanted)] == wanted}
@@ -480,34 +480,34 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
             return members, scope.strip("/.")
         found = [g for g in range(1, len(plain)) if _ends_alike(plain[g], wanted)]
     if not found:
-        near = closest(scope.strip("/."), (path for path in tree.group_path if path))
+        near = closest(scope.strip("/."), (path for path in tree.scope_path if path))
         advice = f"Closest names: {', '.join(map(quoted, near))}." if near else "The drawing shows which there are."
         raise ExtractionError(f"scope {quoted(scope)} is not in the model.", advice=advice)
-    outermost = [g for g in found if int(tree.group_parent[g]) not in found]
+    outermost = [g for g in found if int(tree.scope_parent[g]) not in found]
     if len(outermost) > 1:
-        named = ", ".join(quoted(tree.group_path[g]) for g in outermost[:5])
+        named = ", ".join(quoted(tree.scope_path[g]) for g in outermost[:5])
         raise ExtractionError(
             f"scope {quoted(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
         )
     (group,) = outermost
-    around = [above for above in _above(tree, group) if int(tree.group_kind[above]) in (BODY, BRANCH, FUNCTION)]
-    if int(tree.group_kind[group]) == BRANCH or around:
-        owner = Graph.opened(graph.model).node_label(int(tree.group_node[around[0]]))
-        where = "a call of" if int(tree.group_kind[around[0]]) == FUNCTION else "a body of"
+    around = [above for above in _above(tree, group) if int(tree.scope_kind[above]) in (BODY, BRANCH, FUNCTION)]
+    if int(tree.scope_kind[group]) == BRANCH or around:
+        owner = Graph.opened(graph.model).node_label(int(tree.scope_node[around[0]]))
+        where = "a call of" if int(tree.scope_kind[around[0]]) == FUNCTION else "a body of"
         message = f"scope {quoted(scope)} lies inside {where} {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
-    return nodes_of_groups(tree, [group], graph.main_count), tree.group_path[group]
+    return nodes_of_scopes(tree, [group], graph.main_count), tree.scope_path[group]
 
 
-def nodes_of_groups(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
+def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
     """Return the main nodes in groups, at any depth."""
-    inside = np.zeros(len(tree.group_parent), bool)
+    inside = np.zeros(len(tree.scope_parent), bool)
     inside[list(groups)] = True
     for group in range(1, len(inside)):  # parents come before children
-        inside[group] |= inside[tree.group_parent[group]]
+        inside[group] |= inside[tree.scope_parent[group]]
     # the node whose bodies or call a group shows lies beside it
-    owners = tree.group_node[inside & (tree.group_node >= 0)]
-    return {*np.flatnonzero(inside[tree.node_group[:count]]).tolist(), *owners[owners < count].tolist()}
+    owners = tree.scope_node[inside & (tree.scope_node >= 0)]
+    return {*np.flatnonzero(inside[tree.node_scope[:count]]).tolist(), *owners[owners < count].tolist()}
 
 
 def _parts(scope: str) -> list[str]:
@@ -517,10 +517,10 @@ def _parts(scope: str) -> list[str]:
 def _plain_paths(tree: Scopes) -> list[list[str]]:
     """Return the path of each group without the groups that only gather equal or many children."""
     paths: list[list[str]] = [[]]
-    for group in range(1, len(tree.group_parent)):
-        above = paths[tree.group_parent[group]]
-        made_up = tree.group_kind[group] in (*ROWS, CHUNK)
-        paths.append(above if made_up else above + _parts(tree.group_name[group]))
+    for group in range(1, len(tree.scope_parent)):
+        above = paths[tree.scope_parent[group]]
+        made_up = tree.scope_kind[group] in (*ROWS, CHUNK)
+        paths.append(above if made_up else above + _parts(tree.scope_name[group]))
     return paths
 
 
@@ -530,10 +530,10 @@ def _ends_alike(path: list[str], wanted: list[str]) -> bool:
 
 
 def _above(tree: Scopes, group: int) -> Iterator[int]:
-    group = int(tree.group_parent[group])
+    group = int(tree.scope_parent[group])
     while group > 0:
         yield group
-        group = int(tree.group_parent[group])
+        group = int(tree.scope_parent[group])
 
 
 def _module_of_nodes(graph: Graph) -> dict[int, list[str]]:
@@ -576,7 +576,7 @@ def _found(graph: Graph, name: str, what: str) -> int:
         value = opened.value(name)
     except OnnxNbError as error:
         raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
-    frame = int(opened.value_frame[value])
+    frame = int(opened.value_subgraph[value])
     called = frame >= len(graph.frames)
     where = opened.place(frame) if called else f"a body of {graph.node_label(graph.frames[frame].owner_node)}"
     message = f"{what} tensor {quoted(name)} lies inside {where}."

@@ -24,7 +24,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors
-from onnx_nb.analysis.submodel.extraction import mark_name, nodes_of_groups, nodes_of_scope
+from onnx_nb.analysis.submodel.extraction import mark_name, nodes_of_scope, nodes_of_scopes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,7 @@ def _check(graph: Graph) -> None:
         raise ExtractionError("the model has no nodes to divide.", advice="Nothing is left to do.")
     flow = Flow.of(graph)
     flow.sorted(range(graph.main_count))
-    stop = int(np.searchsorted(graph.value_frame, 0, side="right"))
+    stop = int(np.searchsorted(graph.value_subgraph, 0, side="right"))
     seen: set[str] = set()
     for value, name in enumerate(graph.value_names[:stop]):
         if name in seen:
@@ -244,14 +244,14 @@ def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
 
 def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
     tree = scopes_of(graph)
-    level = [0] * len(tree.group_parent)
+    level = [0] * len(tree.scope_parent)
     chosen = []
     for group in range(1, len(level)):
-        made_up = tree.group_kind[group] in (*ROWS, CHUNK)
-        level[group] = level[tree.group_parent[group]] + (not made_up)
+        made_up = tree.scope_kind[group] in (*ROWS, CHUNK)
+        level[group] = level[tree.scope_parent[group]] + (not made_up)
         if level[group] == depth and not made_up:
             chosen.append(group)
-    return [members for group in chosen if (members := nodes_of_groups(tree, [group], graph.main_count))]
+    return [members for group in chosen if (members := nodes_of_scopes(tree, [group], graph.main_count))]
 
 
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:

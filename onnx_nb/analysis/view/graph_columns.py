@@ -177,7 +177,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     arrays |= _value_columns(graph, size, table)
     arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
     arrays |= _yields(graph)
-    arrays |= _group_columns(graph, tree, size, table)
+    arrays |= _scope_columns(graph, tree, size, table)
     arrays |= _differences(graph, tree, arrays, table)
     return Columns(table.arrays() | arrays, _meta(graph, tree, size))
 
@@ -300,12 +300,12 @@ def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDAr
     calls = np.asarray([key in local for key in graph.operators], bool)
     flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
     bodies = np.full(graph.node_count, -1, np.int32)
-    owned = np.flatnonzero((tree.group_kind == BODY) | (tree.group_kind == FUNCTION))
-    bodies[tree.group_node[owned]] = owned
+    owned = np.flatnonzero((tree.scope_kind == BODY) | (tree.scope_kind == FUNCTION))
+    bodies[tree.scope_node[owned]] = owned
     return {
         "node_op": graph.op_index.astype(np.uint32),
         "node_name": table.block(graph.name_spans),
-        "node_group": tree.node_group.astype(np.uint32),
+        "node_scope": tree.node_scope.astype(np.uint32),
         "node_flags": flags,
         "node_attributes": _attributes(graph, table),
         "node_body": bodies,
@@ -502,22 +502,22 @@ def _number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _group_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
-    count = len(tree.group_parent)
-    drawn = np.bincount(tree.node_group[~graph.folded], minlength=count).astype(np.float64)
-    pairs = _weights_by_group(graph, tree)
-    depth = depths(tree.group_parent)
+def _scope_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+    count = len(tree.scope_parent)
+    drawn = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
+    pairs = _weights_by_scope(graph, tree)
+    depth = depths(tree.scope_parent)
     return {
-        "group_parent": tree.group_parent,
-        "group_name": table.each(tree.group_name),
-        "group_path": table.block(Spans.of(tree.group_path)),
-        "group_class": table.each(tree.group_class),
-        "group_kind": tree.group_kind,
-        "group_node": tree.group_node,
-        "group_nodes": upward(np.add, drawn, tree.group_parent).astype(np.uint32),
-        "group_params": _distinct(*pairs, size.elements, tree.group_parent, depth),
-        "group_bytes": _distinct(*pairs, size.bytes, tree.group_parent, depth),
-        "group_repeat": tree.group_repeat.astype(np.uint32),
+        "scope_parent": tree.scope_parent,
+        "scope_name": table.each(tree.scope_name),
+        "scope_path": table.block(Spans.of(tree.scope_path)),
+        "scope_class": table.each(tree.scope_class),
+        "scope_kind": tree.scope_kind,
+        "scope_node": tree.scope_node,
+        "scope_nodes": upward(np.add, drawn, tree.scope_parent).astype(np.uint32),
+        "scope_params": _distinct(*pairs, size.elements, tree.scope_parent, depth),
+        "scope_bytes": _distinct(*pairs, size.bytes, tree.scope_parent, depth),
+        "scope_repeat": tree.scope_repeat.astype(np.uint32),
     }
 
 
@@ -525,9 +525,9 @@ def _differences(
     graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: _Strings
 ) -> dict[str, NDArray[Any]]:
     """Mark and describe where the members of repeats differ."""
-    told = np.zeros(len(tree.group_parent), np.uint32)
-    if not bool(np.any(np.isin(tree.group_kind, ROWS))):
-        return {"group_differs": told, "group_difference": told}
+    told = np.zeros(len(tree.scope_parent), np.uint32)
+    if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
+        return {"scope_differs": told, "scope_difference": told}
     literal = arrays["value_literal"].astype(np.int64)
     different = repeat_differences(graph, tree, graph.attribute_numbers, literal)
     arrays["node_flags"][different.nodes] |= DIFFERS
@@ -537,14 +537,14 @@ def _differences(
         text_ = _difference(graph, arrays, table, each)
         if each.member >= 0:
             texts.setdefault(each.member, []).append(text_)
-        name = tree.group_name[each.member] if each.member >= 0 else graph.names[-1 - each.member]
+        name = tree.scope_name[each.member] if each.member >= 0 else graph.names[-1 - each.member]
         members.setdefault(each.roof, {})[name or text_] = None
     for roof, names in members.items():
         texts[roof] = [*list(names)[:LISTED], *(["…"] if len(names) > LISTED else [])]
     for group, parts in texts.items():
-        joined = (", " if tree.group_kind[group] in ROWS else "; ").join(parts)
+        joined = (", " if tree.scope_kind[group] in ROWS else "; ").join(parts)
         told[group] = table.one(shortened(joined, DIFFERENCE_LIMIT))
-    return {"group_differs": different.group_differs.astype(np.uint32), "group_difference": told}
+    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": told}
 
 
 def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _Strings, found: RepeatDifference) -> str:
@@ -567,11 +567,11 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _String
     return f"{shortened(op, 40)} {shortened(name, 40)} {said(found.node)}, others {said(found.like)}"
 
 
-def _weights_by_group(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
+def _weights_by_scope(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
     """Return each (group, weight) where a node directly in the group reads the weight, once."""
     value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
-    value, group = value[weight], tree.node_group[graph.consumer_node[weight]].astype(np.int64)
+    value, group = value[weight], tree.node_scope[graph.consumer_node[weight]].astype(np.int64)
     return _unique_pairs(group, value, graph.value_count)
 
 

@@ -56,7 +56,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     model
         Any `ModelLike`.
     kind
-        ``"node"``, ``"value"`` or ``"group"`` (a scope: the columns say all of it).
+        ``"node"``, ``"tensor"`` or ``"scope"`` (a scope: the columns say all of it).
     index
         As in `Graph.opened`.
 
@@ -75,10 +75,10 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     """
     loaded = load(model)
     graph = Graph.opened(loaded)
-    if kind == "group":
+    if kind == "scope":
         return Inspection((), (), "", "")
     count = graph.node_count if kind == "node" else len(graph.value_names)
-    if kind not in ("node", "value") or not 0 <= index < count:
+    if kind not in ("node", "tensor") or not 0 <= index < count:
         raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
     return _node(graph, index) if kind == "node" else _value(graph, index)
 
@@ -106,14 +106,14 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     >>> figures(model, "node", 0)
     [('MACs', '12'), ('FLOPs', '24'), ('activations', '16 B'), ('counted for', 'n = 1')]
     """
-    if kind not in ("node", "group"):
+    if kind not in ("node", "scope"):
         return []
     loaded = load(model)
     found, bound = run_costs(loaded)
-    count = found.graph.node_count if kind == "node" else len(found.scopes.group_parent)
+    count = found.graph.node_count if kind == "node" else len(found.scopes.scope_parent)
     if not 0 <= index < count:
         raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
-    cost = found.of_node(index) if kind == "node" else found.of_group(index)
+    cost = found.of_node(index) if kind == "node" else found.of_scope(index)
     rows = cost_rows(cost, bare=kind == "node")
     if kind == "node" and cost.parameters:
         rows.append(parameters_row(cost))
@@ -134,16 +134,16 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
 
 def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
     """Name the bodies and calls around a node or scope, from the innermost out."""
-    group = int(tree.node_group[index]) if kind == "node" else index
+    group = int(tree.node_scope[index]) if kind == "node" else index
     names = []
     while group > 0:
-        if tree.group_kind[group] == BRANCH:
-            owner = int(tree.group_node[group])
+        if tree.scope_kind[group] == BRANCH:
+            owner = int(tree.scope_node[group])
             rounds = graph.operators[graph.op_index[owner]][0] in ("Loop", "Scan")
-            names.append(f"{ROUND if rounds else ''}{tree.group_name[group]} of {graph.node_label(owner)}")
-        elif tree.group_kind[group] == FUNCTION and not (kind == "group" and group == index):
-            names.append(f"the call {graph.node_label(int(tree.group_node[group]))}")
-        group = int(tree.group_parent[group])
+            names.append(f"{ROUND if rounds else ''}{tree.scope_name[group]} of {graph.node_label(owner)}")
+        elif tree.scope_kind[group] == FUNCTION and not (kind == "scope" and group == index):
+            names.append(f"the call {graph.node_label(int(tree.scope_node[group]))}")
+        group = int(tree.scope_parent[group])
     return names
 
 
@@ -198,7 +198,7 @@ def _node(graph: Graph, index: int) -> Inspection:
         reason = graph.closed_calls.get(index, "")
         rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
         rows.append(("about it", function.doc_string))
-    rows += _around(graph, int(graph.node_frame[index]), node.name)
+    rows += _around(graph, int(graph.node_subgraph[index]), node.name)
     captured = [graph.value_names[value] for value in graph.captured(index)]
     rows.append(("captured", ", ".join(captured)))
     scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
@@ -225,7 +225,7 @@ def _value(graph: Graph, index: int) -> Inspection:
         rows.append(("bytes", f"{info.nbytes:,}"))
         if info.location is not None and not info.location.startswith("*"):
             rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
-    frame = int(graph.value_frame[index])
+    frame = int(graph.value_subgraph[index])
     rows += _around(graph, frame, name.removeprefix(graph.prefix(frame)))
     info_proto = graph.value_info(index)
     rows.append(("description", info_proto.doc_string if info_proto is not None else ""))

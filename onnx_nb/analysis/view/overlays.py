@@ -118,7 +118,7 @@ def overlay(
             node, value, elements, nbytes = weights_read(graph)
             size = elements if values == "parameters" else nbytes
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
-            name = "group_params" if values == "parameters" else "group_bytes"
+            name = "scope_params" if values == "parameters" else "scope_bytes"
             groups = columns(loaded).arrays[name].astype(np.float64)
         groups = groups if reduce == "sum" else None
     elif isinstance(values, Mapping):
@@ -135,7 +135,7 @@ def overlay(
         label, reduce = label or "seconds", reduce or "sum"
         numbers, unmatched = _named(graph, _profiled(Path(values)))
     if groups is None:
-        groups = _by_group(graph, numbers, reduce)
+        groups = _by_scope(graph, numbers, reduce)
     return Overlay(label, scale or _scale(numbers), reduce, numbers, groups, unmatched)
 
 
@@ -216,8 +216,8 @@ def _cost(model: Model, metric: str) -> tuple[NDArray[np.float64], NDArray[np.fl
     numbers: NDArray[np.float64] = getattr(found, metric)
     known = ~np.isnan(numbers)
     tree = found.scopes
-    inside = np.bincount(tree.node_group[known], minlength=len(tree.group_parent))
-    return numbers, np.where(upward(np.add, inside, tree.group_parent) > 0, found.group_sums[metric], np.nan)
+    inside = np.bincount(tree.node_scope[known], minlength=len(tree.scope_parent))
+    return numbers, np.where(upward(np.add, inside, tree.scope_parent) > 0, found.scope_sums[metric], np.nan)
 
 
 def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
@@ -278,18 +278,18 @@ def _of_nodes(events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]
     return (event for event in events if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time"))
 
 
-def _by_group(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
+def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
     tree = scopes(graph)
     known = ~np.isnan(numbers)
-    count = len(tree.group_parent)
-    there = upward(np.add, np.bincount(tree.node_group[known], minlength=count), tree.group_parent) > 0
+    count = len(tree.scope_parent)
+    there = upward(np.add, np.bincount(tree.node_scope[known], minlength=count), tree.scope_parent) > 0
     own = np.full(count, 0.0 if reduce == "sum" else -np.inf)
     combine = np.add if reduce == "sum" else np.maximum
-    combine.at(own, tree.node_group[known], numbers[known])
-    groups = np.where(there, upward(combine, own, tree.group_parent), np.nan)
+    combine.at(own, tree.node_scope[known], numbers[known])
+    groups = np.where(there, upward(combine, own, tree.scope_parent), np.nan)
     # a run knows a call as one node: of an opened one the whole has the number, though nothing in it does
-    calls = np.flatnonzero((tree.group_kind == FUNCTION) & ~there)
-    groups[calls] = numbers[tree.group_node[calls]]
+    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~there)
+    groups[calls] = numbers[tree.scope_node[calls]]
     return groups
 
 

@@ -394,7 +394,7 @@ class _Trail:
         found = np.full(one.value_count, -1, np.int32)
         for value, name in enumerate(one.value_names):
             there = same.get(name, -1)
-            if there < 0 and one.value_frame[value] == 0:
+            if there < 0 and one.value_subgraph[value] == 0:
                 there = same.get(self.mapping.get(name) or "", -1)
             found[value] = there
         return found
@@ -420,7 +420,7 @@ def _labels(graph: Graph) -> list[str]:
             prefixes[number] = f"{plain_text(called.domain)}.{plain_text(called.name)}/", graph.prefix(number)
     return [
         prefixes[frame][0] + name.removeprefix(prefixes[frame][1])
-        for name, frame in zip(graph.value_names, graph.value_frame.tolist(), strict=True)
+        for name, frame in zip(graph.value_names, graph.value_subgraph.tolist(), strict=True)
     ]
 
 

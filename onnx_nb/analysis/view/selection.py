@@ -12,7 +12,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.scopes.scopes import Scopes, scopes
-from onnx_nb.analysis.submodel.extraction import nodes_of_groups, ports
+from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
 from onnx_nb.analysis.view.inspection import bound_rows, cost_rows, parameters_row
 from onnx_nb.analysis.view.overlays import run_costs
 
@@ -92,16 +92,16 @@ def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -
 
 def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> list[int]:
     """Return the flat nodes meant: those of the groups too, without those inside a node that is meant itself."""
-    for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", groups, len(tree.group_parent))):
+    for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", groups, len(tree.scope_parent))):
         if odd := [number for number in chosen if not 0 <= number < count]:
             raise OnnxNbError(
                 f"the model has no {kind} number {odd[0]}.", advice="Show the model again: it has changed."
             )
-    found = nodes | nodes_of_groups(tree, groups, graph.node_count)
+    found = nodes | nodes_of_scopes(tree, groups, graph.node_count)
     owner = [frame.owner_node for frame in graph.frames]
 
     def inside(node: int) -> bool:
-        while (frame := int(graph.node_frame[node])) > 0:
+        while (frame := int(graph.node_subgraph[node])) > 0:
             node = owner[frame]
             if node in found:
                 return True
@@ -114,7 +114,7 @@ def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
     if not members:
         return "No node is selected: tensors alone cannot be extracted."
     for node in members:
-        if frame := int(graph.node_frame[node]):
+        if frame := int(graph.node_subgraph[node]):
             where = "a call of" if graph.frames[frame].function is not None else "a body of"
             body = graph.node_label(graph.frames[frame].owner_node)
             return f"{graph.node_label(node)} lies inside {where} {body}: select that node instead."

@@ -2,7 +2,7 @@
 
 import type { Pen } from "../render/canvas.ts";
 import type { Theme } from "../render/theme.ts";
-import type { Frame, Series } from "./errorseries.ts";
+import type { Series, Subgraph } from "./errorseries.ts";
 
 export interface DepthLook {
   readonly theme: Theme;
@@ -14,7 +14,7 @@ export interface DepthLook {
 const DOTS = 400;
 const FONT = 10.5;
 
-export function drawDepth(pen: Pen, frame: Frame, first: number, { theme, isolated }: DepthLook): void {
+export function drawDepth(pen: Pen, frame: Subgraph, first: number, { theme, isolated }: DepthLook): void {
   const { depth, left, right, bottom, height } = frame;
   pen.lineWidth = 1;
   pen.font = `${FONT}px ${theme.font}`;
@@ -65,7 +65,12 @@ export interface Caption {
 }
 
 /** What the panel around a plot says, for a picture that stands alone. */
-export function drawCaption(pen: Pen, frame: Frame, { title, metric }: Caption, { theme, isolated }: DepthLook): void {
+export function drawCaption(
+  pen: Pen,
+  frame: Subgraph,
+  { title, metric }: Caption,
+  { theme, isolated }: DepthLook,
+): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.text;
@@ -115,7 +120,7 @@ function cut(pen: Pen, text: string, width: number): string {
 }
 
 /** Marks one point: a line down to its place, and a ring around each of its values. */
-export function drawChosen(pen: Pen, frame: Frame, row: number, color: string, theme: Theme): void {
+export function drawChosen(pen: Pen, frame: Subgraph, row: number, color: string, theme: Theme): void {
   if (row < 0 || !within(frame, row)) return;
   const x = frame.x(row);
   pen.strokeStyle = color;
@@ -140,7 +145,7 @@ export function drawChosen(pen: Pen, frame: Frame, row: number, color: string, t
   }
 }
 
-function within({ span }: Frame, row: number): boolean {
+function within({ span }: Subgraph, row: number): boolean {
   return row >= span.from - 0.5 && row <= span.to + 0.5;
 }
 
@@ -149,7 +154,7 @@ function rule(pen: Pen, from: number, to: number, y: number, color: string): voi
   pen.fillRect(from, Math.round(y), to - from, 1);
 }
 
-function names(pen: Pen, frame: Frame, theme: Theme): void {
+function names(pen: Pen, frame: Subgraph, theme: Theme): void {
   let free = frame.left - 30;
   const y = frame.height - 10;
   for (const [row, label] of frame.marks()) {
@@ -166,7 +171,7 @@ function names(pen: Pen, frame: Frame, theme: Theme): void {
 }
 
 /** The line through all points; where several share a pixel their whole range is drawn. */
-function line(pen: Pen, frame: Frame, { numbers }: Series, color: string): void {
+function line(pen: Pen, frame: Subgraph, { numbers }: Series, color: string): void {
   const [from, to] = rows(frame, numbers.length);
   pen.strokeStyle = color;
   pen.lineWidth = 1.6;
@@ -202,7 +207,7 @@ function line(pen: Pen, frame: Frame, { numbers }: Series, color: string): void 
   pen.stroke();
 }
 
-function dots(pen: Pen, frame: Frame, { which, numbers }: Series, color: string, bad: string): void {
+function dots(pen: Pen, frame: Subgraph, { which, numbers }: Series, color: string, bad: string): void {
   const [from, to] = rows(frame, numbers.length);
   const many = to - from > DOTS;
   const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
@@ -253,6 +258,6 @@ function spot(pen: Pen, x: number, y: number, size: number, color: string): void
   pen.fill();
 }
 
-function rows({ span }: Frame, count: number): [number, number] {
+function rows({ span }: Subgraph, count: number): [number, number] {
   return [Math.max(0, Math.ceil(span.from)), Math.min(count - 1, Math.floor(span.to))];
 }

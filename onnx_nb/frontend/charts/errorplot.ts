@@ -5,7 +5,7 @@ import type { Pen } from "../render/canvas.ts";
 import { SvgPen, xml } from "../render/svgpen.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import { CAPTION, drawCaption, drawChosen, drawDepth } from "./errordrawing.ts";
-import { type Depth, Frame, type Span, spanOf } from "./errorseries.ts";
+import { type Depth, type Span, Subgraph, spanOf } from "./errorseries.ts";
 
 export interface DepthOptions {
   /** what is drawn */
@@ -69,7 +69,7 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   // ---------------------------------------------------------------- drawing
 
   const size = (): [number, number] => [Math.max(160, plot.clientWidth || 600), plot.clientHeight || HEIGHT];
-  let frame = new Frame(depth, span, ...size());
+  let frame = new Subgraph(depth, span, ...size());
   const look = (): { theme: Theme; isolated: string } => {
     theme ??= readTheme(element.closest<HTMLElement>(".onnx-nb") ?? element, ["activation"]);
     return { theme, isolated: theme.categories[0] };
@@ -85,7 +85,7 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     return context;
   };
   const drawGround = (): void => {
-    frame = new Frame(depth, span, ...size());
+    frame = new Subgraph(depth, span, ...size());
     const pen = sized(ground);
     if (pen !== null) drawDepth(pen as Pen, frame, options.first, look());
     drawOver();
@@ -104,7 +104,7 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   };
   const drawWhole = (pen: Pen, title: string, scale: number, w: number, h: number): void => {
     const colors = look();
-    const whole = new Frame(depth, span, w, h);
+    const whole = new Subgraph(depth, span, w, h);
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.fillStyle = colors.theme.background;
     pen.fillRect(0, 0, w, h + CAPTION);
@@ -126,7 +126,7 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   };
   // what is pointed at is asked of the frame: it changes at once, the drawing with the next frame
   const reframe = (): void => {
-    frame = new Frame(depth, span, ...size());
+    frame = new Subgraph(depth, span, ...size());
     soon(true);
   };
   const zoom = (to: Span): void => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Depth, Frame, spanOf } from "./errorseries.ts";
+import { type Depth, Subgraph, spanOf } from "./errorseries.ts";
 
 const depthOf = (numbers: number[], more: Partial<Depth> = {}): Depth => ({
   count: numbers.length,
@@ -9,7 +9,7 @@ const depthOf = (numbers: number[], more: Partial<Depth> = {}): Depth => ({
   odd: "NaN, Inf",
   ...more,
 });
-const frameOf = (depth: Depth, span = spanOf(depth.count)): Frame => new Frame(depth, span, 800, 200);
+const frameOf = (depth: Depth, span = spanOf(depth.count)): Subgraph => new Subgraph(depth, span, 800, 200);
 
 describe("errors against depth", () => {
   it("gives a magnitude the same height anywhere on a logarithmic axis", () => {

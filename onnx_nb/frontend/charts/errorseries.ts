@@ -33,7 +33,7 @@ const APART = 26;
 const NOTHING: readonly [number, number] = [-8, 0];
 const FEWEST = 8;
 
-export class Frame {
+export class Subgraph {
   readonly depth: Depth;
   readonly span: Span;
   readonly width: number;

@@ -31,7 +31,7 @@ export function createVoice(columns: Columns): Voice {
       }
       const { title, sub, kind } = describe(columns, target);
       let more = "";
-      if (target.kind === "value") {
+      if (target.kind === "tensor") {
         const producer = columns.producer[target.id];
         const readers = columns.consumersOf(target.id).length;
         more = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${counted(readers, "node")}`;
@@ -43,10 +43,9 @@ export function createVoice(columns: Columns): Voice {
 
 /** "3 nodes, 1 scope" */
 export function sorts(targets: readonly Target[]): string {
-  const nouns = { node: "node", group: "scope", value: "tensor" } as const;
-  return (["node", "group", "value"] as const)
-    .map((kind) => [targets.filter((each) => each.kind === kind).length, nouns[kind]] as const)
+  return (["node", "scope", "tensor"] as const)
+    .map((kind) => [targets.filter((each) => each.kind === kind).length, kind] as const)
     .filter(([count]) => count > 0)
-    .map(([count, noun]) => counted(count, noun))
+    .map(([count, kind]) => counted(count, kind))
     .join(", ");
 }

@@ -55,7 +55,7 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
   const first = el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, elide(faults[0].message, 200));
   for (const { kind, message, node, value } of faults.slice(0, LISTED)) {
     const target: Target | null =
-      node >= 0 ? { kind: "node", id: node } : value >= 0 ? { kind: "value", id: value } : null;
+      node >= 0 ? { kind: "node", id: node } : value >= 0 ? { kind: "tensor", id: value } : null;
     const text = elide(message, 400);
     list.append(
       el(

@@ -22,12 +22,12 @@ export function createCrumbs(columns: Columns, signal: AbortSignal): Crumbs {
     const slash = (): HTMLElement => el("span", { attrs: { "aria-hidden": "true" } }, "/");
     const add = (group: number): void => {
       if (element.childElementCount > 0) element.append(slash());
-      const name = columns.str(columns.groupName[group]) || "scope";
-      element.append(link(elide(name, most), { kind: "group", id: group }, columns.str(columns.groupPath[group])));
+      const name = columns.str(columns.scopeName[group]) || "scope";
+      element.append(link(elide(name, most), { kind: "scope", id: group }, columns.str(columns.scopePath[group])));
     };
     inside.slice(0, left).forEach(add);
     if (left + right < inside.length) {
-      const hidden = inside.slice(left, inside.length - right).map((group) => columns.str(columns.groupName[group]));
+      const hidden = inside.slice(left, inside.length - right).map((group) => columns.str(columns.scopeName[group]));
       if (element.childElementCount > 0) element.append(slash());
       element.append(el("span", { title: hidden.join(" / ").slice(0, 2000) }, "…"));
     }
@@ -57,7 +57,7 @@ export function createCrumbs(columns: Columns, signal: AbortSignal): Crumbs {
       inside =
         selection === null
           ? []
-          : columns.ancestry(selection.kind === "group" ? selection.id : columns.groupOf(selection)).slice(1);
+          : columns.ancestry(selection.kind === "scope" ? selection.id : columns.scopeOf(selection)).slice(1);
       refit();
     },
   };

@@ -45,8 +45,8 @@ function packed(): Packed {
   const there = (from: Columns, to: Columns, kind: Target["kind"], count: number, pairs: string[][]): Int32Array => {
     const found = new Int32Array(count).fill(-1);
     for (const [name] of pairs) {
-      const own = kind === "group" && name === "" ? 0 : id(from, kind, name);
-      found[own] = kind === "group" && name === "" ? 0 : id(to, kind, name);
+      const own = kind === "scope" && name === "" ? 0 : id(from, kind, name);
+      found[own] = kind === "scope" && name === "" ? 0 : id(to, kind, name);
     }
     return found;
   };
@@ -56,16 +56,16 @@ function packed(): Packed {
   ] as const) {
     const node = there(from, to, "node", from.nodeCount, nodes);
     arrays.set(`node_${side}`, node);
-    arrays.set(`value_${side}`, there(from, to, "value", from.valueName.length, values));
-    arrays.set(`group_${side}`, there(from, to, "group", from.groupCount, groups));
+    arrays.set(`value_${side}`, there(from, to, "tensor", from.valueName.length, values));
+    arrays.set(`scope_${side}`, there(from, to, "scope", from.scopeCount, groups));
     const state = Uint8Array.from(node, (n) => (n < 0 ? 1 : 0));
     state[id(from, "node", "enc/neg")] = 2;
     arrays.set(`node_state_${side}`, state);
     arrays.set(`value_state_${side}`, new Uint8Array(from.valueName.length));
     const only = state.filter((s) => s === 1).length;
-    arrays.set(`group_only_${side}`, new Int32Array(from.groupCount).fill(only));
-    arrays.set(`group_changed_${side}`, new Int32Array(from.groupCount).fill(1));
-    arrays.set(`group_folded_${side}`, new Int32Array(from.groupCount));
+    arrays.set(`scope_only_${side}`, new Int32Array(from.scopeCount).fill(only));
+    arrays.set(`scope_changed_${side}`, new Int32Array(from.scopeCount).fill(1));
+    arrays.set(`scope_folded_${side}`, new Int32Array(from.scopeCount));
   }
   const row = (what: string, kind: string, name: string, op: string, n: number, m: number, ...words: string[]) => [
     what,
@@ -171,7 +171,7 @@ describe("a pair of graphs", () => {
   it("opens and closes scopes on both sides, and only on one when out of step", async () => {
     const pair = show();
     await settled();
-    const [left, right] = [id(LEFT, "group", "enc"), id(RIGHT, "group", "enc")];
+    const [left, right] = [id(LEFT, "scope", "enc"), id(RIGHT, "scope", "enc")];
     const open = (): boolean[] => [pair.views[0].state.open.has(left), pair.views[1].state.open.has(right)];
     expect(open()).toEqual([true, true]);
     pair.views[1].dispatch({ type: "toggle", group: right });
@@ -255,9 +255,9 @@ describe("a pair of graphs", () => {
 describe("the tones of boxes", () => {
   it("sum up over closed scopes", () => {
     const tones = new Tones(new PairData(packed()).tones(1));
-    const enc = id(RIGHT, "group", "enc");
-    expect(tones.of(BOX.GROUP, enc)).toBe("changed");
-    expect(tones.say(BOX.GROUP, enc)).toEqual({ long: "2 added, 1 changed", short: "+2 ~1" });
+    const enc = id(RIGHT, "scope", "enc");
+    expect(tones.of(BOX.SCOPE, enc)).toBe("changed");
+    expect(tones.say(BOX.SCOPE, enc)).toEqual({ long: "2 added, 1 changed", short: "+2 ~1" });
     expect(tones.of(BOX.NODE, id(RIGHT, "node", "enc/exp"))).toBe("added");
     expect(tones.of(BOX.NODE, id(RIGHT, "node", "abs"))).toBeNull();
   });
@@ -266,7 +266,7 @@ describe("the tones of boxes", () => {
     const data = new PairData(packed());
     expect(data.changes.map(wordsOf)).toEqual(["way: 1 → 2", "removed", "added", "added"]);
     const exp: Target = { kind: "node", id: id(RIGHT, "node", "enc/exp") };
-    expect(data.before(1, exp, RIGHT)).toEqual({ kind: "value", id: id(LEFT, "value", "a") });
+    expect(data.before(1, exp, RIGHT)).toEqual({ kind: "tensor", id: id(LEFT, "tensor", "a") });
   });
 });
 

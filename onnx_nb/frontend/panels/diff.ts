@@ -140,11 +140,11 @@ export function createPair(
   function openLike(open: Iterable<number>): Set<number> {
     const [mine, there] = [new Set(open), new Set<number>([0])];
     for (const group of mine) {
-      const found = data.counterpart(0, { kind: "group", id: group });
+      const found = data.counterpart(0, { kind: "scope", id: group });
       if (found !== null) for (const each of [...columns[1].ancestry(found.id), found.id]) there.add(each);
     }
     for (const group of defaultOpen(columns[1])) {
-      const only = data.counterpart(1, { kind: "group", id: group }) === null;
+      const only = data.counterpart(1, { kind: "scope", id: group }) === null;
       if (only && columns[1].ancestry(group).every((each) => each === group || there.has(each))) there.add(group);
     }
     return there;
@@ -181,7 +181,7 @@ export function createPair(
     const there = other(side);
     const view = views[there];
     const wanted = new Set(view.state.open);
-    const counterpart = (group: number): number => data.counterpart(side, { kind: "group", id: group })?.id ?? -1;
+    const counterpart = (group: number): number => data.counterpart(side, { kind: "scope", id: group })?.id ?? -1;
     for (const group of before) if (!now.has(group)) wanted.delete(counterpart(group));
     for (const group of now) {
       const found = before.has(group) ? -1 : counterpart(group);
@@ -339,7 +339,7 @@ export function createPair(
       const { scene } = views[at].stage;
       if (scene === null) return null;
       let box = boxOf(scene, columns[at], given);
-      if (box < 0 && given.kind === "value") {
+      if (box < 0 && given.kind === "tensor") {
         const { producer, consumers } = scene.boxesOfValue(given.id);
         const [reader] = consumers;
         box = producer >= 0 ? producer : (reader ?? -1);
@@ -360,8 +360,8 @@ export function createPair(
     const found = data.counterpart(side, target);
     const name = found === null ? `nothing like it` : columns[there].nameOf(found) || "(unnamed)";
     const rows: [string, string][] = [[`in ${titles[there]}`, name]];
-    if (target.kind === "group") {
-      const { long } = new Tones(data.tones(side)).say(BOX.GROUP, target.id);
+    if (target.kind === "scope") {
+      const { long } = new Tones(data.tones(side)).say(BOX.SCOPE, target.id);
       rows.push(["differs", long || "no"]);
       return rows;
     }
@@ -456,7 +456,7 @@ export function createPair(
       change.nodes[side] >= 0
         ? { kind: "node", id: change.nodes[side] }
         : change.tensors[side] >= 0
-          ? { kind: "value", id: change.tensors[side] }
+          ? { kind: "tensor", id: change.tensors[side] }
           : null;
     const side: SideOf = target(0) === null && target(1) !== null ? 1 : 0;
     const chosen = target(side);
@@ -607,12 +607,12 @@ function targetOf({ boxes: { kind, id } }: Scene, box: number): Target | null {
   switch (kind[box]) {
     case BOX.NODE:
       return { kind: "node", id: id[box] };
-    case BOX.GROUP:
-      return { kind: "group", id: id[box] };
+    case BOX.SCOPE:
+      return { kind: "scope", id: id[box] };
     case BOX.OPEN:
       return null; // its middle says little of what is seen
     default:
-      return { kind: "value", id: id[box] };
+      return { kind: "tensor", id: id[box] };
   }
 }
 

@@ -54,15 +54,15 @@ describe("a graph view", () => {
   it("marks every expand again", async () => {
     const view = show();
     await shown();
-    view.dispatch({ type: "toggle", group: target("group", "enc").id });
+    view.dispatch({ type: "toggle", group: target("scope", "enc").id });
     await vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2), { timeout: 20_000 });
     expect(host.patches.at(-1)?.open).toEqual([0]);
   });
 
   it("tells the host what was selected and chosen, and asks for a plan once there is an output", async () => {
     const view = show();
-    view.dispatch({ type: "select", target: target("value", "p") });
-    expect(host.patches.at(-1)?.selection).toEqual([{ kind: "value", id: target("value", "p").id, name: "p" }]);
+    view.dispatch({ type: "select", target: target("tensor", "p") });
+    expect(host.patches.at(-1)?.selection).toEqual([{ kind: "tensor", id: target("tensor", "p").id, name: "p" }]);
     press("i");
     expect(host.patches.at(-1)).toEqual({ inputs: ["p"], outputs: [] });
     expect(host.planned).toEqual([]);
@@ -72,14 +72,14 @@ describe("a graph view", () => {
     press("z", { ctrlKey: true });
     expect(view.state.cut.outputs).toEqual([]);
     press("Z", { ctrlKey: true, shiftKey: true });
-    expect(view.state.cut.outputs).toEqual([target("value", "y").id]);
+    expect(view.state.cut.outputs).toEqual([target("tensor", "y").id]);
   });
 
   it("takes over what the kernel changed without telling it back", () => {
     const view = show();
     const before = host.patches.length;
     view.apply({ inputs: ["p", "no such tensor"], outputs: ["y"], selection: [], open: [0] });
-    expect(view.state.cut).toEqual({ inputs: [target("value", "p").id], outputs: [target("value", "y").id] });
+    expect(view.state.cut).toEqual({ inputs: [target("tensor", "p").id], outputs: [target("tensor", "y").id] });
     expect([...view.state.open]).toEqual([0]);
     expect(host.patches).toHaveLength(before);
   });
@@ -87,7 +87,7 @@ describe("a graph view", () => {
   it("ignores the answer to a plan that is no longer wanted", async () => {
     const view = show();
     host.reply = { message: "old" };
-    view.dispatch({ type: "output", value: target("value", "y").id });
+    view.dispatch({ type: "output", value: target("tensor", "y").id });
     view.dispatch({ type: "clear" });
     await settled();
     expect(view.state.plan).toBeNull();
@@ -98,9 +98,9 @@ describe("a graph view", () => {
     await settled();
     for (const [kind, name] of [
       ["node", "sum"],
-      ["value", "left"],
-      ["value", "right"],
-      ["group", "enc"],
+      ["tensor", "left"],
+      ["tensor", "right"],
+      ["scope", "enc"],
     ] as const) {
       const at = view.locate(name, kind);
       expect(at, name).not.toBeNull();
@@ -115,10 +115,10 @@ describe("a graph view", () => {
 
   it("reveals what lies in a closed scope", async () => {
     const view = show();
-    view.dispatch({ type: "close", group: target("group", "enc").id });
+    view.dispatch({ type: "close", group: target("scope", "enc").id });
     expect(view.locate("enc/split", "node")).toBeNull();
     await view.reveal("enc/split", "node");
-    expect(view.state.open.has(target("group", "enc").id)).toBe(true);
+    expect(view.state.open.has(target("scope", "enc").id)).toBe(true);
     expect(view.locate("enc/split", "node")).not.toBeNull();
     await view.reveal("W"); // a weight shows in the node that reads it
     await expect(view.reveal("nothing")).rejects.toThrow("nothing");
@@ -129,11 +129,11 @@ describe("a graph view", () => {
     let escaped = 0;
     document.body.addEventListener("keydown", () => escaped++, { signal: stop.signal });
     press("ArrowDown");
-    expect(view.state.selection).toEqual(target("value", "x"));
+    expect(view.state.selection).toEqual(target("tensor", "x"));
     press("ArrowDown");
     expect(view.state.selection).toEqual(target("node", "enc/mm"));
     press("ArrowDown", { shiftKey: true });
-    expect(view.state.selection).toEqual(target("value", "p"));
+    expect(view.state.selection).toEqual(target("tensor", "p"));
     press("Escape");
     expect(view.state.selection).toBeNull();
     press("d"); // not ours, but in a notebook it would delete a cell
@@ -144,7 +144,7 @@ describe("a graph view", () => {
 
   it("lights what a tensor depends on, and what depends on it", () => {
     const view = show();
-    view.dispatch({ type: "select", target: target("value", "q") });
+    view.dispatch({ type: "select", target: target("tensor", "q") });
     buttonIn(root, "Trace up").click();
     const lit = (): string[] => view.state.hits.map((hit) => MODEL.nameOf(hit)).sort();
     expect(lit()).toEqual(["enc/mm", "enc/split", "sum"]);
@@ -232,7 +232,7 @@ describe("a graph view", () => {
   it("colors boxes by numbers, filters them, and goes back to categories", () => {
     const view = show();
     const nodes = Float64Array.from({ length: MODEL.nodeCount }, (_, node) => node + 1);
-    const groups = new Float64Array(MODEL.groupCount).fill(7);
+    const groups = new Float64Array(MODEL.scopeCount).fill(7);
     view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 2, nodes, groups } });
     expect(text(".onnx-nb-legend")).toContain("error");
     expect(text(".onnx-nb-legend")).toContain("2 names not in the model");
@@ -260,7 +260,7 @@ describe("a graph view", () => {
       ...numbers,
       label,
       nodes: new Float64Array(MODEL.nodeCount),
-      groups: new Float64Array(MODEL.groupCount),
+      groups: new Float64Array(MODEL.scopeCount),
     });
     view.dispatch({ type: "color", by: "MACs" });
     view.dispatch({ type: "overlay", overlay: null });
@@ -285,7 +285,7 @@ describe("a graph view", () => {
 
   it("announces what is selected", () => {
     const view = show();
-    view.dispatch({ type: "select", target: target("value", "p") });
+    view.dispatch({ type: "select", target: target("tensor", "p") });
     expect(text("[aria-live=polite].onnx-nb-voice")).toBe("tensor p batch×8 float32, made by MatMul, read by 1 node");
   });
 
@@ -313,7 +313,7 @@ describe("a graph view", () => {
 describe("capture", () => {
   it("shows how far it is, then statistics, and the numbers page by page", async () => {
     const view = show();
-    view.dispatch({ type: "select", target: target("value", "p") });
+    view.dispatch({ type: "select", target: target("tensor", "p") });
     let finish: (message: string) => void = () => undefined;
     host.values.running = () => new Promise((resolve) => (finish = resolve));
     buttonIn(root, "Capture").click();
@@ -321,7 +321,7 @@ describe("capture", () => {
     expect(root.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("50");
     finish("captured p");
     await settled();
-    expect(host.values.captured).toEqual([target("value", "p").id]);
+    expect(host.values.captured).toEqual([target("tensor", "p").id]);
     const panel = text(".onnx-nb-values");
     for (const said of ["captured, 1 run", "0.0021 ± –", "−50, 49.5", "1, 0, 25%"]) expect(panel).toContain(said);
     const bars = root.querySelectorAll(".onnx-nb-bars > i");
@@ -364,13 +364,13 @@ describe("capture", () => {
 
 describe("extraction", () => {
   const choose = (view: GraphView): void => {
-    view.dispatch({ type: "input", value: target("value", "p").id });
-    view.dispatch({ type: "output", value: target("value", "q").id });
+    view.dispatch({ type: "input", value: target("tensor", "p").id });
+    view.dispatch({ type: "output", value: target("tensor", "q").id });
   };
 
   it("names what is missing and adds it with one click", async () => {
     const view = show();
-    const x = target("value", "x").id;
+    const x = target("tensor", "x").id;
     host.reply = {
       missing: [{ value: x, name: "x", message: "needed" }],
       suggestion: [x],
@@ -390,7 +390,7 @@ describe("extraction", () => {
 
   it("offers other inputs in place of the chosen ones", async () => {
     const view = show();
-    const x = target("value", "x").id;
+    const x = target("tensor", "x").id;
     host.reply = { alternative: [x], message: "far more is taken than lies between" };
     choose(view);
     await settled();
@@ -443,7 +443,7 @@ describe("extraction", () => {
   it("says why it cannot be done without a kernel", () => {
     host.live = false;
     const view = show();
-    view.dispatch({ type: "select", target: target("value", "p") });
+    view.dispatch({ type: "select", target: target("tensor", "p") });
     expect(buttonIn(root, "Input").disabled).toBe(true);
     expect(buttonIn(root, "Extract").disabled).toBe(true);
     expect(text(".onnx-nb-extract")).toMatch(/kernel/);
@@ -499,7 +499,7 @@ function packed(): Uint8Array {
     op_defaults: ["u4", [0]],
     node_op: ["u4", [0]],
     node_name: ["u4", [0]],
-    node_group: ["u4", [0]],
+    node_scope: ["u4", [0]],
     node_flags: ["u1", [0]],
     node_attributes: ["u4", [0]],
     node_body: ["i4", [-1]],
@@ -517,18 +517,18 @@ function packed(): Uint8Array {
     value_literal: ["u4", [0, 0]],
     graph_inputs: ["i4", [0]],
     graph_outputs: ["i4", [1]],
-    group_parent: ["i4", [-1]],
-    group_name: ["u4", [0]],
-    group_path: ["u4", [0]],
-    group_class: ["u4", [0]],
-    group_kind: ["u1", [0]],
-    group_node: ["i4", [-1]],
-    group_nodes: ["u4", [1]],
-    group_params: ["f8", [0]],
-    group_bytes: ["f8", [0]],
-    group_repeat: ["u4", [1]],
-    group_differs: ["u4", [0]],
-    group_difference: ["u4", [0]],
+    scope_parent: ["i4", [-1]],
+    scope_name: ["u4", [0]],
+    scope_path: ["u4", [0]],
+    scope_class: ["u4", [0]],
+    scope_kind: ["u1", [0]],
+    scope_node: ["i4", [-1]],
+    scope_nodes: ["u4", [1]],
+    scope_params: ["f8", [0]],
+    scope_bytes: ["f8", [0]],
+    scope_repeat: ["u4", [1]],
+    scope_differs: ["u4", [0]],
+    scope_difference: ["u4", [0]],
   };
   const types = { u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array };
   const headers = [];

@@ -239,7 +239,7 @@ export function createGraphView(
 
   const bringIntoView = (target: Target, centerd = false): void => {
     const shown = shownAs(columns, target);
-    const closed = columns.ancestry(columns.groupOf(shown)).filter((group) => !state.open.has(group));
+    const closed = columns.ancestry(columns.scopeOf(shown)).filter((group) => !state.open.has(group));
     if (closed.length > 0) dispatch({ type: "openAll", groups: closed });
     stage.show(shown, centerd);
   };
@@ -360,7 +360,7 @@ export function createGraphView(
       try {
         const values = (given: readonly string[]): number[] =>
           given.flatMap((name) => {
-            const target = find(name, "value");
+            const target = find(name, "tensor");
             return target === null ? [] : [target.id];
           });
         if (patch.inputs !== undefined || patch.outputs !== undefined) {
@@ -432,9 +432,9 @@ function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number
 export function shownAs(columns: Columns, target: Target): Target {
   if (target.kind === "node" && columns.isFolded(target.id)) {
     const [made] = columns.outputsOf(target.id);
-    return made === undefined || made < 0 ? target : shownAs(columns, { kind: "value", id: made });
+    return made === undefined || made < 0 ? target : shownAs(columns, { kind: "tensor", id: made });
   }
-  if (target.kind !== "value" || !columns.isConstant(target.id)) return target;
+  if (target.kind !== "tensor" || !columns.isConstant(target.id)) return target;
   const [reader] = columns.consumersOf(target.id);
   if (reader === undefined || columns.isFolded(reader)) return target;
   return { kind: "node", id: reader };

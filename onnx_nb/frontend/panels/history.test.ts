@@ -21,7 +21,7 @@ const press = (key: string, init: KeyboardEventInit = {}): void => {
 const undo = (): void => press("z", { ctrlKey: true });
 const redo = (): void => press("Z", { ctrlKey: true, shiftKey: true });
 const drawn = (): Promise<void> => vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
-const enc = target("group", "enc").id;
+const enc = target("scope", "enc").id;
 
 beforeEach(() => {
   furnish();
@@ -37,11 +37,11 @@ describe("undo", () => {
   it("goes back through one history of all that was done, and forth", () => {
     const view = show();
     view.dispatch({ type: "toggle", group: enc });
-    view.dispatch({ type: "output", value: target("value", "y").id });
+    view.dispatch({ type: "output", value: target("tensor", "y").id });
     view.dispatch({ type: "selectAll", targets: [target("node", "sum"), target("node", "act")] });
     view.dispatch({ type: "direction", direction: "right" });
     const nodes = new Float64Array(MODEL.nodeCount);
-    const groups = new Float64Array(MODEL.groupCount);
+    const groups = new Float64Array(MODEL.scopeCount);
     view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, groups } });
     undo();
     expect(view.state.overlay).toBeNull();

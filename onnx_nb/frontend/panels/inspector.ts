@@ -1,7 +1,7 @@
 /** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
 
 import { statistics } from "../charts/histogram.ts";
-import { type Columns, GROUP, NODE_FOLDED, type Target, VALUE } from "../protocol/columns.ts";
+import { type Columns, NODE_FOLDED, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type Origin } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
@@ -56,7 +56,7 @@ export function createInspector(
     /** what it costs in a run */
     const figures = el("div");
     switch (target.kind) {
-      case "value":
+      case "tensor":
         root.append(...tensor(columns, target.id, round));
         if (!columns.isConstant(target.id) && host.cuts !== false)
           marks = cutButtons(root, columns, host, target.id, dispatch, round);
@@ -64,7 +64,7 @@ export function createInspector(
       case "node":
         root.append(...node(columns, target.id, round));
         break;
-      case "group":
+      case "scope":
         root.append(...group(columns, target.id, round));
         if (target.id > 0) marks = openButton(root, columns, target.id, dispatch, round);
         break;
@@ -73,14 +73,14 @@ export function createInspector(
     // right below the heading
     const place = root.children[2] ?? null;
     if (compared.length > 0) root.insertBefore(el("div", { class: "onnx-nb-compared" }, table(compared)), place);
-    if (target.kind === "value" && alone !== undefined && host.values !== undefined && host.live) {
+    if (target.kind === "tensor" && alone !== undefined && host.values !== undefined && host.live) {
       root.append(alone.createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
-    if (target.kind === "value" && host.baked !== undefined) {
+    if (target.kind === "tensor" && host.baked !== undefined) {
       root.append(...bakedStatistics(columns, target.id, host.baked));
     }
     if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
-    if (target.kind !== "group") root.append(...traces(columns, target, dispatch, round));
+    if (target.kind !== "scope") root.append(...traces(columns, target, dispatch, round));
     root.append(figures, extra);
     marks?.(state);
     if (!host.live) {
@@ -103,7 +103,7 @@ export function createInspector(
         );
       },
     );
-    if (target.kind === "value" || host.figures === undefined) return;
+    if (target.kind === "tensor" || host.figures === undefined) return;
     // the kernel answers in turn, and counting all of a large model once may take it a second: that is asked last
     const count = (): void => {
       host.figures?.(target, round).then(
@@ -166,7 +166,7 @@ function traces(columns: Columns, target: Target, dispatch: Dispatch, signal: Ab
     const text = `${way}:"${name.replace(/["\\]/g, "\\$&")}"`;
     dispatch({ type: "search", text, hits: search(columns, text).hits });
   };
-  const first = target.kind === "value" && columns.producer[target.id] < 0;
+  const first = target.kind === "tensor" && columns.producer[target.id] < 0;
   return [
     el(
       "div",
@@ -188,15 +188,15 @@ function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node
 
 /** What the overlay says of the target; of a tensor what it says of the node that makes it. */
 function numberOf(columns: Columns, target: Target, overlay: Overlay): Node[] {
-  const node = target.kind === "node" ? target.id : target.kind === "value" ? columns.producer[target.id] : -1;
+  const node = target.kind === "node" ? target.id : target.kind === "tensor" ? columns.producer[target.id] : -1;
   const x =
-    target.kind === "group"
-      ? overlay.number(BOX.GROUP, target.id)
+    target.kind === "scope"
+      ? overlay.number(BOX.SCOPE, target.id)
       : node >= 0
         ? overlay.number(BOX.NODE, node)
         : Number.NaN;
   const { label, reduce } = overlay.data;
-  const how = target.kind === "group" ? ` (${reduce})` : "";
+  const how = target.kind === "scope" ? ` (${reduce})` : "";
   return [table([[elide(`${label || "value"}${how}`, 40), overlay.say(x)]])];
 }
 
@@ -207,7 +207,7 @@ function overview(columns: Columns): Node[] {
   const rows: Row[] = [
     ["nodes", plain(meta.nodes - inCalls)],
     ["in calls", inCalls > 0 ? `${plain(inCalls)} more` : ""],
-    ["parameters", columns.groupCount > 0 ? scaled(columns.groupParams[0]) : ""],
+    ["parameters", columns.scopeCount > 0 ? scaled(columns.scopeParams[0]) : ""],
     ["weights", bytes(meta.nbytes)],
     ["opset", opsets.join(", ")],
     ["producer", meta.producer],
@@ -224,13 +224,13 @@ function overview(columns: Columns): Node[] {
 
 /** Nodes that the file does not list: they stand in functions, once for each call. */
 function called(columns: Columns): number {
-  const { groupCount, groupKind, groupNodes, groupParent } = columns;
-  const inside = new Uint8Array(groupCount);
+  const { scopeCount, scopeKind, scopeNodes, scopeParent } = columns;
+  const inside = new Uint8Array(scopeCount);
   let sum = 0;
-  for (let group = 1; group < groupCount; group++) {
-    const call = groupKind[group] === GROUP.FUNCTION;
-    if (call && inside[groupParent[group]] === 0) sum += groupNodes[group];
-    inside[group] = call || inside[groupParent[group]] === 1 ? 1 : 0;
+  for (let group = 1; group < scopeCount; group++) {
+    const call = scopeKind[group] === SCOPE_KIND.FUNCTION;
+    if (call && inside[scopeParent[group]] === 0) sum += scopeNodes[group];
+    inside[group] = call || inside[scopeParent[group]] === 1 ? 1 : 0;
   }
   return sum;
 }
@@ -270,7 +270,7 @@ function pager(columns: Columns, value: number): Node[] {
   const at = alike.indexOf(value);
   const step = (by: number, sign: string, label: string): HTMLElement => {
     const other = alike[(at + by + alike.length) % alike.length];
-    const element = link(sign, { kind: "value", id: other }, columns.valueNameOf(other));
+    const element = link(sign, { kind: "tensor", id: other }, columns.valueNameOf(other));
     element.setAttribute("aria-label", `${label} tensor alike`);
     return element;
   };
@@ -301,16 +301,16 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   );
   const rows: Row[] = [];
   if (name !== "") rows.push(["name", mono(name, 160)]);
-  const scope = columns.groupOf({ kind: "node", id });
+  const scope = columns.scopeOf({ kind: "node", id });
   if (scope > 0) {
-    const path = columns.str(columns.groupPath[scope]);
-    rows.push(["scope", link(elide(path, 80), { kind: "group", id: scope }, path)]);
+    const path = columns.str(columns.scopePath[scope]);
+    rows.push(["scope", link(elide(path, 80), { kind: "scope", id: scope }, path)]);
   }
   const body = columns.nodeBody[id];
   if (body >= 0)
     rows.push([
-      columns.groupKind[body] === GROUP.FUNCTION ? "inside" : "body",
-      link(counted(columns.groupNodes[body], "node"), { kind: "group", id: body }),
+      columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body",
+      link(counted(columns.scopeNodes[body], "node"), { kind: "scope", id: body }),
     ]);
   for (const fault of columns.meta.faults) if (fault.node === id) rows.push(["fault", warning(fault.message)]);
   const parts: Node[] = [el("div", { class: "onnx-nb-dim" }, `node · ${category}`), title];
@@ -329,31 +329,31 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   return parts;
 }
 
-const GROUP_KINDS: Readonly<Record<number, string>> = {
-  [GROUP.ROOT]: "model",
-  [GROUP.SCOPE]: "scope",
-  [GROUP.REPEAT]: "repeated scopes",
-  [GROUP.CHUNK]: "gathered, no module",
-  [GROUP.BODY]: "node with bodies",
-  [GROUP.BRANCH]: "body",
-  [GROUP.FUNCTION]: "call of a function",
-  [GROUP.SIBLINGS]: "equal branches",
+const SCOPE_KINDS: Readonly<Record<number, string>> = {
+  [SCOPE_KIND.ROOT]: "model",
+  [SCOPE_KIND.SCOPE]: "scope",
+  [SCOPE_KIND.REPEAT]: "repeated scopes",
+  [SCOPE_KIND.CHUNK]: "gathered, no module",
+  [SCOPE_KIND.BODY]: "node with bodies",
+  [SCOPE_KIND.BRANCH]: "body",
+  [SCOPE_KIND.FUNCTION]: "call of a function",
+  [SCOPE_KIND.SIBLINGS]: "equal branches",
 };
 
 function group(columns: Columns, id: number, signal: AbortSignal): Node[] {
-  const path = columns.str(columns.groupPath[id]);
-  const name = columns.str(columns.groupName[id]);
+  const path = columns.str(columns.scopePath[id]);
+  const name = columns.str(columns.scopeName[id]);
   const rows: Row[] = [
-    ["class", columns.str(columns.groupClass[id])],
-    ["nodes", plain(columns.groupNodes[id])],
-    ["parameters", columns.groupParams[id] > 0 ? scaled(columns.groupParams[id]) : "none"],
-    ["weights", columns.groupBytes[id] > 0 ? bytes(columns.groupBytes[id]) : ""],
-    ["repeats", columns.groupRepeat[id] > 1 ? `×${columns.groupRepeat[id]}` : ""],
-    [columns.isRow(id) ? "differ" : "differs", elide(columns.str(columns.groupDifference[id]), 300)],
+    ["class", columns.str(columns.scopeClass[id])],
+    ["nodes", plain(columns.scopeNodes[id])],
+    ["parameters", columns.scopeParams[id] > 0 ? scaled(columns.scopeParams[id]) : "none"],
+    ["weights", columns.scopeBytes[id] > 0 ? bytes(columns.scopeBytes[id]) : ""],
+    ["repeats", columns.scopeRepeat[id] > 1 ? `×${columns.scopeRepeat[id]}` : ""],
+    [columns.isRow(id) ? "differ" : "differs", elide(columns.str(columns.scopeDifference[id]), 300)],
   ];
-  const owner = columns.groupNode[id];
+  const owner = columns.scopeNode[id];
   if (owner >= 0) rows.push(["of", nodeLink(columns, owner)]);
-  return [heading(GROUP_KINDS[columns.groupKind[id]] ?? "scope", path || name, signal), table(rows), ops(columns, id)];
+  return [heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal), table(rows), ops(columns, id)];
 }
 
 /** The commonest ops in a scope; counted over at most 200,000 nodes, which is all of them. */

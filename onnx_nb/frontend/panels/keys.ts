@@ -45,7 +45,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     const { selection } = state();
     if (selection === null) return;
     const group =
-      selection.kind === "group" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
+      selection.kind === "scope" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
     if (group >= 0) dispatch({ type: "toggle", group });
   };
 
@@ -133,7 +133,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
 
 /** The tensor that i and o mean: the selected one, or the only output of the selected node. */
 function tensorOf(columns: Columns, selection: Target | null): number | null {
-  if (selection?.kind === "value") return columns.isConstant(selection.id) ? null : selection.id;
+  if (selection?.kind === "tensor") return columns.isConstant(selection.id) ? null : selection.id;
   if (selection?.kind !== "node") return null;
   const made = columns.outputsOf(selection.id).filter((value) => value >= 0);
   return made.length === 1 ? made[0] : null;

@@ -32,12 +32,12 @@ export function followLinks(root: HTMLElement, dispatch: Dispatch, signal: Abort
 
 export function valueLink(columns: Columns, value: number, most = 48): HTMLButtonElement {
   const name = columns.valueNameOf(value);
-  return link(elide(name, most) || "(unnamed)", { kind: "value", id: value }, name);
+  return link(elide(name, most) || "(unnamed)", { kind: "tensor", id: value }, name);
 }
 
 /** "MatMul  encoder.layer.0": the op and the scope it lies in. */
 export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
-  const scope = columns.str(columns.groupPath[columns.groupOf({ kind: "node", id: node })]);
+  const scope = columns.str(columns.scopePath[columns.scopeOf({ kind: "node", id: node })]);
   const op = columns.opOf(node);
   const element = link(elide(op, 40), { kind: "node", id: node }, columns.nameOf({ kind: "node", id: node }) || op);
   if (scope !== "") element.append(el("span", { class: "onnx-nb-dim" }, ...breakable(` ${elide(scope, 48)}`)));
@@ -50,16 +50,16 @@ export function describe(columns: Columns, target: Target): { title: string; sub
   switch (target.kind) {
     case "node":
       return { title: columns.opOf(id), sub: columns.nameOf(target), kind: "node" };
-    case "value":
+    case "tensor":
       return {
         title: columns.valueNameOf(id),
         sub: `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim(),
         kind: columns.valueKind[id] === VALUE.INITIALIZER ? "weight" : columns.isConstant(id) ? "constant" : "tensor",
       };
-    case "group":
+    case "scope":
       return {
-        title: columns.str(columns.groupPath[id]) || columns.str(columns.groupName[id]),
-        sub: columns.str(columns.groupClass[id]),
+        title: columns.str(columns.scopePath[id]) || columns.str(columns.scopeName[id]),
+        sub: columns.str(columns.scopeClass[id]),
         kind: "scope",
       };
   }

@@ -65,7 +65,7 @@ export function createMinimap(
     inked.globalAlpha = 0.8;
     patch(
       theme.edge,
-      (box) => kind[box] === BOX.NODE || kind[box] === BOX.GROUP || (kind[box] === BOX.OPEN && small(box)),
+      (box) => kind[box] === BOX.NODE || kind[box] === BOX.SCOPE || (kind[box] === BOX.OPEN && small(box)),
     );
     patch(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
     inked.globalAlpha = 1;

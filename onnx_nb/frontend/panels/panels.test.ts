@@ -24,7 +24,7 @@ beforeEach(() => {
   document.body.replaceChildren(root);
   host = new FakeHost();
   sent = [];
-  state = initialState([0, at("group", "enc").id]);
+  state = initialState([0, at("scope", "enc").id]);
 });
 
 /** A panel with the real reducer behind it. */
@@ -85,8 +85,8 @@ describe("the tree", () => {
     await settled();
     row("[data-tensor=left]").click();
     expect(sent).toEqual([
-      { type: "select", target: at("value", "left") },
-      { type: "reveal", target: at("value", "left") },
+      { type: "select", target: at("tensor", "left") },
+      { type: "reveal", target: at("tensor", "left") },
     ]);
     await settled();
     expect(row("[data-tensor=left]").getAttribute("aria-selected")).toBe("true");
@@ -99,9 +99,9 @@ describe("the tree", () => {
     row("[role=tree]").focus();
     key("ArrowDown");
     key("Enter");
-    expect(state.selection).toEqual(at("group", "enc"));
+    expect(state.selection).toEqual(at("scope", "enc"));
     key("ArrowLeft");
-    expect(state.open.has(at("group", "enc").id)).toBe(false);
+    expect(state.open.has(at("scope", "enc").id)).toBe(false);
     await settled();
     expect(rows()).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
     key("ArrowRight");
@@ -141,29 +141,29 @@ describe("the inspector", () => {
   };
 
   it("shows a tensor with its producer, its readers and the two buttons", () => {
-    inspect(at("value", "p"));
+    inspect(at("tensor", "p"));
     expect(root.textContent).toContain("batch×8");
     expect(root.textContent).toContain("MatMul");
     expect(root.textContent).toContain("Split");
     buttonIn(root, "Output").click();
-    expect(state.cut.outputs).toEqual([at("value", "p").id]);
+    expect(state.cut.outputs).toEqual([at("tensor", "p").id]);
     expect(buttonIn(root, "Output").getAttribute("aria-pressed")).toBe("true");
     expect(buttonIn(root, "Input").getAttribute("aria-pressed")).toBe("false");
   });
 
   it("leads through tensors side by side, and keeps the focus where it was", async () => {
-    inspect(at("value", "left"));
+    inspect(at("tensor", "left"));
     document.body.append(root);
     root.tabIndex = 0; // as in the view
     expect(root.textContent).toContain("1 of 2 alike");
     const onwards = [...root.querySelectorAll("button")].find((each) => each.textContent === "›");
-    expect(onwards?.dataset.go).toBe(`value ${at("value", "right").id}`);
+    expect(onwards?.dataset.go).toBe(`tensor ${at("tensor", "right").id}`);
     onwards?.focus();
-    inspector.update({ ...state, selection: at("value", "right") });
+    inspector.update({ ...state, selection: at("tensor", "right") });
     await settled(1);
     expect(root.textContent).toContain("2 of 2 alike");
     expect(document.activeElement?.textContent).toBe("›");
-    inspector.update({ ...state, selection: at("value", "p") });
+    inspector.update({ ...state, selection: at("tensor", "p") });
     await settled(1);
     expect(root.textContent).not.toContain("alike");
     expect(document.activeElement).toBe(root);
@@ -203,12 +203,12 @@ describe("the inspector", () => {
   });
 
   it("says what a scope holds and expands it", () => {
-    inspect(at("group", "enc"));
+    inspect(at("scope", "enc"));
     expect(root.textContent).toContain("MatMul  1");
     buttonIn(root, "Collapse").click();
     expect(buttonIn(root, "Expand")).toBeTruthy();
     buttonIn(root, "Select all in it").click();
-    expect(state.open.has(at("group", "enc").id)).toBe(true);
+    expect(state.open.has(at("scope", "enc").id)).toBe(true);
     expect(selected(state)).toEqual([at("node", "enc/mm"), at("node", "enc/split")]);
   });
 
@@ -226,14 +226,14 @@ describe("the bar of an extraction", () => {
     ({ update } = createExtractBar(root, MODEL, host, dispatch, () => undefined, signal));
     update(state);
     expect(root.textContent).toContain("select a tensor");
-    dispatch({ type: "input", value: at("value", "p").id });
+    dispatch({ type: "input", value: at("tensor", "p").id });
     expect(root.textContent).toContain("where it should end");
-    dispatch({ type: "output", value: at("value", "q").id });
+    dispatch({ type: "output", value: at("tensor", "q").id });
     expect(buttonIn(root, "Extract").disabled).toBe(false);
     root.querySelector<HTMLButtonElement>("[aria-label='Remove input p']")?.click();
     expect(state.cut.inputs).toEqual([]);
     buttonIn(root, "Undo").click();
-    expect(state.cut.inputs).toEqual([at("value", "p").id]);
+    expect(state.cut.inputs).toEqual([at("tensor", "p").id]);
     buttonIn(root, "Clear").click();
     expect(state.cut).toEqual({ inputs: [], outputs: [] });
   });
@@ -263,11 +263,11 @@ describe("the search", () => {
     expect([...root.querySelectorAll("[role=option]")]).toHaveLength(3);
     expect(root.textContent).toContain("1 of 3");
     key("Enter");
-    expect(state.selection).toEqual(at("group", "enc"));
+    expect(state.selection).toEqual(at("scope", "enc"));
     key("Enter");
     expect(state.selection).toEqual(at("node", "enc/mm"));
     key("Enter", true);
-    expect(sent.at(-1)).toEqual({ type: "reveal", target: at("group", "enc") });
+    expect(sent.at(-1)).toEqual({ type: "reveal", target: at("scope", "enc") });
     key("Escape");
     expect(state.hits).toEqual([]);
   });

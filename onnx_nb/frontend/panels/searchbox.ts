@@ -319,14 +319,14 @@ function inWords(columns: Columns, hit: Hit): { title: string; sub: string; kind
     const { title, sub: name, kind } = describe(columns, hit);
     // where a name is no path, the scope says more of the node
     const scope =
-      hit.kind === "node" && !name.includes("/") ? columns.str(columns.groupPath[columns.groupOf(hit)]) : "";
+      hit.kind === "node" && !name.includes("/") ? columns.str(columns.scopePath[columns.scopeOf(hit)]) : "";
     const sub = scope === "" ? name : `${scope} · ${name}`;
     return { title: elide(title, 48), sub, kind, full: `${title}\n${sub}`.slice(0, 4000) };
   }
   const ops = hit.chain.map((node) => elide(columns.opOf(node), 24));
   const shown = ops.length > 5 ? [...ops.slice(0, 2), `${ops.length - 4} more`, ...ops.slice(-2)] : ops;
   const names = hit.chain.map((node) => `${columns.opOf(node)} ${columns.nameOf({ kind: "node", id: node })}`);
-  const scope = columns.str(columns.groupPath[columns.groupOf(hit)]);
+  const scope = columns.str(columns.scopePath[columns.scopeOf(hit)]);
   return {
     title: shown.join(" › "),
     sub: scope || columns.nameOf(hit),

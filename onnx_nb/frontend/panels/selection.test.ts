@@ -66,7 +66,7 @@ describe("a selection of many", () => {
 
   it("takes every box that a frame touches, with Shift or in the mode for it, and else the picture moves", () => {
     // a tensor that was looked at before is not among the boxes
-    view.dispatch({ type: "select", target: { kind: "value", id: view.columns.graphInputs[0] } });
+    view.dispatch({ type: "select", target: { kind: "tensor", id: view.columns.graphInputs[0] } });
     drag({ shiftKey: true });
     expect(root.querySelector<HTMLElement>(".onnx-nb-frame")?.hidden).toBe(false);
     pointer("pointerup", 999, 599, { shiftKey: true });
@@ -108,8 +108,8 @@ describe("a selection of many", () => {
   it("shows what they are together, and takes their border as inputs and outputs", async () => {
     host.together = {
       rows: [["MACs", "12 M"]],
-      inputs: [target("value", "p").id],
-      outputs: [target("value", "q").id],
+      inputs: [target("tensor", "p").id],
+      outputs: [target("tensor", "q").id],
       obstacle: "",
     };
     click("enc/split");
@@ -145,7 +145,7 @@ describe("a selection of many", () => {
     buttonIn(panel(), "Path between").click();
     expect(view.state.hits.map((hit) => MODEL.nameOf(hit)).sort()).toEqual(["act", "enc/mm", "enc/split", "sum"]);
     expect(panel().textContent).toContain("4 nodes on the way");
-    view.dispatch({ type: "selectAll", targets: [target("value", "left"), target("value", "right")] });
+    view.dispatch({ type: "selectAll", targets: [target("tensor", "left"), target("tensor", "right")] });
     buttonIn(panel(), "Path between").click();
     expect(panel().textContent).toContain("No path leads");
   });

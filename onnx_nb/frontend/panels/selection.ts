@@ -1,6 +1,6 @@
 /** What stands in place of the inspector when more than one thing is selected: what they are together, and what to do with them. */
 
-import { type Columns, GROUP, type Target } from "../protocol/columns.ts";
+import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type SelectionReply } from "../protocol/host.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
 import { search } from "../search/search.ts";
@@ -42,7 +42,7 @@ export function createSelection(
       title: "Takes the tensors at their border as inputs and outputs of an extraction",
     });
     take.disabled = true;
-    const boxes = targets.filter(({ kind }) => kind !== "value");
+    const boxes = targets.filter(({ kind }) => kind !== "tensor");
     root.append(
       el("p", { class: "onnx-nb-dim" }, "selected"),
       el("h4", {}, sorts(targets)),
@@ -145,7 +145,7 @@ function wordFor(columns: Columns, target: Target, way: "before" | "after"): str
   const name = columns.nameOf(target);
   if (
     name !== "" &&
-    ((target.kind === "group" && columns.groupKind[target.id] === GROUP.SCOPE) ||
+    ((target.kind === "scope" && columns.scopeKind[target.id] === SCOPE_KIND.SCOPE) ||
       columns.find(name, target.kind)?.id === target.id)
   )
     return quoted(name);
@@ -169,7 +169,7 @@ function opList(columns: Columns, targets: readonly Target[]): Node[] {
     }
     counts.set(columns.opOf(node), (counts.get(columns.opOf(node)) ?? 0) + 1);
   };
-  const stack = targets.filter(({ kind }) => kind === "group").map(({ id }) => id);
+  const stack = targets.filter(({ kind }) => kind === "scope").map(({ id }) => id);
   for (let group = stack.pop(); group !== undefined; group = stack.pop()) {
     columns.membersOf(group).forEach(count);
     stack.push(...columns.childrenOf(group));

@@ -44,20 +44,20 @@ function packed(): Packed {
     const nodes = new Int32Array(from.nodeCount).fill(-1);
     nodes[node(from, "neg")] = node(to, "neg");
     const values = new Int32Array(from.valueName.length).fill(-1);
-    for (const name of ["x", "w", "c", "y"]) values[id(from, "value", name)] = id(to, "value", name);
+    for (const name of ["x", "w", "c", "y"]) values[id(from, "tensor", name)] = id(to, "tensor", name);
     const state = Uint8Array.from(nodes, (n) => (n < 0 ? 1 : 0));
     arrays.set(`node_${side}`, nodes);
     arrays.set(`value_${side}`, values);
-    arrays.set(`group_${side}`, new Int32Array(from.groupCount).fill(-1));
+    arrays.set(`scope_${side}`, new Int32Array(from.scopeCount).fill(-1));
     arrays.set(`node_state_${side}`, state);
     arrays.set(`value_state_${side}`, new Uint8Array(from.valueName.length));
     for (const what of ["only", "changed", "folded"]) {
-      arrays.set(`group_${what}_${side}`, new Int32Array(from.groupCount));
+      arrays.set(`scope_${what}_${side}`, new Int32Array(from.scopeCount));
     }
   }
   arrays.set("targets_0", Int32Array.of(node(LEFT, "stem/copy"), node(LEFT, "stem/mul"), node(LEFT, "stem/add")));
   arrays.set("targets_end_0", Int32Array.of(0, 1, 3));
-  arrays.set("targets_1", Int32Array.of(-1 - id(RIGHT, "value", "x"), node(RIGHT, "stem/gemm")));
+  arrays.set("targets_1", Int32Array.of(-1 - id(RIGHT, "tensor", "x"), node(RIGHT, "stem/gemm")));
   arrays.set("targets_end_1", Int32Array.of(0, 1, 2));
   const left = new Int32Array(LEFT.nodeCount).fill(-1);
   left[node(LEFT, "stem/copy")] = 0;

@@ -126,7 +126,7 @@ export function createSimplification(
   const saved = el("span", { class: "onnx-nb-message-text", attrs: { role: "status" } });
   const write = button("Save", () => save(false), signal);
   const replace = button("Replace", () => save(true), signal, { title: "Write over the file that is there" });
-  const saving = strip("group", path, write, replace, saved);
+  const saving = strip("scope", path, write, replace, saved);
   saving.setAttribute("aria-label", "Save the simplified model");
   const openSave = (open: boolean): void => {
     saving.hidden = !open;
@@ -548,7 +548,7 @@ export function createSimplification(
   /** Shows where something was undone. */
   const showPlace = (): void => {
     const at = (side: SideOf): Target[] => {
-      const found = columns?.[side].find(place, "value");
+      const found = columns?.[side].find(place, "tensor");
       return found === undefined ? [] : [found];
     };
     pair?.show([at(0), at(1)]);

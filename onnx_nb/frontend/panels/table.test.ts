@@ -67,7 +67,7 @@ describe("the table", () => {
         noun: "value",
         count: COUNT,
         columns: [
-          { key: "name", title: "Name", width: [60, 1], text: (row) => `value ${row} <b>` },
+          { key: "name", title: "Name", width: [60, 1], text: (row) => `tensor ${row} <b>` },
           { key: "size", title: "Size", width: [60, 1], numbers },
         ],
         chosen: (row) => chosen.push(row),
@@ -164,7 +164,7 @@ describe("the table", () => {
   });
 
   it("filters, says so, and lets go of the filter for a row that is chosen from outside", () => {
-    filter('"value 77 "');
+    filter('"tensor 77 "');
     expect([...table.rows]).toEqual([77]);
     expect(table.filter.textContent).toContain("1 of 10,000 values");
     filter("nothing of this");

@@ -57,7 +57,7 @@ export function createToolbar(
   const expand = button("Expand all", () => dispatch({ type: allOpen ? "collapseAll" : "expandAll" }), signal, {
     title: "Open all scopes (Shift+E), close them (Shift+C)",
   });
-  expand.hidden = columns.groupCount < 2;
+  expand.hidden = columns.scopeCount < 2;
   const tree = button(
     "Tree",
     () => {
@@ -90,7 +90,7 @@ export function createToolbar(
       bookmarks.update(state);
       gather.setAttribute("aria-pressed", String(state.gathering));
       shownDirection = state.direction;
-      allOpen = state.open.size === columns.groupCount;
+      allOpen = state.open.size === columns.scopeCount;
       expand.textContent = allOpen ? "Collapse all" : "Expand all";
       turn.textContent = state.direction === "down" ? "Across" : "Down";
       if (state.selection !== before.selection) crumbs.update(state.selection);

@@ -27,8 +27,8 @@ export function createTip(columns: Columns): Tip {
         sub === "" ? "" : el("span", {}, ` ${elide(sub, 90)}`),
       );
       if (more !== "") tip.append(el("div", { class: "onnx-nb-dim" }, elide(more, 90)));
-      if (overlay !== null && target.kind !== "value") {
-        const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.GROUP, target.id);
+      if (overlay !== null && target.kind !== "tensor") {
+        const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.SCOPE, target.id);
         tip.append(el("div", {}, elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
       }
       tip.hidden = false;

@@ -3,7 +3,7 @@
  * for a screen reader and for tests; open scopes are the same as on the canvas. Only rows near the view are in the page.
  */
 
-import { type Columns, GROUP, type Target } from "../protocol/columns.ts";
+import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
 import { type Dispatch, type State, same, selected } from "../scene/state.ts";
 import { Rows } from "../scene/treerows.ts";
@@ -85,7 +85,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     if (expanded !== null) row.setAttribute("aria-expanded", String(expanded));
     const name = columns.nameOf(target);
     row.dataset.row = String(at);
-    row.dataset[target.kind === "node" ? "node" : target.kind === "value" ? "tensor" : "scope"] = name;
+    row.dataset[target.kind === "node" ? "node" : target.kind === "tensor" ? "tensor" : "scope"] = name;
     return row;
   };
 
@@ -100,7 +100,7 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
   };
   const toggle = (at: number): void => {
     const { target, expanded } = rows.at(at);
-    if (target.kind === "group") dispatch({ type: "toggle", group: target.id });
+    if (target.kind === "scope") dispatch({ type: "toggle", group: target.id });
     else if (target.kind === "node" && expanded !== null) {
       if (expanded) folded.add(target.id);
       else folded.delete(target.id);
@@ -231,16 +231,16 @@ function words(columns: Columns, { kind, id }: Target): { title: string; sub: st
   switch (kind) {
     case "node":
       return { title: columns.opOf(id), sub: columns.nameOf({ kind, id }) };
-    case "value":
+    case "tensor":
       return { title: columns.valueNameOf(id), sub: `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim() };
-    case "group": {
-      const owner = columns.groupNode[id];
-      const body = owner >= 0 && columns.groupKind[id] === GROUP.BODY;
-      const name = columns.str(columns.groupName[id]);
+    case "scope": {
+      const owner = columns.scopeNode[id];
+      const body = owner >= 0 && columns.scopeKind[id] === SCOPE_KIND.BODY;
+      const name = columns.str(columns.scopeName[id]);
       const multiple = multipleText(columns, id);
       return {
         title: name || (body ? columns.opOf(owner) : "scope"),
-        sub: `${columns.str(columns.groupClass[id])} ${multiple} ${columns.groupNodes[id]} nodes`
+        sub: `${columns.str(columns.scopeClass[id])} ${multiple} ${columns.scopeNodes[id]} nodes`
           .replace(/ {2,}/g, " ")
           .trim(),
       };

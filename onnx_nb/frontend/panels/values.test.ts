@@ -4,8 +4,8 @@ import type { Place, StatisticsReply, ValueHost } from "../protocol/host.ts";
 import { buttonIn, FakeValues, furnish, MODEL, settled } from "./testing.ts";
 import { createValues } from "./values.ts";
 
-const weight = MODEL.find("W", "value")?.id as number;
-const tensor = MODEL.find("p", "value")?.id as number;
+const weight = MODEL.find("W", "tensor")?.id as number;
+const tensor = MODEL.find("p", "tensor")?.id as number;
 const FOUND = { count: 4, nan: 0, posinf: 0, neginf: 0, zeros: 1, min: 0, max: 3, mean: 1.5, std: 1 };
 
 let host: FakeValues;

@@ -223,7 +223,7 @@ export function createStage(
     }
     if (before === null) return;
     // what was clicked, or else what is in the middle, stays where it is
-    const kept: Target | null = anchor === null ? inTheMiddle(before) : { kind: "group", id: anchor };
+    const kept: Target | null = anchor === null ? inTheMiddle(before) : { kind: "scope", id: anchor };
     if (kept === null) return;
     const { dx, dy } = keepInPlace(before, built, kept.kind, kept.id);
     camera = { x: camera.x + dx, y: camera.y + dy, k: camera.k };
@@ -237,7 +237,7 @@ export function createStage(
     let best = -1;
     let nearest = Number.POSITIVE_INFINITY;
     for (let box = 0; box < boxes.count; box++) {
-      if (boxes.kind[box] !== BOX.NODE && boxes.kind[box] !== BOX.GROUP) continue;
+      if (boxes.kind[box] !== BOX.NODE && boxes.kind[box] !== BOX.SCOPE) continue;
       const d = Math.hypot(boxes.x[box] + boxes.w[box] / 2 - x, boxes.y[box] + boxes.h[box] / 2 - y);
       if (d < nearest) {
         nearest = d;
@@ -290,7 +290,7 @@ export function createStage(
       h: boxes.h[box],
     });
     const box = boxOf(scene, columns, target);
-    if (target.kind === "value") {
+    if (target.kind === "tensor") {
       if (box >= 0 && (boxes.kind[box] === BOX.INPUT || boxes.kind[box] === BOX.OUTPUT)) return around(box);
       const [edge] = scene.edgesOf(target.id);
       if (edge !== undefined) {
@@ -521,12 +521,12 @@ export function createStage(
         if (scene === null) return;
         const world = { ...cameras.toWorld(camera, x, y), w: w / camera.k, h: h / camera.k };
         // a tensor that was looked at before is no box
-        const kept = add ? selected(state()).filter(({ kind }) => kind !== "value") : [];
+        const kept = add ? selected(state()).filter(({ kind }) => kind !== "tensor") : [];
         dispatch({ type: "selectAll", targets: [...kept, ...touched(scene, index, world)] });
       },
       doubleClick(x, y) {
         const hit = hitAt(x, y);
-        if (hit?.part === "box" && hit.target.kind === "group") dispatch({ type: "toggle", group: hit.target.id });
+        if (hit?.part === "box" && hit.target.kind === "scope") dispatch({ type: "toggle", group: hit.target.id });
       },
       hover(at) {
         const hit = at === null ? null : hitAt(at.x, at.y);
@@ -699,7 +699,7 @@ export function createStage(
         return document.elementFromPoint === undefined || uncovered(canvas, left + at.x, top + at.y);
       };
       const body = target.kind === "node" ? columns.nodeBody[target.id] : -1;
-      const drawn: Target = body >= 0 ? { kind: "group", id: body } : target;
+      const drawn: Target = body >= 0 ? { kind: "scope", id: body } : target;
       const point = index.pointOf(drawn, REACH / camera.k, camera.k, inside);
       if (point === null) return null;
       const at = cameras.toScreen(camera, point.x, point.y);

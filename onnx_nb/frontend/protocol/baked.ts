@@ -19,7 +19,7 @@ export function bakedOf(packed: Packed): Baked {
   const replies = digest.meta.replies as readonly Saved[];
   const documentation = digest.meta.documentation as readonly string[];
   const saved = (target: { readonly kind: string; readonly id: number }): Saved | null => {
-    const number = target.kind === "value" ? -1 : (packed.arrays.get(`${target.kind}_reply`)?.[target.id] ?? -1);
+    const number = target.kind === "tensor" ? -1 : (packed.arrays.get(`${target.kind}_reply`)?.[target.id] ?? -1);
     return replies[number] ?? null;
   };
   const asked = digest.meta.asked === true;

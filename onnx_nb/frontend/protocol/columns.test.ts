@@ -16,10 +16,10 @@ test("finds what has a name: tensors before nodes before scopes, and of equals t
     const found = columns.find(name);
     expect(found && columns.nameOf(found)).toBe(name);
   }
-  expect(columns.find("x")).toEqual({ kind: "value", id: 0 });
-  expect(columns.find("enc/0/b")?.kind).toBe("value");
+  expect(columns.find("x")).toEqual({ kind: "tensor", id: 0 });
+  expect(columns.find("enc/0/b")?.kind).toBe("tensor");
   expect(columns.find("enc/0/b", "node")?.kind).toBe("node");
-  expect(columns.find("enc/0", "group")?.kind).toBe("group");
+  expect(columns.find("enc/0", "scope")?.kind).toBe("scope");
   expect(columns.nodeCount - (columns.find("x/same")?.id ?? 0)).toBe(2);
   for (const absent of ["", "xx", "X", "x".repeat(299), "enc/"]) expect(columns.find(absent)).toBeUndefined();
 });

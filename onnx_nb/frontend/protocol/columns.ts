@@ -5,8 +5,17 @@
 
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
-/** Kinds of a group, as in `Scopes.group_kind`. */
-export const GROUP = { ROOT: 0, SCOPE: 1, REPEAT: 2, CHUNK: 3, BODY: 4, BRANCH: 5, FUNCTION: 6, SIBLINGS: 7 } as const;
+/** Kinds of a group, as in `Scopes.scope_kind`. */
+export const SCOPE_KIND = {
+  ROOT: 0,
+  SCOPE: 1,
+  REPEAT: 2,
+  CHUNK: 3,
+  BODY: 4,
+  BRANCH: 5,
+  FUNCTION: 6,
+  SIBLINGS: 7,
+} as const;
 export const NODE_FOLDED = 1;
 export const NODE_FAULT = 2;
 export const NODE_FUNCTION = 4;
@@ -17,7 +26,7 @@ export const VALUE_FAULT = 4;
 
 /** What a person can point at. */
 export interface Target {
-  readonly kind: "node" | "value" | "group";
+  readonly kind: "node" | "tensor" | "scope";
   readonly id: number;
 }
 
@@ -63,7 +72,7 @@ export class Columns {
   readonly meta: Meta;
   readonly nodeCount: number;
   readonly valueCount: number;
-  readonly groupCount: number;
+  readonly scopeCount: number;
 
   readonly opName: Uint32Array;
   readonly opDomain: Uint32Array;
@@ -74,7 +83,7 @@ export class Columns {
 
   readonly nodeOp: Uint32Array;
   readonly nodeName: Uint32Array;
-  readonly nodeGroup: Uint32Array;
+  readonly nodeScope: Uint32Array;
   readonly nodeFlags: Uint8Array;
   readonly nodeAttributes: Uint32Array;
   readonly nodeBody: Int32Array;
@@ -95,31 +104,31 @@ export class Columns {
   readonly yieldValue: Int32Array;
   readonly yieldOutput: Int32Array;
 
-  readonly groupParent: Int32Array;
-  readonly groupName: Uint32Array;
-  readonly groupPath: Uint32Array;
-  readonly groupClass: Uint32Array;
-  readonly groupKind: Uint8Array;
-  readonly groupNode: Int32Array;
-  readonly groupNodes: Uint32Array;
-  readonly groupParams: Float64Array;
-  readonly groupBytes: Float64Array;
-  readonly groupRepeat: Uint32Array;
+  readonly scopeParent: Int32Array;
+  readonly scopeName: Uint32Array;
+  readonly scopePath: Uint32Array;
+  readonly scopeClass: Uint32Array;
+  readonly scopeKind: Uint8Array;
+  readonly scopeNode: Int32Array;
+  readonly scopeNodes: Uint32Array;
+  readonly scopeParams: Float64Array;
+  readonly scopeBytes: Float64Array;
+  readonly scopeRepeat: Uint32Array;
   /** members of a row of equals that differ from most; 1: a member that does */
-  readonly groupDiffers: Uint32Array;
+  readonly scopeDiffers: Uint32Array;
   /** in what, or for a row of equals who */
-  readonly groupDifference: Uint32Array;
+  readonly scopeDifference: Uint32Array;
 
   /** value → node that makes it, −1 if none. */
   readonly producer: Int32Array;
   /** value → nodes that read it (once each). */
   readonly consumers: Rows<Uint32Array>;
   /** group → nodes directly in it. */
-  readonly groupMembers: Rows<Uint32Array>;
+  readonly scopeMembers: Rows<Uint32Array>;
   /** group → groups directly in it. */
-  readonly groupChildren: Rows<Uint32Array>;
+  readonly scopeChildren: Rows<Uint32Array>;
   /** group → how many groups enclose it (the root has 0). */
-  readonly groupDepth: Uint16Array;
+  readonly scopeDepth: Uint16Array;
 
   /** the string table in UTF-8: string i lies in stringPtr[i] … stringPtr[i + 1] */
   readonly stringBytes: Uint8Array;
@@ -127,7 +136,7 @@ export class Columns {
   readonly #strings: (string | undefined)[];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-  #groupCategory: Uint8Array | undefined;
+  #scopeCategory: Uint8Array | undefined;
   #yielded: Set<number> | undefined;
   #given: Map<number, number[]> | undefined;
 
@@ -149,7 +158,7 @@ export class Columns {
     this.opDefaults = take("op_defaults", Uint32Array);
     this.nodeOp = take("node_op", Uint32Array);
     this.nodeName = take("node_name", Uint32Array);
-    this.nodeGroup = take("node_group", Uint32Array);
+    this.nodeScope = take("node_scope", Uint32Array);
     this.nodeFlags = take("node_flags", Uint8Array);
     this.nodeAttributes = take("node_attributes", Uint32Array);
     this.nodeBody = take("node_body", Int32Array);
@@ -167,21 +176,21 @@ export class Columns {
     this.graphOutputs = take("graph_outputs", Int32Array);
     this.yieldValue = take("yield_value", Int32Array);
     this.yieldOutput = take("yield_output", Int32Array);
-    this.groupParent = take("group_parent", Int32Array);
-    this.groupName = take("group_name", Uint32Array);
-    this.groupPath = take("group_path", Uint32Array);
-    this.groupClass = take("group_class", Uint32Array);
-    this.groupKind = take("group_kind", Uint8Array);
-    this.groupNode = take("group_node", Int32Array);
-    this.groupNodes = take("group_nodes", Uint32Array);
-    this.groupParams = take("group_params", Float64Array);
-    this.groupBytes = take("group_bytes", Float64Array);
-    this.groupRepeat = take("group_repeat", Uint32Array);
-    this.groupDiffers = take("group_differs", Uint32Array);
-    this.groupDifference = take("group_difference", Uint32Array);
+    this.scopeParent = take("scope_parent", Int32Array);
+    this.scopeName = take("scope_name", Uint32Array);
+    this.scopePath = take("scope_path", Uint32Array);
+    this.scopeClass = take("scope_class", Uint32Array);
+    this.scopeKind = take("scope_kind", Uint8Array);
+    this.scopeNode = take("scope_node", Int32Array);
+    this.scopeNodes = take("scope_nodes", Uint32Array);
+    this.scopeParams = take("scope_params", Float64Array);
+    this.scopeBytes = take("scope_bytes", Float64Array);
+    this.scopeRepeat = take("scope_repeat", Uint32Array);
+    this.scopeDiffers = take("scope_differs", Uint32Array);
+    this.scopeDifference = take("scope_difference", Uint32Array);
     this.nodeCount = this.nodeOp.length;
     this.valueCount = this.valueName.length;
-    this.groupCount = this.groupParent.length;
+    this.scopeCount = this.scopeParent.length;
 
     this.producer = new Int32Array(this.valueCount).fill(-1);
     for (let node = 0; node < this.nodeCount; node++) {
@@ -191,12 +200,12 @@ export class Columns {
       }
     }
     this.consumers = this.#readers();
-    this.groupMembers = invert(this.nodeGroup, this.groupCount);
-    this.groupChildren = invert(this.groupParent, this.groupCount);
-    this.groupDepth = new Uint16Array(this.groupCount);
+    this.scopeMembers = invert(this.nodeScope, this.scopeCount);
+    this.scopeChildren = invert(this.scopeParent, this.scopeCount);
+    this.scopeDepth = new Uint16Array(this.scopeCount);
     // parents come before their children in the kernel's numbering
-    for (let group = 1; group < this.groupCount; group++) {
-      this.groupDepth[group] = this.#at(this.groupDepth, this.#at(this.groupParent, group)) + 1;
+    for (let group = 1; group < this.scopeCount; group++) {
+      this.scopeDepth[group] = this.#at(this.scopeDepth, this.#at(this.scopeParent, group)) + 1;
     }
   }
 
@@ -259,23 +268,23 @@ export class Columns {
   }
 
   /** The category of most nodes in a group, at any depth. */
-  categoryOfGroup(group: number): number {
-    this.#groupCategory ??= this.#mostCommon();
-    return this.#at(this.#groupCategory, group);
+  categoryOfScope(group: number): number {
+    this.#scopeCategory ??= this.#mostCommon();
+    return this.#at(this.#scopeCategory, group);
   }
 
   #mostCommon(): Uint8Array {
     const kinds = this.meta.categories.length;
-    const counts = new Uint32Array(kinds * this.groupCount);
+    const counts = new Uint32Array(kinds * this.scopeCount);
     for (let node = 0; node < this.nodeCount; node++) {
-      if (!this.isFolded(node)) counts[kinds * this.#at(this.nodeGroup, node) + this.categoryOf(node)]++;
+      if (!this.isFolded(node)) counts[kinds * this.#at(this.nodeScope, node) + this.categoryOf(node)]++;
     }
-    const most = new Uint8Array(this.groupCount);
-    for (let group = this.groupCount - 1; group >= 0; group--) {
+    const most = new Uint8Array(this.scopeCount);
+    for (let group = this.scopeCount - 1; group >= 0; group--) {
       const own = counts.subarray(kinds * group, kinds * (group + 1));
       most[group] = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
       // children come after their parents
-      const parent = this.#at(this.groupParent, group);
+      const parent = this.#at(this.scopeParent, group);
       if (parent >= 0) for (let kind = 0; kind < kinds; kind++) counts[kinds * parent + kind] += own[kind];
     }
     return most;
@@ -285,10 +294,10 @@ export class Columns {
     switch (target.kind) {
       case "node":
         return this.str(this.#at(this.nodeName, target.id));
-      case "value":
+      case "tensor":
         return this.str(this.#at(this.valueName, target.id));
-      case "group":
-        return this.str(this.#at(this.groupPath, target.id));
+      case "scope":
+        return this.str(this.#at(this.scopePath, target.id));
     }
   }
 
@@ -318,19 +327,19 @@ export class Columns {
   }
 
   membersOf(group: number): Uint32Array {
-    const { ptr, items } = this.groupMembers;
+    const { ptr, items } = this.scopeMembers;
     return items.subarray(this.#at(ptr, group), this.#at(ptr, group + 1));
   }
 
   childrenOf(group: number): Uint32Array {
-    const { ptr, items } = this.groupChildren;
+    const { ptr, items } = this.scopeChildren;
     return items.subarray(this.#at(ptr, group), this.#at(ptr, group + 1));
   }
 
   /** The node whose bodies a group shows, or that calls the function it shows; −1 for other groups. */
   ownerOf(group: number): number {
-    const kind = this.groupKind[group];
-    return kind === GROUP.BODY || kind === GROUP.FUNCTION ? this.#at(this.groupNode, group) : -1;
+    const kind = this.scopeKind[group];
+    return kind === SCOPE_KIND.BODY || kind === SCOPE_KIND.FUNCTION ? this.#at(this.scopeNode, group) : -1;
   }
 
   isConstant(value: number): boolean {
@@ -380,8 +389,8 @@ export class Columns {
 
   /** Whether a group is a row of equal members. */
   isRow(group: number): boolean {
-    const kind = this.groupKind[group];
-    return kind === GROUP.REPEAT || kind === GROUP.SIBLINGS;
+    const kind = this.scopeKind[group];
+    return kind === SCOPE_KIND.REPEAT || kind === SCOPE_KIND.SIBLINGS;
   }
 
   /** Formal name of input `position` of a node ("W"), or "" where the schema gives none. */
@@ -393,24 +402,24 @@ export class Columns {
   /** Groups that enclose a group, from the root down, itself last. */
   ancestry(group: number): number[] {
     const path: number[] = [];
-    for (let at = group; at >= 0; at = this.#at(this.groupParent, at)) path.push(at);
+    for (let at = group; at >= 0; at = this.#at(this.scopeParent, at)) path.push(at);
     return path.reverse();
   }
 
   /** Group that directly contains a target; for a value that of its producer (else the root). */
-  groupOf(target: Target): number {
-    if (target.kind === "node") return this.#at(this.nodeGroup, target.id);
-    if (target.kind === "group") return Math.max(0, this.#at(this.groupParent, target.id));
+  scopeOf(target: Target): number {
+    if (target.kind === "node") return this.#at(this.nodeScope, target.id);
+    if (target.kind === "scope") return Math.max(0, this.#at(this.scopeParent, target.id));
     const producer = this.#at(this.producer, target.id);
-    return producer < 0 ? 0 : this.#at(this.nodeGroup, producer);
+    return producer < 0 ? 0 : this.#at(this.nodeScope, producer);
   }
 
   /** The tensor, node or scope of this name; without a kind tensors win over nodes, nodes over scopes. */
   find(name: string, kind?: Target["kind"]): Target | undefined {
     if (name === "") return undefined;
     const wanted = new TextEncoder().encode(name);
-    const names = { value: this.valueName, node: this.nodeName, group: this.groupPath };
-    for (const each of kind === undefined ? (["value", "node", "group"] as const) : [kind]) {
+    const names = { tensor: this.valueName, node: this.nodeName, scope: this.scopePath };
+    for (const each of kind === undefined ? (["tensor", "node", "scope"] as const) : [kind]) {
       const id = names[each].findIndex((string) => this.#holds(string, wanted));
       if (id >= 0) return { kind: each, id };
     }

@@ -60,15 +60,15 @@ export class PairData {
         return found as T;
       };
       return {
-        there: { node: column("node"), value: column("value"), group: column("group") },
+        there: { node: column("node"), tensor: column("value"), scope: column("scope") },
         tones: {
           only: side === 0 ? "removed" : (made ?? "added"),
           folded: side === 0 ? "folded" : "folded in",
           nodes: column("node_state"),
           values: column("value_state"),
-          groupOnly: column("group_only"),
-          groupChanged: column("group_changed"),
-          groupFolded: column("group_folded"),
+          scopeOnly: column("scope_only"),
+          scopeChanged: column("scope_changed"),
+          scopeFolded: column("scope_folded"),
         },
       };
     };
@@ -77,7 +77,7 @@ export class PairData {
       for (const side of [0, 1] as const) {
         const { nodes, tensors } = change;
         if (nodes[side] >= 0) this.#note(side, `node ${nodes[side]}`, change);
-        if (tensors[side] >= 0) this.#note(side, `value ${tensors[side]}`, change);
+        if (tensors[side] >= 0) this.#note(side, `tensor ${tensors[side]}`, change);
       }
     }
   }
@@ -103,7 +103,7 @@ export class PairData {
     const own = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
     if (target.kind !== "node") return own;
     const read = [...new Set(columns.inputsOf(target.id))].filter((value) => value >= 0 && columns.isConstant(value));
-    const keys = read.flatMap((value) => [`value ${value}`, `node ${columns.producer[value]}`]);
+    const keys = read.flatMap((value) => [`tensor ${value}`, `node ${columns.producer[value]}`]);
     return [...own, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
   }
 
@@ -116,7 +116,7 @@ export class PairData {
       if (node < 0) continue;
       for (const value of columns.inputsOf(node)) {
         if (value < 0 || columns.isConstant(value)) continue;
-        const there = this.counterpart(side, { kind: "value", id: value });
+        const there = this.counterpart(side, { kind: "tensor", id: value });
         if (there !== null) return there;
         const maker = columns.producer[value];
         if (!seen.has(maker)) {

@@ -6,8 +6,6 @@ import type { Channel } from "./channel.ts";
 import type { Target } from "./columns.ts";
 import type { Baked, GraphHost, InspectReply } from "./host.ts";
 
-/** What the kernel calls tensors and scopes. */
-export const WORDS = { value: "tensor", node: "node", group: "scope" } as const;
 /** A kernel that says nothing for so long is busy, or gone. */
 export const SILENCE_MS = 4000;
 

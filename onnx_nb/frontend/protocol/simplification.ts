@@ -87,7 +87,7 @@ export class SimplificationData extends PairData {
   targets(side: SideOf, change: number): Target[] {
     const ends = this.#array(`targets_end_${side}`);
     const found = this.#array(`targets_${side}`).subarray(ends[change], ends[change + 1]);
-    return Array.from(found, (id) => (id >= 0 ? { kind: "node", id } : { kind: "value", id: -1 - id }));
+    return Array.from(found, (id) => (id >= 0 ? { kind: "node", id } : { kind: "tensor", id: -1 - id }));
   }
 
   /** The change that took, folded or made a node; −1 for none. */

@@ -1,6 +1,6 @@
 /** Columns for tests, from a small readable description instead of a model file. */
 
-import { Columns, GROUP, type Meta, NODE_FAULT, NODE_FOLDED, type TypedArray, VALUE } from "./columns.ts";
+import { Columns, type Meta, NODE_FAULT, NODE_FOLDED, SCOPE_KIND, type TypedArray, VALUE } from "./columns.ts";
 
 const CATEGORIES = [
   "linear",
@@ -89,7 +89,7 @@ interface Group {
  *     MatMul enc/0/mm : x W -> y           node: op name : inputs -> outputs; "_" is an omitted input
  *     Conv c : x W -> y | strides 2×2      … with attributes
  *     output y                             graph output
- *     group enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
+ *     scope enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
  *     bodyinput i                          value that a body is given
  *     fold NAME, fault NAME                flags of a node
  */
@@ -101,9 +101,9 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   const inputs: string[] = [];
   const outputs: string[] = [];
   const groups: Group[] = [
-    { parent: -1, name: "", path: "", kind: GROUP.ROOT, class: "", repeat: 1, differs: 0, node: -1 },
+    { parent: -1, name: "", path: "", kind: SCOPE_KIND.ROOT, class: "", repeat: 1, differs: 0, node: -1 },
   ];
-  const groupByPath = new Map([["", 0]]);
+  const scopeByPath = new Map([["", 0]]);
   const folded: string[] = [];
   const yields: [value: string, output: string][] = [];
   const owners: [group: number, node: string][] = [];
@@ -119,7 +119,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     return found;
   };
   const group = (path: string): number => {
-    const known = groupByPath.get(path);
+    const known = scopeByPath.get(path);
     if (known !== undefined) return known;
     const cut = path.lastIndexOf("/");
     const parent = group(cut < 0 ? "" : path.slice(0, cut));
@@ -127,13 +127,13 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
       parent,
       name: path.slice(cut + 1),
       path,
-      kind: GROUP.SCOPE,
+      kind: SCOPE_KIND.SCOPE,
       class: "",
       repeat: 1,
       differs: 0,
       node: -1,
     });
-    groupByPath.set(path, groups.length - 1);
+    scopeByPath.set(path, groups.length - 1);
     return groups.length - 1;
   };
   const typed = (words: string[], kind?: number): Value => {
@@ -169,12 +169,12 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     } else if (verb === "fault") {
       const found = nodes[nodeByName.get(subject) ?? -1];
       if (found !== undefined) found.flags |= NODE_FAULT;
-    } else if (verb === "group") {
+    } else if (verb === "scope") {
       const index = group(subject);
       const found = groups[index] as Group;
       for (const word of words.slice(2)) {
         const [key, text = ""] = word.split("=");
-        if (key === "kind") found.kind = GROUP[text as keyof typeof GROUP];
+        if (key === "kind") found.kind = SCOPE_KIND[text as keyof typeof SCOPE_KIND];
         else if (key === "class") found.class = text;
         else if (key === "repeat") found.repeat = Number(text);
         else if (key === "differs") found.differs = Number(text);
@@ -207,7 +207,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     const node = nodeByName.get(owner) ?? -1;
     (groups[index] as Group).node = node;
     const { kind } = groups[index] as Group;
-    if (kind === GROUP.BODY || kind === GROUP.FUNCTION) (nodes[node] as Node).body = index;
+    if (kind === SCOPE_KIND.BODY || kind === SCOPE_KIND.FUNCTION) (nodes[node] as Node).body = index;
   }
   for (const each of folded) {
     const node = nodes[nodeByName.get(each) ?? -1] as Node;
@@ -248,7 +248,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["op_defaults", u4(ops.map((op) => str(DEFAULTS[op] ?? "")))],
     ["node_op", u4(nodes.map((node) => opIndex.get(node.op) as number))],
     ["node_name", u4(nodes.map((node) => str(node.name)))],
-    ["node_group", u4(nodes.map((node) => node.group))],
+    ["node_scope", u4(nodes.map((node) => node.group))],
     ["node_flags", u1(nodes.map((node) => node.flags))],
     ["node_attributes", u4(nodes.map((node) => str(node.attributes)))],
     ["node_body", i4(nodes.map((node) => node.body))],
@@ -266,18 +266,18 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["graph_outputs", i4(outputs.map(indexOf))],
     ["yield_value", i4(yields.map(([text]) => indexOf(text)))],
     ["yield_output", i4(yields.map(([, text]) => indexOf(text)))],
-    ["group_parent", i4(groups.map((each) => each.parent))],
-    ["group_name", u4(groups.map((each) => str(each.name)))],
-    ["group_path", u4(groups.map((each) => str(each.path)))],
-    ["group_class", u4(groups.map((each) => str(each.class)))],
-    ["group_kind", u1(groups.map((each) => each.kind))],
-    ["group_node", i4(groups.map((each) => each.node))],
-    ["group_nodes", inside],
-    ["group_params", new Float64Array(groups.length)],
-    ["group_bytes", new Float64Array(groups.length)],
-    ["group_repeat", u4(groups.map((each) => each.repeat))],
-    ["group_differs", u4(groups.map((each) => each.differs))],
-    ["group_difference", u4(groups.map(() => 0))],
+    ["scope_parent", i4(groups.map((each) => each.parent))],
+    ["scope_name", u4(groups.map((each) => str(each.name)))],
+    ["scope_path", u4(groups.map((each) => str(each.path)))],
+    ["scope_class", u4(groups.map((each) => str(each.class)))],
+    ["scope_kind", u1(groups.map((each) => each.kind))],
+    ["scope_node", i4(groups.map((each) => each.node))],
+    ["scope_nodes", inside],
+    ["scope_params", new Float64Array(groups.length)],
+    ["scope_bytes", new Float64Array(groups.length)],
+    ["scope_repeat", u4(groups.map((each) => each.repeat))],
+    ["scope_differs", u4(groups.map((each) => each.differs))],
+    ["scope_difference", u4(groups.map(() => 0))],
   ]);
   const encoded = [...strings.keys()].map((text) => new TextEncoder().encode(text.replaceAll("\\n", "\n")));
   const bytes = new Uint8Array(encoded.reduce((sum, each) => sum + each.length, 0));
@@ -305,9 +305,9 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
 }
 
 /** Group of a path in such columns. */
-export function groupAt(columns: Columns, path: string): number {
+export function scopeAt(columns: Columns, path: string): number {
   const found = columns.find(path);
-  if (found?.kind !== "group") throw new Error(`no group '${path}'`);
+  if (found?.kind !== "scope") throw new Error(`no group '${path}'`);
   return found.id;
 }
 

@@ -33,5 +33,5 @@ export function beside(scene: Scene, columns: Columns, selection: readonly Targe
 }
 
 function isBox({ boxes }: Scene, box: number): boolean {
-  return boxes.kind[box] === BOX.NODE || boxes.kind[box] === BOX.GROUP;
+  return boxes.kind[box] === BOX.NODE || boxes.kind[box] === BOX.SCOPE;
 }

@@ -322,7 +322,7 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     const found = toned(picture, box);
     if (found === null) continue;
     const said = tones.say(kind[box], id[box]);
-    const sign = kind[box] === BOX.GROUP ? "" : `${SIGNS[found.tone]} `;
+    const sign = kind[box] === BOX.SCOPE ? "" : `${SIGNS[found.tone]} `;
     const long = `${sign}${said.long}`;
     const width = (text: string): number => measure(text, PILL.font, true) + 2 * PILL.pad;
     const text = width(long) <= w[box] + PILL.over ? long : said.short;
@@ -365,8 +365,8 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
     if (picture.tones != null) return theme.line;
     if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
-    if (kind[box] === BOX.GROUP) return theme.edge;
-    const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfGroup(id[box]);
+    if (kind[box] === BOX.SCOPE) return theme.edge;
+    const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfScope(id[box]);
     return theme.categories[most] ?? theme.dim;
   };
   for (const [color, same] of grouped(boxes, colorOf)) {
@@ -398,7 +398,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const outline = (box: number, inset = 0): void => {
-    const radius = kind[box] === BOX.NODE ? 5 : kind[box] === BOX.GROUP ? 7 : h[box] / 2;
+    const radius = kind[box] === BOX.NODE ? 5 : kind[box] === BOX.SCOPE ? 7 : h[box] / 2;
     ctx.roundRect(x[box] + inset, y[box] + inset, w[box] - 2 * inset, h[box] - 2 * inset, Math.max(0, radius - inset));
   };
 
@@ -407,7 +407,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.strokeStyle = theme.line;
   ctx.lineWidth = stroke(1, k);
   for (const box of boxes) {
-    if (kind[box] !== BOX.GROUP || columns.groupRepeat[id[box]] < 2) continue;
+    if (kind[box] !== BOX.SCOPE || columns.scopeRepeat[id[box]] < 2) continue;
     for (const shift of [6, 3]) {
       ctx.beginPath();
       ctx.roundRect(x[box] + shift, y[box] + shift, w[box], h[box], 7);
@@ -423,7 +423,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     ctx.fill();
   };
   fill(theme.card, (box) => kind[box] === BOX.NODE);
-  fill(theme.scopes[0], (box) => kind[box] === BOX.GROUP);
+  fill(theme.scopes[0], (box) => kind[box] === BOX.SCOPE);
   fill(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
   if (overlay !== null) {
     for (const [color, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) {
@@ -435,7 +435,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   }
 
   ctx.beginPath();
-  for (const box of boxes) if (kind[box] === BOX.NODE || kind[box] === BOX.GROUP) outline(box);
+  for (const box of boxes) if (kind[box] === BOX.NODE || kind[box] === BOX.SCOPE) outline(box);
   ctx.strokeStyle = theme.line;
   ctx.lineWidth = stroke(1, k);
   ctx.stroke();
@@ -485,13 +485,13 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const title = labels.get(box)?.title ?? "";
     if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.dim;
     if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
-    else if (kind[box] === BOX.GROUP) ctx.fillText(title, x[box] + TEXT.group.titleX, y[box] + TEXT.group.titleY);
+    else if (kind[box] === BOX.SCOPE) ctx.fillText(title, x[box] + TEXT.group.titleX, y[box] + TEXT.group.titleY);
   }
   ctx.font = `700 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.accent;
   for (const box of boxes) {
     if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
-    if (kind[box] === BOX.GROUP) ctx.fillText("+", x[box] + TEXT.group.x, y[box] + TEXT.group.titleY);
+    if (kind[box] === BOX.SCOPE) ctx.fillText("+", x[box] + TEXT.group.x, y[box] + TEXT.group.titleY);
   }
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
   ctx.fillStyle = theme.background;
@@ -512,9 +512,9 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.font = `${TEXT.line}px ${theme.font}`;
   const pairs: [key: string, x: number, y: number, ink: string][] = [];
   for (const box of boxes) {
-    if (kind[box] !== BOX.NODE && kind[box] !== BOX.GROUP) continue;
+    if (kind[box] !== BOX.NODE && kind[box] !== BOX.SCOPE) continue;
     const { title, sub, lines } = labels.get(box) as Label;
-    const group = kind[box] === BOX.GROUP;
+    const group = kind[box] === BOX.SCOPE;
     const { lineX, lineY, lineStep, titleX, titleY } = group
       ? TEXT.group
       : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
@@ -545,8 +545,8 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
   ctx.textAlign = "right";
   for (const [box, count] of picture.marks.taken) {
-    if (kind[box] !== BOX.GROUP || !labels.has(box)) continue;
-    const total = columns.groupNodes[id[box]];
+    if (kind[box] !== BOX.SCOPE || !labels.has(box)) continue;
+    const total = columns.scopeNodes[id[box]];
     if (count >= total) continue;
     const text = `${count} of ${total}`;
     const right = x[box] + w[box] - 9;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { buildScene, createCache } from "../scene/build.ts";
 import { initialState, type Plan, type State } from "../scene/state.ts";
 import { boxOf, EDGE, faultsOf, marksOf } from "./highlights.ts";
@@ -11,17 +11,17 @@ const columns = columnsOf(`
   Add sum : q x -> r
   Relu last : r -> y
   If cond : y -> z
-  group body kind=BODY node=cond
-  group body/then kind=BRANCH node=cond
+  scope body kind=BODY node=cond
+  scope body/then kind=BRANCH node=cond
   Relu body/then/inner : y -> t
   fault enc/b
   output z
 `);
-const value = (name: string): number => columns.find(name, "value")?.id ?? -1;
+const value = (name: string): number => columns.find(name, "tensor")?.id ?? -1;
 const node = (name: string): number => columns.find(name, "node")?.id ?? -1;
 const closed = buildScene(columns, new Set([0]), measure, createCache(), {});
-const open = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache(), {});
-const encoder = closed.boxOf("group", groupAt(columns, "enc"));
+const open = buildScene(columns, new Set([0, scopeAt(columns, "enc")]), measure, createCache(), {});
+const encoder = closed.boxOf("scope", scopeAt(columns, "enc"));
 const state: State = initialState([0]);
 const plan: Plan = {
   nodes: Int32Array.of(node("enc/a"), node("enc/b"), node("sum")),
@@ -35,7 +35,7 @@ const plan: Plan = {
 
 describe("marksOf", () => {
   it("lights a tensor with its producer and all its consumers", () => {
-    const marks = marksOf(open, columns, { ...state, selection: { kind: "value", id: value("p") } }, new Map());
+    const marks = marksOf(open, columns, { ...state, selection: { kind: "tensor", id: value("p") } }, new Map());
     expect([...marks.lit].sort()).toEqual(
       [open.boxOf("node", node("enc/a")), open.boxOf("node", node("enc/b"))].sort(),
     );
@@ -49,7 +49,7 @@ describe("marksOf", () => {
     expect(marks.taken.get(closed.boxOf("node", node("sum")))).toBe(1);
     expect(marks.taken.has(closed.boxOf("node", node("last")))).toBe(false);
     const inside = marksOf(open, columns, { ...state, plan }, new Map());
-    expect(inside.taken.get(open.boxOf("group", groupAt(columns, "enc")))).toBe(2);
+    expect(inside.taken.get(open.boxOf("scope", scopeAt(columns, "enc")))).toBe(2);
   });
 
   it("marks missing tensors over everything else, redundant ones, and the way of the extraction", () => {
@@ -76,13 +76,13 @@ describe("marksOf", () => {
   it("lights what a search found: boxes, edges, and where those are hidden the box around", () => {
     const hits = [
       { kind: "node", id: node("last") },
-      { kind: "value", id: value("r") },
-      { kind: "value", id: value("p") },
-      { kind: "value", id: value("x") },
+      { kind: "tensor", id: value("r") },
+      { kind: "tensor", id: value("p") },
+      { kind: "tensor", id: value("x") },
     ] as const;
     const marks = marksOf(closed, columns, { ...state, hits }, new Map());
     expect([...marks.hits].sort()).toEqual(
-      [closed.boxOf("node", node("last")), encoder, closed.boxOf("value", value("x"))].sort(),
+      [closed.boxOf("node", node("last")), encoder, closed.boxOf("tensor", value("x"))].sort(),
     );
     expect([...marks.values]).toEqual([[value("r"), EDGE.GLOW]]);
   });
@@ -102,7 +102,7 @@ describe("marksOf", () => {
   });
 
   it("takes the box of its bodies for a node that has some", () => {
-    const body = closed.boxOf("group", groupAt(columns, "body"));
+    const body = closed.boxOf("scope", scopeAt(columns, "body"));
     expect(body).toBeGreaterThanOrEqual(0);
     expect(boxOf(closed, columns, { kind: "node", id: node("cond") })).toBe(body);
   });

@@ -31,7 +31,7 @@ export interface Marks {
 /** Box of a target; a node with bodies is drawn as the group of its bodies. */
 export function boxOf(scene: Scene, columns: Columns, target: Target): number {
   if (target.kind === "node" && columns.nodeBody[target.id] >= 0) {
-    const body = scene.boxOf("group", columns.nodeBody[target.id]);
+    const body = scene.boxOf("scope", columns.nodeBody[target.id]);
     if (body >= 0) return body;
   }
   return scene.boxOf(target.kind, target.id);
@@ -47,7 +47,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   const chosen = new Set<number>();
   for (const target of selected(state)) {
     const box = boxOf(scene, columns, target);
-    if (target.kind !== "value") {
+    if (target.kind !== "tensor") {
       if (box >= 0) chosen.add(box);
       continue;
     }
@@ -58,7 +58,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     // a pill stands for the tensor itself; any other box is only its neighbor
     if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
   }
-  if (hover?.kind === "value") mark(hover.id, EDGE.HOVER);
+  if (hover?.kind === "tensor") mark(hover.id, EDGE.HOVER);
   for (const value of cut.inputs) mark(value, EDGE.LIT);
   for (const value of cut.outputs) mark(value, EDGE.LIT);
 
@@ -80,7 +80,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   }
   return {
     selected: chosen,
-    hovered: hover === null || hover.kind === "value" ? -1 : boxOf(scene, columns, hover),
+    hovered: hover === null || hover.kind === "tensor" ? -1 : boxOf(scene, columns, hover),
     lit,
     taken,
     values,
@@ -114,7 +114,7 @@ function litBy(hits: readonly Hit[], scene: Scene, columns: Columns): Lit {
     if (chain !== undefined) {
       for (const node of chain) light({ kind: "node", id: node });
       for (const value of along(columns, chain)) values.add(value);
-    } else if (kind === "value" && shownAsEdge(scene, columns, id)) values.add(id);
+    } else if (kind === "tensor" && shownAsEdge(scene, columns, id)) values.add(id);
     else light({ kind, id });
   }
   const lit = { scene, boxes, values };
@@ -133,7 +133,7 @@ function along(columns: Columns, chain: readonly number[]): number[] {
 /** A tensor inside a closed scope and a weight show as the box they are in, an input or output of the graph as its own. */
 function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
-  const kind = scene.boxes.kind[scene.boxOf("value", value)];
+  const kind = scene.boxes.kind[scene.boxOf("tensor", value)];
   return kind !== BOX.INPUT && kind !== BOX.OUTPUT;
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
-import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { buildScene, createCache } from "../scene/build.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxTarget, HitIndex } from "./hit.ts";
@@ -16,7 +16,7 @@ const columns = columnsOf(`
   MatMul tail/m : y W -> z
   output z
 `);
-const scene = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache(), {});
+const scene = buildScene(columns, new Set([0, scopeAt(columns, "enc")]), measure, createCache(), {});
 const index = new HitIndex(scene, measure);
 const REACH = 6;
 const anywhere = (): boolean => true;
@@ -38,7 +38,7 @@ describe("HitIndex", () => {
 
   it("gives every tensor a place of its own, parallel ones between two nodes too", () => {
     for (const name of ["x", "p", "left", "right", "q", "y", "z"]) {
-      const wanted = target("value", name);
+      const wanted = target("tensor", name);
       const at = index.pointOf(wanted, REACH, 1, anywhere);
       expect(at, name).not.toBeNull();
       expect(hit(at?.x ?? 0, at?.y ?? 0)?.target, name).toEqual(wanted);
@@ -46,38 +46,38 @@ describe("HitIndex", () => {
   });
 
   it("hits a tensor at the port of its node, the node just inside", () => {
-    const [edge] = scene.edgesOf(target("value", "p").id);
+    const [edge] = scene.edgesOf(target("tensor", "p").id);
     const { points, ptr } = scene.edges;
     const x = points[2 * ptr[edge + 1] - 2];
     const y = points[2 * ptr[edge + 1] - 1];
-    expect(hit(x, y + 1)?.target).toEqual(target("value", "p"));
+    expect(hit(x, y + 1)?.target).toEqual(target("tensor", "p"));
     expect(hit(x, y + 8)?.target).toEqual(target("node", "enc/split"));
   });
 
   it("opens and closes by the sign, selects by the title, and lets the inside of a scope be background", () => {
-    const box = scene.boxOf("group", groupAt(columns, "enc"));
+    const box = scene.boxOf("scope", scopeAt(columns, "enc"));
     const { x, y, w, h } = scene.boxes;
-    expect(hit(x[box] + 14, y[box] + 14)).toMatchObject({ part: "toggle", target: target("group", "enc") });
-    expect(hit(x[box] + 34, y[box] + 14)).toMatchObject({ part: "box", target: target("group", "enc") });
+    expect(hit(x[box] + 14, y[box] + 14)).toMatchObject({ part: "toggle", target: target("scope", "enc") });
+    expect(hit(x[box] + 34, y[box] + 14)).toMatchObject({ part: "box", target: target("scope", "enc") });
     expect(hit(x[box] + 3, y[box] + h[box] - 3)).toBeNull();
     expect(hit(x[box] + w[box] + 500, y[box])).toBeNull();
-    const closed = scene.boxOf("group", groupAt(columns, "tail"));
+    const closed = scene.boxOf("scope", scopeAt(columns, "tail"));
     expect(hit(x[closed] + 14, y[closed] + 14)?.part).toBe("toggle");
   });
 
   it("hits the words on an edge while they can be read", () => {
-    const [edge] = scene.edgesOf(target("value", "q").id).filter((each) => !Number.isNaN(scene.edges.labelX[each]));
+    const [edge] = scene.edgesOf(target("tensor", "q").id).filter((each) => !Number.isNaN(scene.edges.labelX[each]));
     const x = scene.edges.labelX[edge] + 20;
     const y = scene.edges.labelY[edge];
-    expect(index.hit(x, y, 0.5, 1)).toMatchObject({ part: "label", target: target("value", "q") });
+    expect(index.hit(x, y, 0.5, 1)).toMatchObject({ part: "label", target: target("tensor", "q") });
     expect(index.hit(x, y, 0.5, 0.2)).toBeNull();
   });
 
   it("says where nodes and scopes can be clicked, and nowhere for what is hidden", () => {
-    const point = index.pointOf(target("group", "enc"), REACH, 1, anywhere);
-    expect(hit(point?.x ?? 0, point?.y ?? 0)).toMatchObject({ part: "box", target: target("group", "enc") });
+    const point = index.pointOf(target("scope", "enc"), REACH, 1, anywhere);
+    expect(hit(point?.x ?? 0, point?.y ?? 0)).toMatchObject({ part: "box", target: target("scope", "enc") });
     expect(index.pointOf(target("node", "tail/m"), REACH, 1, anywhere)).toBeNull();
-    expect(index.pointOf(target("value", "W"), REACH, 1, anywhere)).toBeNull();
+    expect(index.pointOf(target("tensor", "W"), REACH, 1, anywhere)).toBeNull();
     expect(index.pointOf(target("node", "out"), REACH, 1, () => false)).toBeNull();
   });
 
@@ -91,7 +91,7 @@ describe("HitIndex", () => {
 
   it("leaves out what is in scopes that are too small", () => {
     const { bounds, boxes, edges } = scene;
-    const open = scene.boxOf("group", groupAt(columns, "enc"));
+    const open = scene.boxOf("scope", scopeAt(columns, "enc"));
     const { boxes: found, edges: lines } = index.seen(bounds.x, bounds.y, 1e6, 1e6, boxes.h[open] + 1);
     expect(found).toEqual([...boxes.kind.keys()].filter((box) => boxes.parent[box] < 0));
     const outside = [...edges.value.keys()].filter((edge) => edges.scope[edge] < 0);
@@ -111,7 +111,7 @@ describe("HitIndex", () => {
       );
     }
     const long = columnsOf([...lines, `output v${nodes}`].join("\n"));
-    const drawn = buildScene(long, new Set([0, groupAt(long, "half")]), measure, createCache(), {});
+    const drawn = buildScene(long, new Set([0, scopeAt(long, "half")]), measure, createCache(), {});
     const { boxes, edges, bounds } = drawn;
     const looked = new HitIndex(drawn, measure);
     const meets = (x0: number, y0: number, x1: number, y1: number, [a, b, c, d]: readonly number[]): boolean =>

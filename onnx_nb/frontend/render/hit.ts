@@ -134,7 +134,7 @@ export class HitIndex {
     };
     const { boxes, edges, direction } = this.#scene;
     const box = this.#scene.boxOf(target.kind, target.id);
-    if (box >= 0 && target.kind !== "value" && this.#boxTarget(box).id === target.id) {
+    if (box >= 0 && target.kind !== "tensor" && this.#boxTarget(box).id === target.id) {
       const open = boxes.kind[box] === BOX.OPEN;
       const y = open ? boxes.y[box] + HEADER / 2 : boxes.y[box] + boxes.h[box] / 2;
       for (const part of [0.5, 0.35, 0.65, 0.2, 0.8]) {
@@ -145,7 +145,7 @@ export class HitIndex {
       }
       return null;
     }
-    if (target.kind !== "value") return null;
+    if (target.kind !== "tensor") return null;
     for (const edge of this.#scene.edgesOf(target.id)) {
       for (let at = edges.ptr[edge]; at + 1 < edges.ptr[edge + 1]; at++) {
         const [x0, y0, x1, y1] = edges.points.subarray(2 * at, 2 * at + 4);
@@ -173,16 +173,16 @@ export class HitIndex {
   }
 
   #onEdge(edge: number, part: "edge" | "label"): Hit {
-    return { target: { kind: "value", id: this.#scene.edges.value[edge] }, part, box: -1, edge };
+    return { target: { kind: "tensor", id: this.#scene.edges.value[edge] }, part, box: -1, edge };
   }
 
   #toggleAt(box: number, x: number, y: number, k: number): Hit | null {
     const { boxes } = this.#scene;
-    if (boxes.kind[box] !== BOX.GROUP && boxes.kind[box] !== BOX.OPEN) return null;
+    if (boxes.kind[box] !== BOX.SCOPE && boxes.kind[box] !== BOX.OPEN) return null;
     if (TEXT.title * k < LEGIBLE) return null;
     // of a closed group the sign stands with the title
-    const closed = boxes.kind[box] === BOX.GROUP;
-    const top = boxes.y[box] + (closed ? textTop(BOX.GROUP, this.#scene.label(box).lines.length, boxes.h[box]) : 0);
+    const closed = boxes.kind[box] === BOX.SCOPE;
+    const top = boxes.y[box] + (closed ? textTop(BOX.SCOPE, this.#scene.label(box).lines.length, boxes.h[box]) : 0);
     const inside = x <= boxes.x[box] + TOGGLE && y >= top && y <= top + TOGGLE;
     return inside ? this.#onBox(box, "toggle") : null;
   }
@@ -331,7 +331,7 @@ export function boxTarget(scene: Scene, box: number): Target {
   const kind = scene.boxes.kind[box];
   const id = scene.boxes.id[box];
   if (kind === BOX.NODE) return { kind: "node", id };
-  return { kind: kind === BOX.GROUP || kind === BOX.OPEN ? "group" : "value", id };
+  return { kind: kind === BOX.SCOPE || kind === BOX.OPEN ? "scope" : "tensor", id };
 }
 
 function ascending(a: number, b: number): number {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
-import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { buildScene, createCache } from "../scene/build.ts";
 import { type Step, walk } from "./navigation.ts";
 
@@ -14,7 +14,7 @@ const columns = columnsOf(`
   Add sum : l r -> y
   output y
 `);
-const scene = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache(), {});
+const scene = buildScene(columns, new Set([0, scopeAt(columns, "enc")]), measure, createCache(), {});
 const at = (name: string, kind?: Target["kind"]): Target => columns.find(name, kind) as Target;
 const go = (from: Target | null, step: Step, tensors = false): string | null => {
   const to = walk(scene, columns, from, step, tensors);
@@ -23,7 +23,7 @@ const go = (from: Target | null, step: Step, tensors = false): string | null => 
 
 describe("walk", () => {
   it("begins at the top", () => {
-    expect(go(null, "down")).toBe("value x");
+    expect(go(null, "down")).toBe("tensor x");
   });
 
   it("follows the flow through the borders of open scopes and back", () => {
@@ -34,11 +34,11 @@ describe("walk", () => {
       expect(walk(scene, columns, path[k + 1], "up", false)).toEqual(path[k]);
     }
     expect(go(at("enc/second", "node"), "down")).toMatch(/^node (left|right)$/);
-    expect(go(at("sum", "node"), "down")).toBe("value y");
+    expect(go(at("sum", "node"), "down")).toBe("tensor y");
   });
 
   it("stops at the tensor between when asked, and goes on from there", () => {
-    expect(go(at("first", "node"), "down", true)).toBe("value a");
+    expect(go(at("first", "node"), "down", true)).toBe("tensor a");
     expect(go(at("a"), "down")).toBe("node enc/inner");
     expect(go(at("a"), "up")).toBe("node first");
   });
@@ -47,7 +47,7 @@ describe("walk", () => {
     const [from, to] = [go(at("left", "node"), "right"), go(at("left", "node"), "left")];
     expect([from, to].filter((each) => each !== null)).toEqual(["node right"]);
     const beside = [go(at("l"), "right"), go(at("l"), "left")].filter((each) => each !== null);
-    expect(beside).toEqual(["value r"]);
+    expect(beside).toEqual(["tensor r"]);
   });
 
   it("ends where the graph ends", () => {

@@ -16,12 +16,12 @@ export function walk(scene: Scene, columns: Columns, from: Target | null, step: 
   if (from === null) return boxTarget(scene, start(scene));
   const box = boxOf(scene, columns, from);
   const pill = box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT);
-  if (from.kind === "value" && !pill) return fromTensor(scene, from.id, step);
+  if (from.kind === "tensor" && !pill) return fromTensor(scene, from.id, step);
   if (box < 0) return boxTarget(scene, start(scene));
   if (step === "left" || step === "right") return aside(scene, box, step);
   const next = across(scene, box, step);
   if (next === null) return null;
-  return tensors ? { kind: "value", id: next.value } : boxTarget(scene, next.box);
+  return tensors ? { kind: "tensor", id: next.value } : boxTarget(scene, next.box);
 }
 
 /** The first box from the top. */
@@ -49,7 +49,7 @@ function fromTensor(scene: Scene, value: number, step: Step): Target | null {
   if (around.length < 2 && consumers.length > 0) around = beside(edges.toBox, consumers[0]);
   const at = around.indexOf(value);
   const next = around[at + (step === "right" ? 1 : -1)];
-  return at < 0 || next === undefined ? null : { kind: "value", id: next };
+  return at < 0 || next === undefined ? null : { kind: "tensor", id: next };
 }
 
 /** The nearest box whose height overlaps, on the wanted side, in the same scope. */

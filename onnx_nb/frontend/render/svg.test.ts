@@ -33,7 +33,7 @@ const THEME: Theme = {
 };
 
 function pictureOf(columns: Columns, direction: Direction = "down"): Picture {
-  const state = initialState(Array.from({ length: columns.groupCount }, (_, group) => group));
+  const state = initialState(Array.from({ length: columns.scopeCount }, (_, group) => group));
   const scene = buildScene(columns, state.open, measure, createCache(), { direction });
   const index = new HitIndex(scene, measure);
   return {
@@ -78,7 +78,7 @@ output y
     expect(svg).toContain("1,000 tensors 1 f32");
     expect(lines.join("").match(/M/g)?.length).toBeLessThan(30);
     const at = (name: string) => {
-      const target = columns.find(name, "value") ?? expect.fail(name);
+      const target = columns.find(name, "tensor") ?? expect.fail(name);
       return picture.index.pointOf(target, 6, 1, () => true);
     };
     expect(at("s3")?.x).toBeLessThan(at("s990")?.x ?? 0);

@@ -33,23 +33,23 @@ export function* arrangeAll(
   measure: Measure,
 ): Generator<number, Arrangement> {
   const visible: number[] = [0];
-  const shows = new Uint8Array(columns.groupCount);
+  const shows = new Uint8Array(columns.scopeCount);
   shows[0] = 1;
-  for (let group = 1; group < columns.groupCount; group++) {
-    if (!open.has(group) || !shows[columns.groupParent[group]]) continue;
+  for (let group = 1; group < columns.scopeCount; group++) {
+    if (!open.has(group) || !shows[columns.scopeParent[group]]) continue;
     shows[group] = 1;
     visible.push(group);
   }
-  visible.sort((a, b) => columns.groupDepth[b] - columns.groupDepth[a] || a - b);
+  visible.sort((a, b) => columns.scopeDepth[b] - columns.scopeDepth[a] || a - b);
   const arranged = cache.arranged(direction);
   const innerOf = ({ kind, id }: Scope, item: number): Arrangement | undefined =>
-    kind[item] === BOX.GROUP && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
+    kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
   for (let at = 0; at < visible.length; at++) {
     const known = arranged.get(visible[at]);
     if (known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true) continue;
     yield at / visible.length;
     const scope = cache.scope(visible[at]);
-    const inner = scope.kind.includes(BOX.GROUP) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
+    const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
     arranged.set(visible[at], arrange(columns, scope, inner, cache, direction, measure));
   }
   return arranged.get(0) as Arrangement;
@@ -77,7 +77,7 @@ function arrange(
   const across = direction === "down" ? w : h;
   for (let item = 0; item < count; item++) {
     const child = inner[item];
-    ports[item] = scope.kind[item] === BOX.GROUP ? PORTS.FREE : PORTS.ORDERED;
+    ports[item] = scope.kind[item] === BOX.SCOPE ? PORTS.FREE : PORTS.ORDERED;
     weight[item] = weigh(columns, scope.kind[item], scope.id[item]);
     if (child === undefined) {
       const size = cache.size(scope.kind[item], scope.id[item]);
@@ -152,8 +152,8 @@ function weigh(columns: Columns, kind: number, id: number): number {
     if (readsMatrix(columns, id)) return 20;
     return MAIN.has(columns.meta.categories[columns.categoryOf(id)]) ? 4 : 1;
   }
-  if (kind !== BOX.GROUP) return 0;
-  return 1 + Math.min(20, columns.groupNodes[id] / 4) + 2 * Math.log2(1 + columns.groupParams[id]);
+  if (kind !== BOX.SCOPE) return 0;
+  return 1 + Math.min(20, columns.scopeNodes[id] / 4) + 2 * Math.log2(1 + columns.scopeParams[id]);
 }
 
 function readsMatrix(columns: Columns, node: number): boolean {

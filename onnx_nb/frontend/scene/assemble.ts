@@ -247,7 +247,7 @@ class Assembled implements Scene {
   readonly #says: Int32Array;
   /** node, group → its box, −1 if it has none */
   readonly #ofNode: Int32Array;
-  readonly #ofGroup: Int32Array;
+  readonly #ofScope: Int32Array;
   readonly #ofPill = new Map<number, number>();
   #edgesByValue: { ptr: Uint32Array; items: Uint32Array } | undefined;
 
@@ -272,32 +272,32 @@ class Assembled implements Scene {
     this.#labels = labels;
     this.#measure = measure;
     this.#ofNode = new Int32Array(columns.nodeCount).fill(-1);
-    this.#ofGroup = new Int32Array(columns.groupCount).fill(-1);
+    this.#ofScope = new Int32Array(columns.scopeCount).fill(-1);
     for (let box = 0; box < boxes.count; box++) {
       const id = boxes.id[box];
       const kind = boxes.kind[box];
       if (kind === BOX.NODE) this.#ofNode[id] = box;
       else if (kind === BOX.INPUT) this.#ofPill.set(id, box);
       else if (kind === BOX.OUTPUT) this.#ofPill.set(-1 - id, box);
-      else this.#ofGroup[id] = box;
+      else this.#ofScope[id] = box;
     }
   }
 
   boxOf(kind: Target["kind"], id: number): number {
     const columns = this.#columns;
-    if (kind === "group") {
-      for (let group = id; group >= 0; group = columns.groupParent[group]) {
-        if (this.#ofGroup[group] >= 0) return this.#ofGroup[group];
+    if (kind === "scope") {
+      for (let group = id; group >= 0; group = columns.scopeParent[group]) {
+        if (this.#ofScope[group] >= 0) return this.#ofScope[group];
       }
       return -1;
     }
     if (kind === "node") {
       if (this.#ofNode[id] >= 0) return this.#ofNode[id];
-      if (columns.nodeBody[id] >= 0) return this.boxOf("group", columns.nodeBody[id]);
+      if (columns.nodeBody[id] >= 0) return this.boxOf("scope", columns.nodeBody[id]);
       // a folded node shows in what reads it
       const [made] = columns.outputsOf(id);
       if (columns.isFolded(id) && made !== undefined && made >= 0) return this.#readerOf(made);
-      return this.boxOf("group", columns.nodeGroup[id]);
+      return this.boxOf("scope", columns.nodeScope[id]);
     }
     const pill = this.#ofPill.get(id);
     if (pill !== undefined) return pill;

@@ -35,7 +35,7 @@ export class Cache {
   #labels: Labels | undefined;
   /** w, h of every node, and of every group closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
-  #groupSize = new Float32Array(0);
+  #scopeSize = new Float32Array(0);
   readonly #layouts = new Alike<Laid>();
   /** how each group was arranged last; where the flow goes down by the height of columns */
   readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
@@ -50,7 +50,7 @@ export class Cache {
     this.#measure = measure;
     this.#labels = new Labels(columns, measure);
     this.#nodeSize = new Float32Array(2 * columns.nodeCount);
-    this.#groupSize = new Float32Array(4 * columns.groupCount);
+    this.#scopeSize = new Float32Array(4 * columns.scopeCount);
     this.#texts.clear();
     this.forgetLayouts();
   }
@@ -85,7 +85,7 @@ export class Cache {
   }
 
   size(kind: number, id: number): { w: number; h: number } {
-    const sizes = kind === BOX.NODE ? this.#nodeSize : this.#groupSize;
+    const sizes = kind === BOX.NODE ? this.#nodeSize : this.#scopeSize;
     const at = kind === BOX.NODE ? 2 * id : 4 * id + (kind === BOX.OPEN ? 2 : 0);
     if (kind === BOX.INPUT || kind === BOX.OUTPUT) return even(this.labels.of(kind, id));
     if (sizes[at] === 0) {

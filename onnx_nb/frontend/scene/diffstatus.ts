@@ -25,9 +25,9 @@ export interface ToneData {
   readonly nodes: Uint8Array;
   readonly values: Uint8Array;
   /** by group, how many nodes at any depth are so */
-  readonly groupOnly: Int32Array;
-  readonly groupChanged: Int32Array;
-  readonly groupFolded: Int32Array;
+  readonly scopeOnly: Int32Array;
+  readonly scopeChanged: Int32Array;
+  readonly scopeFolded: Int32Array;
 }
 
 export class Tones {
@@ -39,10 +39,10 @@ export class Tones {
 
   /** The tone of what a box shows; null where nothing is different. */
   of(kind: number, id: number): Tone | null {
-    const { only, nodes, values, groupOnly, groupChanged, groupFolded } = this.#data;
-    if (kind === BOX.GROUP || kind === BOX.OPEN) {
-      if (groupChanged[id] > 0) return "changed";
-      return groupOnly[id] > 0 ? only : groupFolded[id] > 0 ? "folded" : null;
+    const { only, nodes, values, scopeOnly, scopeChanged, scopeFolded } = this.#data;
+    if (kind === BOX.SCOPE || kind === BOX.OPEN) {
+      if (scopeChanged[id] > 0) return "changed";
+      return scopeOnly[id] > 0 ? only : scopeFolded[id] > 0 ? "folded" : null;
     }
     const tone = kind === BOX.NODE ? nodes[id] : values[id];
     return [null, only, "changed" as const, "folded" as const][tone] ?? null;
@@ -52,14 +52,14 @@ export class Tones {
   say(kind: number, id: number): { readonly long: string; readonly short: string } {
     const tone = this.of(kind, id);
     if (tone === null) return { long: "", short: "" };
-    const { only, folded, groupOnly, groupChanged, groupFolded } = this.#data;
-    if (kind !== BOX.GROUP && kind !== BOX.OPEN) {
+    const { only, folded, scopeOnly, scopeChanged, scopeFolded } = this.#data;
+    if (kind !== BOX.SCOPE && kind !== BOX.OPEN) {
       return { long: tone === "folded" ? folded : tone, short: SIGNS[tone] };
     }
     const counts = [
-      [groupOnly[id], only],
-      [groupChanged[id], "changed"],
-      [groupFolded[id], "folded"],
+      [scopeOnly[id], only],
+      [scopeChanged[id], "changed"],
+      [scopeFolded[id], "folded"],
     ] as const;
     const words = (word: Tone): string => (word === "folded" ? folded : word);
     const there = counts.filter(([count]) => count > 0);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { briefly, briefType, count, elide, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
 import type { Label } from "./scene.ts";
 import { BOX } from "./scene.ts";
@@ -63,9 +63,9 @@ describe("labels", () => {
 
   test("say class, number of ops and repeats of a group", () => {
     const columns = columnsOf(
-      "group layers kind=REPEAT repeat=2 class=Layer\nRelu layers/0/a : x -> y\nRelu layers/1/a : y -> z",
+      "scope layers kind=REPEAT repeat=2 class=Layer\nRelu layers/0/a : x -> y\nRelu layers/1/a : y -> z",
     );
-    const { label } = new Labels(columns, measure).of(BOX.GROUP, groupAt(columns, "layers"));
+    const { label } = new Labels(columns, measure).of(BOX.SCOPE, scopeAt(columns, "layers"));
     expect(label).toEqual({ title: "layers", sub: "Layer ×2", lines: [[["", "1 op each"]]], full: "" });
   });
 
@@ -74,7 +74,7 @@ describe("labels", () => {
       [
         "input ids batch×seq int64",
         "weight W 64×3×7×7 float32",
-        "group layers kind=REPEAT repeat=2 class=Layer",
+        "scope layers kind=REPEAT repeat=2 class=Layer",
         "Conv c : ids W -> v 8×8 float32 | strides 2×2",
         "Relu layers/0/a : v -> y",
         "Relu layers/1/a : y -> z",
@@ -84,7 +84,7 @@ describe("labels", () => {
     const node = labels.of(BOX.NODE, 0);
     expect(node.label).toMatchObject({ title: "Conv", sub: "64×3×7×7", lines: [] });
     expect(node.label.full).toBe("Conv\nW 64×3×7×7\nstrides 2×2");
-    const group = labels.of(BOX.GROUP, groupAt(columns, "layers"));
+    const group = labels.of(BOX.SCOPE, scopeAt(columns, "layers"));
     expect(group.label).toMatchObject({ title: "layers", sub: "×2", lines: [] });
     expect(group.label.full).toContain("Layer ×2");
     const pill = labels.of(BOX.INPUT, 0);
@@ -115,7 +115,7 @@ describe("labels", () => {
     for (const [kind, id] of [
       [BOX.NODE, 0],
       [BOX.INPUT, columns.graphInputs[0]],
-      [BOX.GROUP, 1],
+      [BOX.SCOPE, 1],
       [BOX.OPEN, 1],
     ] as const) {
       const { label, w } = new Labels(columns, measure).of(kind, id);

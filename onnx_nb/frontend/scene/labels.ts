@@ -1,6 +1,6 @@
 /** The words in a box and on an edge, elided to fit, and the size of the box that holds them. */
 
-import { type Columns, GROUP, NODE_DIFFERS } from "../protocol/columns.ts";
+import { type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
 import { rounded } from "./formatting.ts";
 import { Alike } from "./interner.ts";
 import { BOX, type Label, type Pair } from "./scene.ts";
@@ -70,9 +70,9 @@ export class Labels {
     switch (kind) {
       case BOX.NODE:
         return this.#node(id);
-      case BOX.GROUP:
+      case BOX.SCOPE:
       case BOX.OPEN:
-        return fitGroup(this.#columns, id, kind === BOX.OPEN, this.#measure);
+        return fitScope(this.#columns, id, kind === BOX.OPEN, this.#measure);
       default:
         return fitPill(this.#columns, id, this.#measure);
     }
@@ -99,7 +99,7 @@ export class Labels {
 
 /** How far down the text of a box begins in one that is higher than its text (it has many ports on its side) or brief. */
 export function textTop(kind: number, rows: number, h: number): number {
-  const own = kind === BOX.NODE ? NODE : kind === BOX.GROUP ? CLOSED : PILL;
+  const own = kind === BOX.NODE ? NODE : kind === BOX.SCOPE ? CLOSED : PILL;
   const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.group.lineStep;
   return Math.max(-BRIEF.less, Math.round((h - own.height - step * rows) / 2));
 }
@@ -209,20 +209,20 @@ function fullNode(op: string, domain: string, pairs: readonly Pair[]): string {
   return [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
 }
 
-function fitGroup(columns: Columns, group: number, open: boolean, measure: Measure): Fitted {
-  const owner = columns.groupNode[group] as number;
-  const body = columns.groupKind[group] === GROUP.BODY && owner >= 0;
-  const name = columns.str(columns.groupName[group] as number);
+function fitScope(columns: Columns, group: number, open: boolean, measure: Measure): Fitted {
+  const owner = columns.scopeNode[group] as number;
+  const body = columns.scopeKind[group] === SCOPE_KIND.BODY && owner >= 0;
+  const name = columns.str(columns.scopeName[group] as number);
   const full = (body ? columns.opOf(owner) : name) || "…";
   const multiple = multipleText(columns, group);
-  const note = [body ? (name === full ? "" : name) : columns.str(columns.groupClass[group] as number), multiple];
+  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[group] as number), multiple];
   const room = MAX_WIDTH - TEXT.group.titleX - CLOSED.right;
   const multipleWidth = multiple === "" ? 0 : measure(multiple, TEXT.line, false) + TEXT.keyGap;
   const reserved = multiple === "" ? 0 : multipleWidth + TEXT.gap;
   const title = elide(full, room - reserved, TEXT.title, true, measure, "middle");
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const contents = contentsText(columns, group);
-  const difference = columns.str(columns.groupDifference[group] as number);
+  const difference = columns.str(columns.scopeDifference[group] as number);
   const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   if (measure.brief === true) {
     const size = multiple || (open ? "" : (contents.split(" · ")[0] as string));
@@ -253,16 +253,16 @@ function fitGroup(columns: Columns, group: number, open: boolean, measure: Measu
 
 /** "×32", "×32, 2 differ", or of one of them "differs"; "" for what is there once. */
 export function multipleText(columns: Columns, group: number): string {
-  const repeat = columns.groupRepeat[group] as number;
-  const differs = columns.groupDiffers[group] as number;
+  const repeat = columns.scopeRepeat[group] as number;
+  const differs = columns.scopeDiffers[group] as number;
   if (!columns.isRow(group) && repeat < 2) return differs > 0 ? "differs" : "";
   return differs === 0 ? `×${repeat}` : `×${repeat}, ${differs} ${differs === 1 ? "differs" : "differ"}`;
 }
 
 function contentsText(columns: Columns, group: number): string {
-  const nodes = columns.groupNodes[group] as number;
-  const params = columns.groupParams[group] as number;
-  const repeat = columns.groupRepeat[group] as number;
+  const nodes = columns.scopeNodes[group] as number;
+  const params = columns.scopeParams[group] as number;
+  const repeat = columns.scopeRepeat[group] as number;
   const each = columns.isRow(group) && repeat > 1 && nodes % repeat === 0;
   const share = each ? repeat : 1;
   const ops = nodes / share;

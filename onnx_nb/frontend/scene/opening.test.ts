@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { buildScene, createCache, extentOf } from "./build.ts";
 import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";
 
 /** Layers of `size` nodes under a group each. */
 function layers(count: number, size: number): string {
-  const lines = ["input v", "group layers kind=REPEAT"];
+  const lines = ["input v", "scope layers kind=REPEAT"];
   let from = "v";
   for (let layer = 0; layer < count; layer++) {
     for (let i = 0; i < size; i++) {
@@ -34,27 +34,27 @@ function stages(count: number): string {
 describe("defaultOpen", () => {
   test("opens all of a small graph", () => {
     const columns = columnsOf(layers(3, 5));
-    expect(defaultOpen(columns).size).toBe(columns.groupCount);
+    expect(defaultOpen(columns).size).toBe(columns.scopeCount);
   });
 
   test("folds repeated layers in a graph of moderate size too", () => {
     const columns = columnsOf(layers(10, 4));
     const open = defaultOpen(columns);
-    expect(open.has(groupAt(columns, "layers/0"))).toBe(true);
-    expect(open.has(groupAt(columns, "layers/9"))).toBe(false);
+    expect(open.has(scopeAt(columns, "layers/0"))).toBe(true);
+    expect(open.has(scopeAt(columns, "layers/9"))).toBe(false);
   });
 
   test("opens one example of repeated layers, within the budget", () => {
     const columns = columnsOf(layers(12, 10));
     const open = defaultOpen(columns);
-    expect(open.has(groupAt(columns, "layers/0"))).toBe(true);
-    expect(open.has(groupAt(columns, "layers/1"))).toBe(false);
+    expect(open.has(scopeAt(columns, "layers/0"))).toBe(true);
+    expect(open.has(scopeAt(columns, "layers/1"))).toBe(false);
     expect(buildScene(columns, open, measure, createCache()).boxes.count).toBeLessThanOrEqual(60);
   });
 
   test("leaves very many repeated layers closed", () => {
     const columns = columnsOf(layers(100, 10));
-    expect(defaultOpen(columns).has(groupAt(columns, "layers"))).toBe(false);
+    expect(defaultOpen(columns).has(scopeAt(columns, "layers"))).toBe(false);
   });
 });
 

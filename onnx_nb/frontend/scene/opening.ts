@@ -1,6 +1,6 @@
 /** Which groups are open when a model is shown for the first time. */
 
-import { type Columns, GROUP } from "../protocol/columns.ts";
+import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { scopesOf } from "./scope.ts";
 
 /** Of a graph of so few nodes everything is shown. */
@@ -88,7 +88,7 @@ function opened(
   const scopes = scopesOf(columns);
   const itemCount = (group: number): number => scopes.of(group).kind.length;
   if (columns.nodeCount <= FEW) {
-    const all = Array.from({ length: columns.groupCount }, (_, group) => group);
+    const all = Array.from({ length: columns.scopeCount }, (_, group) => group);
     const open = new Set(all);
     const columnHeight = fits(open, 0);
     if (columnHeight !== null)
@@ -99,7 +99,7 @@ function opened(
   if (columnHeight === null) return null;
   let boxes = itemCount(0);
   let failed = 0;
-  const bySize = (a: number, b: number): number => columns.groupNodes[b] - columns.groupNodes[a] || a - b;
+  const bySize = (a: number, b: number): number => columns.scopeNodes[b] - columns.scopeNodes[a] || a - b;
   const inside = (group: number): number[] => Array.from(columns.childrenOf(group)).sort(bySize);
   const tryOpen = (group: number): boolean => {
     const more = itemCount(group);
@@ -120,9 +120,9 @@ function opened(
   while (level.length > 0) {
     const next = deep ? level.slice(1) : [];
     for (const group of deep ? level.slice(0, 1) : level) {
-      if (columns.groupKind[group] === GROUP.REPEAT) repeats.push(group);
-      else if (columns.groupKind[group] === GROUP.CHUNK && columns.groupRepeat[group] <= 1) gathered.push(group);
-      else if (columns.groupKind[group] !== GROUP.SIBLINGS && tryOpen(group)) next.push(...inside(group));
+      if (columns.scopeKind[group] === SCOPE_KIND.REPEAT) repeats.push(group);
+      else if (columns.scopeKind[group] === SCOPE_KIND.CHUNK && columns.scopeRepeat[group] <= 1) gathered.push(group);
+      else if (columns.scopeKind[group] !== SCOPE_KIND.SIBLINGS && tryOpen(group)) next.push(...inside(group));
     }
     level = deep ? next.sort(bySize) : next;
   }
@@ -132,8 +132,8 @@ function opened(
     const example = columns.childrenOf(group)[0];
     if (example === undefined || !tryOpen(example)) continue;
     for (const inner of inside(example)) {
-      if (columns.groupKind[inner] === GROUP.REPEAT) repeats.push(inner);
-      else if (boxes < ENOUGH && columns.groupKind[inner] !== GROUP.SIBLINGS) tryOpen(inner);
+      if (columns.scopeKind[inner] === SCOPE_KIND.REPEAT) repeats.push(inner);
+      else if (boxes < ENOUGH && columns.scopeKind[inner] !== SCOPE_KIND.SIBLINGS) tryOpen(inner);
     }
   }
   for (const group of gathered) if (boxes < ENOUGH) tryOpen(group);

@@ -21,7 +21,7 @@ describe("Overlay", () => {
     expect([2, 4, 6].map((x) => overlay.place(x))).toEqual([0, 0.5, 1]);
     expect(overlay.place(Number.NaN)).toBeNaN();
     expect(overlay.place(Number.POSITIVE_INFINITY)).toBe(1);
-    expect(overlay.number(BOX.GROUP, 1)).toBe(6);
+    expect(overlay.number(BOX.SCOPE, 1)).toBe(6);
     expect(overlay.number(BOX.INPUT, 1)).toBeNaN();
   });
 
@@ -36,7 +36,7 @@ describe("Overlay", () => {
   test("fits its scale to the boxes that are drawn", () => {
     const overlay = new Overlay(data([1, 2, 3], { groups: Float64Array.from([6, 6]) }));
     expect([overlay.least, overlay.most]).toEqual([1, 3]);
-    const boxes = { count: 3, kind: Uint8Array.of(BOX.NODE, BOX.GROUP, BOX.OPEN), id: Int32Array.of(1, 1, 0) } as Boxes;
+    const boxes = { count: 3, kind: Uint8Array.of(BOX.NODE, BOX.SCOPE, BOX.OPEN), id: Int32Array.of(1, 1, 0) } as Boxes;
     const drawn = overlay.within({ from: 0.5, to: 1 }).over(boxes);
     expect([drawn.least, drawn.most, drawn.range.from]).toEqual([2, 6, 0.5]);
     expect(drawn.over(boxes)).toBe(drawn);

@@ -62,7 +62,7 @@ export class Overlay {
   /** The number of what a box shows, NaN for none. */
   number(kind: number, id: number): number {
     if (kind === BOX.NODE) return this.data.nodes[id] ?? Number.NaN;
-    return kind === BOX.GROUP || kind === BOX.OPEN ? (this.data.groups[id] ?? Number.NaN) : Number.NaN;
+    return kind === BOX.SCOPE || kind === BOX.OPEN ? (this.data.groups[id] ?? Number.NaN) : Number.NaN;
   }
 
   /** Where a number lies on the scale, 0 … 1; NaN stays NaN. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { random } from "../layout/testing.ts";
-import { type Columns, GROUP } from "../protocol/columns.ts";
-import { columnsOf, groupAt, measure } from "../protocol/testing.ts";
+import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
+import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { along } from "../render/curve.ts";
 import { buildScene, createCache, sceneInParts } from "./build.ts";
 import { TEXT } from "./labels.ts";
@@ -15,14 +15,14 @@ weight W 768×768 float32
 weight scale 768 float32
 type e batch×seq×768 float32
 Gather emb/gather : W ids -> e
-group enc/layer.0 class=BertLayer
+scope enc/layer.0 class=BertLayer
 MatMul enc/layer.0/attention/q : e W -> q0
 MatMul enc/layer.0/attention/k : e W -> k0
 MatMul enc/layer.0/attention/v : e W -> v0
 Attention enc/layer.0/attention/core : q0 k0 v0 mask -> a0
 Add enc/layer.0/add : a0 e -> r0
 LayerNormalization enc/layer.0/norm : r0 scale scale -> h0
-group enc/layer.1 class=BertLayer
+scope enc/layer.1 class=BertLayer
 MatMul enc/layer.1/attention/q : h0 W -> q1
 MatMul enc/layer.1/attention/k : h0 W -> k1
 MatMul enc/layer.1/attention/v : h0 W -> v1
@@ -39,16 +39,16 @@ input x 2×3 float32
 input cond scalar bool
 Relu before : x -> h
 If choose : cond -> y
-group If kind=BODY node=choose
-group If/then kind=BRANCH node=choose
-group If/else kind=BRANCH node=choose
+scope If kind=BODY node=choose
+scope If/then kind=BRANCH node=choose
+scope If/else kind=BRANCH node=choose
 Add If/then/add : h h -> t
 Neg If/else/neg : h -> u
 yield t y
 yield u y
 Loop repeat : y -> z
-group Loop kind=BODY node=repeat
-group Loop/body kind=BRANCH node=repeat
+scope Loop kind=BODY node=repeat
+scope Loop/body kind=BRANCH node=repeat
 bodyinput carried
 Mul Loop/body/mul : carried x -> m
 yield m z
@@ -60,22 +60,22 @@ input x 2×3 float32
 weight W 3×3 float32
 Block call : x W unread -> h
 Relu unread : x -> unread
-group call kind=FUNCTION class=Block node=call
+scope call kind=FUNCTION class=Block node=call
 MatMul call/project : x W -> p
 Scaled call/scale : p -> s
-group call/scale kind=FUNCTION node=call/scale
+scope call/scale kind=FUNCTION node=call/scale
 Mul call/scale/mul : p p -> m
 yield m s
 Relu call/act : s -> r
 yield r h
 Through through : h -> t
-group through kind=FUNCTION node=through
+scope through kind=FUNCTION node=through
 yield h t
 output t
 `;
 
 function all(columns: Columns): Set<number> {
-  return new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+  return new Set(Array.from({ length: columns.scopeCount }, (_, group) => group));
 }
 
 function sceneOf(description: string, open: "none" | "all" | readonly string[], direction: Direction = "down"): Scene {
@@ -83,7 +83,7 @@ function sceneOf(description: string, open: "none" | "all" | readonly string[], 
   const groups =
     open === "all"
       ? all(columns)
-      : new Set([0, ...(open === "none" ? [] : open.map((path) => groupAt(columns, path)))]);
+      : new Set([0, ...(open === "none" ? [] : open.map((path) => scopeAt(columns, path)))]);
   return buildScene(columns, groups, measure, createCache(), { direction });
 }
 
@@ -249,7 +249,7 @@ describe("buildScene", () => {
       const next = random(seed);
       const columns = columnsOf(randomNest(next, 12 + seed));
       const open = new Set(
-        Array.from({ length: columns.groupCount }, (_, g) => g).filter((g) => g === 0 || next(3) > 0),
+        Array.from({ length: columns.scopeCount }, (_, g) => g).filter((g) => g === 0 || next(3) > 0),
       );
       for (const direction of ["down", "right"] as const) {
         const scene = buildScene(columns, open, measure, createCache(), { direction });
@@ -270,7 +270,7 @@ describe("buildScene", () => {
     const columns = columnsOf(BERT);
     const e = columns.find("e")?.id ?? -1;
     const [outside, ...inside] = Array.from(scene.edgesOf(e)).sort((a, b) => edges.scope[a] - edges.scope[b]);
-    const enc = scene.boxOf("group", groupAt(columns, "enc"));
+    const enc = scene.boxOf("scope", scopeAt(columns, "enc"));
     expect(edges.toBox[outside as number]).toBe(enc);
     expect(inside.map((edge) => edges.fromBox[edge])).toEqual([enc]);
     const end = 2 * (edges.ptr[(outside as number) + 1] - 1);
@@ -312,7 +312,7 @@ describe("buildScene", () => {
 input x 2×40 float32
 Split split : x -> ${heads.map((i) => `s${i}`).join(" ")}
 ${heads.map((i) => `type s${i} 2×2 float32\nRelu heads/r${i} : s${i} -> r${i}\ntype r${i} 2×2 float32`).join("\n")}
-group heads kind=SIBLINGS repeat=20
+scope heads kind=SIBLINGS repeat=20
 Concat concat : ${heads.map((i) => `r${i}`).join(" ")} -> y
 output y
 `;
@@ -321,7 +321,7 @@ output y
     const labels = Array.from(scene.edges.value, (_, e) => scene.edgeLabel(e)).filter((label) => label !== "");
     expect(labels.filter((label) => label.includes("2×2"))).toEqual(["20 tensors 2×2 f32", "20 tensors 2×2 f32"]);
     // each is there all the same
-    expect(heads.map((i) => scene.edgesOf(columnsOf(columns).find(`s${i}`, "value")?.id ?? -1).length)).toEqual(
+    expect(heads.map((i) => scene.edgesOf(columnsOf(columns).find(`s${i}`, "tensor")?.id ?? -1).length)).toEqual(
       heads.map(() => 1),
     );
     const open = sceneOf(columns, "all");
@@ -330,15 +330,15 @@ output y
 
   test("finds the nearest box that shows a node, a tensor, a group", () => {
     const columns = columnsOf(BERT);
-    const scene = buildScene(columns, new Set([0, groupAt(columns, "enc")]), measure, createCache());
-    const layer = scene.boxOf("group", groupAt(columns, "enc/layer.0"));
+    const scene = buildScene(columns, new Set([0, scopeAt(columns, "enc")]), measure, createCache());
+    const layer = scene.boxOf("scope", scopeAt(columns, "enc/layer.0"));
     expect(scene.label(layer).title).toBe("layer.0");
     expect(scene.boxOf("node", columns.find("enc/layer.0/attention/q")?.id ?? -1)).toBe(layer);
-    expect(scene.boxOf("value", columns.find("h0")?.id ?? -1)).toBe(layer);
-    expect(scene.boxOf("group", groupAt(columns, "enc/layer.0/attention"))).toBe(layer);
+    expect(scene.boxOf("tensor", columns.find("h0")?.id ?? -1)).toBe(layer);
+    expect(scene.boxOf("scope", scopeAt(columns, "enc/layer.0/attention"))).toBe(layer);
     const shown = scene.boxesOfValue(columns.find("h0")?.id ?? -1);
-    expect(shown).toEqual({ producer: layer, consumers: [scene.boxOf("group", groupAt(columns, "enc/layer.1"))] });
-    expect(scene.boxes.kind[scene.boxOf("value", columns.graphInputs[0])]).toBe(BOX.INPUT);
+    expect(shown).toEqual({ producer: layer, consumers: [scene.boxOf("scope", scopeAt(columns, "enc/layer.1"))] });
+    expect(scene.boxes.kind[scene.boxOf("tensor", columns.graphInputs[0])]).toBe(BOX.INPUT);
   });
 
   test("draws bodies in their node: captured tensors dashed, inputs of a body as pills, outputs to its border", () => {
@@ -358,16 +358,16 @@ output y
     const scene = sceneOf(CALLS, "all");
     expect(faults(scene)).toEqual([]);
     const columns = columnsOf(CALLS);
-    const box = (kind: "node" | "group", name: string): number => scene.boxOf(kind, columns.find(name, kind)?.id ?? -1);
-    const value = (name: string): number => columns.find(name, "value")?.id ?? -1;
+    const box = (kind: "node" | "scope", name: string): number => scene.boxOf(kind, columns.find(name, kind)?.id ?? -1);
+    const value = (name: string): number => columns.find(name, "tensor")?.id ?? -1;
     const ends = (name: string): [number, number][] =>
       Array.from(scene.edgesOf(value(name)), (e) => [scene.edges.fromBox[e], scene.edges.toBox[e]]);
-    const open = box("group", "call");
+    const open = box("scope", "call");
     expect(scene.boxes.kind[open]).toBe(BOX.OPEN);
     // from its pill to the border and to the Relu outside, from the border to the node inside
     expect(ends("x")).toContainEqual([open, box("node", "call/project")]);
-    expect(ends("p")).toContainEqual([box("node", "call/project"), box("group", "call/scale")]);
-    expect(ends("p")).toContainEqual([box("group", "call/scale"), box("node", "call/scale/mul")]);
+    expect(ends("p")).toContainEqual([box("node", "call/project"), box("scope", "call/scale")]);
+    expect(ends("p")).toContainEqual([box("scope", "call/scale"), box("node", "call/scale/mul")]);
     // what the function gives becomes what the call gives
     const pill = ends("r").map(([, to]) => to);
     expect(pill.map((to) => [scene.boxes.kind[to], scene.boxes.id[to]])).toEqual([[BOX.OUTPUT, value("h")]]);
@@ -379,7 +379,7 @@ output y
     expect(ends("unread")).toEqual([[box("node", "unread"), open]]);
     const closed = sceneOf(CALLS, []);
     expect(faults(closed)).toEqual([]);
-    expect(closed.boxes.kind[closed.boxOf("node", columns.find("call", "node")?.id ?? -1)]).toBe(BOX.GROUP);
+    expect(closed.boxes.kind[closed.boxOf("node", columns.find("call", "node")?.id ?? -1)]).toBe(BOX.SCOPE);
   });
 
   test("draws no box for folded nodes, and no edge for what they give", () => {
@@ -453,7 +453,7 @@ output y
     const columns = columnsOf(BERT);
     const scene = buildScene(columns, all(columns), measure, createCache());
     const inner = (path: string): number[][] => {
-      const outer = scene.boxOf("group", groupAt(columns, path));
+      const outer = scene.boxOf("scope", scopeAt(columns, path));
       const { boxes } = scene;
       return Array.from({ length: boxes.count }, (_, box) => box)
         .filter((box) => boxes.parent[box] === outer)
@@ -467,12 +467,12 @@ output y
   test("holds what equal layers have in common once, and for each its own nodes", () => {
     const columns = columnsOf(BERT);
     const [first, second] = ["enc/layer.0/attention", "enc/layer.1/attention"].map((path) =>
-      scopesOf(columns).of(groupAt(columns, path)),
+      scopesOf(columns).of(scopeAt(columns, path)),
     );
     expect(second.sink).toBe(first.sink);
     expect(second.kind).toBe(first.kind);
     const names = ({ kind, id }: Scope): string[] =>
-      Array.from(id, (each, item) => columns.nameOf({ kind: kind[item] === BOX.NODE ? "node" : "group", id: each }));
+      Array.from(id, (each, item) => columns.nameOf({ kind: kind[item] === BOX.NODE ? "node" : "scope", id: each }));
     expect(names(first).every((name) => name.includes("layer.0"))).toBe(true);
     expect(names(second)).toEqual(names(first).map((name) => name.replace("layer.0", "layer.1")));
   });
@@ -481,12 +481,12 @@ output y
     const columns = columnsOf(BERT);
     const cache = createCache();
     const closed = buildScene(columns, new Set([0]), measure, cache);
-    const enc = groupAt(columns, "enc");
+    const enc = scopeAt(columns, "enc");
     const opened = buildScene(columns, new Set([0, enc]), measure, cache);
-    const { dx, dy } = keepInPlace(closed, opened, "group", enc);
-    expect(closed.boxes.x[closed.boxOf("group", enc)] + dx).toBe(opened.boxes.x[opened.boxOf("group", enc)]);
-    expect(closed.boxes.y[closed.boxOf("group", enc)] + dy).toBe(opened.boxes.y[opened.boxOf("group", enc)]);
-    expect(keepInPlace(sceneOf("", "none"), opened, "group", enc)).toEqual({ dx: 0, dy: 0 });
+    const { dx, dy } = keepInPlace(closed, opened, "scope", enc);
+    expect(closed.boxes.x[closed.boxOf("scope", enc)] + dx).toBe(opened.boxes.x[opened.boxOf("scope", enc)]);
+    expect(closed.boxes.y[closed.boxOf("scope", enc)] + dy).toBe(opened.boxes.y[opened.boxOf("scope", enc)]);
+    expect(keepInPlace(sceneOf("", "none"), opened, "scope", enc)).toEqual({ dx: 0, dy: 0 });
   });
 
   test("lays out the flow from left to right if asked", () => {
@@ -498,7 +498,7 @@ output y
     const path = Array.from({ length: 400 }, (_, depth) => `g${depth}`).join("/");
     const scene = sceneOf(`input x\nRelu ${path}/n : x -> y\noutput y`, "all");
     expect(scene.boxes.count).toBe(403);
-    expect(GROUP.SCOPE).toBe(1);
+    expect(SCOPE_KIND.SCOPE).toBe(1);
   });
 });
 
@@ -520,8 +520,8 @@ describe("a scene after others of the same model", () => {
     const cache = createCache();
     const open = new Set([0]);
     // each step opens or closes one group, in an order that comes by every one several times
-    for (let step = 0; step < 6 * columns.groupCount; step++) {
-      const group = (step * 7 + (step >> 2)) % columns.groupCount;
+    for (let step = 0; step < 6 * columns.scopeCount; step++) {
+      const group = (step * 7 + (step >> 2)) % columns.scopeCount;
       if (!open.delete(group)) open.add(group);
       const direction: Direction = step % 5 === 4 ? "right" : "down";
       const scene = buildScene(columns, open, measure, cache, { direction });
@@ -532,12 +532,12 @@ describe("a scene after others of the same model", () => {
   test("is right too when the one before was given up halfway", () => {
     const columns = columnsOf(BERT);
     const cache = createCache();
-    const all = new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+    const all = new Set(Array.from({ length: columns.scopeCount }, (_, group) => group));
     const parts = sceneInParts(columns, all, measure, cache);
     const done = Array.from({ length: 4 }, () => parts.next().value as number);
     expect(done).toEqual([...done].sort((a, b) => a - b));
     expect(done.every((part) => part >= 0 && part < 1)).toBe(true);
-    const few = new Set([0, groupAt(columns, "enc")]);
+    const few = new Set([0, scopeAt(columns, "enc")]);
     for (const open of [few, all]) {
       expect(content(buildScene(columns, open, measure, cache))).toEqual(
         content(buildScene(columns, open, measure, createCache())),
@@ -547,7 +547,7 @@ describe("a scene after others of the same model", () => {
 
   test("has the boxes and edges of each scope in a row", () => {
     const columns = columnsOf(BERT);
-    const all = new Set(Array.from({ length: columns.groupCount }, (_, group) => group));
+    const all = new Set(Array.from({ length: columns.scopeCount }, (_, group) => group));
     const { boxes, edges, scopes } = buildScene(columns, all, measure, createCache());
     expect(scopes.count).toBe(1 + boxes.kind.filter((kind) => kind === BOX.OPEN).length);
     for (let scope = 0; scope < scopes.count; scope++) {

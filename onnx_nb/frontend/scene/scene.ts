@@ -3,7 +3,7 @@
 import type { Target } from "../protocol/columns.ts";
 
 /** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
-export const BOX = { NODE: 0, GROUP: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
+export const BOX = { NODE: 0, SCOPE: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
 
 export type Direction = "down" | "right";
 

@@ -3,7 +3,7 @@
  * hyperedge a tensor, with the borders of the scope where a tensor enters or leaves. It does not depend on what is open.
  */
 
-import { type Columns, GROUP, type Target, VALUE } from "../protocol/columns.ts";
+import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { Alike } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
@@ -21,7 +21,7 @@ const ITEMS = 2 ** 24;
 
 /** What does not say which nodes and tensors they are: it is one of all scopes that are alike. */
 interface Shape {
-  /** items in file order: BOX.NODE, BOX.GROUP, BOX.INPUT or BOX.OUTPUT */
+  /** items in file order: BOX.NODE, BOX.SCOPE, BOX.INPUT or BOX.OUTPUT */
   readonly kind: Uint8Array;
   /** hyperedge → item that makes the tensor, BORDER (it comes from outside) or NOBODY */
   readonly source: Int32Array;
@@ -92,7 +92,7 @@ export function boxesIn(columns: Columns, group: number): Target[] {
   const { kind, id } = scopesOf(columns).of(group);
   return Array.from(id, (each, item): Target[] => {
     if (kind[item] === BOX.NODE) return [{ kind: "node", id: each }];
-    return kind[item] === BOX.GROUP ? [{ kind: "group", id: each }] : [];
+    return kind[item] === BOX.SCOPE ? [{ kind: "scope", id: each }] : [];
   }).flat();
 }
 
@@ -118,13 +118,13 @@ class Scopes {
 
   constructor(columns: Columns) {
     this.#columns = columns;
-    this.#branch = new Int32Array(columns.groupCount).fill(-1);
-    this.#frame = new Int32Array(columns.groupCount).fill(-1);
-    for (let group = 1; group < columns.groupCount; group++) {
-      const kind = columns.groupKind[group];
-      const parent = columns.groupParent[group];
-      this.#branch[group] = kind === GROUP.BRANCH ? group : this.#branch[parent];
-      this.#frame[group] = kind === GROUP.BRANCH || kind === GROUP.FUNCTION ? group : this.#frame[parent];
+    this.#branch = new Int32Array(columns.scopeCount).fill(-1);
+    this.#frame = new Int32Array(columns.scopeCount).fill(-1);
+    for (let group = 1; group < columns.scopeCount; group++) {
+      const kind = columns.scopeKind[group];
+      const parent = columns.scopeParent[group];
+      this.#branch[group] = kind === SCOPE_KIND.BRANCH ? group : this.#branch[parent];
+      this.#frame[group] = kind === SCOPE_KIND.BRANCH || kind === SCOPE_KIND.FUNCTION ? group : this.#frame[parent];
     }
     this.#item = new Int32Array(columns.nodeCount);
     this.#stamp = new Uint32Array(columns.nodeCount);
@@ -171,13 +171,13 @@ class Scopes {
       if (owner >= 0) bodyItem.set(owner, item);
       let first = owner >= 0 ? owner : Number.POSITIVE_INFINITY;
       if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
-      found.push({ kind: BOX.GROUP, id: child, first });
+      found.push({ kind: BOX.SCOPE, id: child, first });
     }
     for (const node of columns.membersOf(group)) {
       if (columns.isFolded(node)) continue;
       const body = bodyItem.get(node);
       if (body !== undefined) visit(node, body);
-      else if (node === columns.groupNode[group]) this.#stamp[node] = 0;
+      else if (node === columns.scopeNode[group]) this.#stamp[node] = 0;
       else {
         visit(node, found.length);
         found.push({ kind: BOX.NODE, id: node, first: node });
@@ -246,7 +246,7 @@ class Scopes {
 
     for (const node of nodes) {
       const item = this.#item[node];
-      const branch = this.#branch[columns.nodeGroup[node]];
+      const branch = this.#branch[columns.nodeScope[node]];
       for (let k = columns.inPtr[node]; k < columns.inPtr[node + 1]; k++) {
         const tensor = columns.inValue[k];
         if (tensor < 0 || columns.isConstant(tensor)) continue;
@@ -263,9 +263,10 @@ class Scopes {
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         const readers = columns.consumersOf(tensor);
         // an output of the graph passes every border up to the root, one of a body or call those up to its owner
-        const frame = this.#frame[columns.nodeGroup[node]];
+        const frame = this.#frame[columns.nodeScope[node]];
         const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
-        let leaves = !root && output && this.#frame[group] === frame && columns.groupKind[group] !== GROUP.FUNCTION;
+        let leaves =
+          !root && output && this.#frame[group] === frame && columns.scopeKind[group] !== SCOPE_KIND.FUNCTION;
         for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
@@ -330,7 +331,7 @@ class Scopes {
     if (home === undefined) {
       const branches = Array.from(
         this.#columns.consumersOf(tensor),
-        (node) => this.#branch[this.#columns.nodeGroup[node]],
+        (node) => this.#branch[this.#columns.nodeScope[node]],
       );
       home = branches.reduce((a, b) => this.#commonBranch(a, b));
       this.#home.set(tensor, home);
@@ -357,14 +358,14 @@ class Scopes {
   }
 
   #branchAround(branch: number): number {
-    return this.#branch[this.#columns.groupParent[branch]];
+    return this.#branch[this.#columns.scopeParent[branch]];
   }
 
   /** Whether a reader in `branch` takes the tensor from outside of it. */
   #captures(branch: number, tensor: number): boolean {
     const columns = this.#columns;
     const producer = columns.producer[tensor];
-    if (producer >= 0) return this.#branch[columns.nodeGroup[producer]] !== branch;
+    if (producer >= 0) return this.#branch[columns.nodeScope[producer]] !== branch;
     return columns.valueKind[tensor] !== VALUE.BODY_INPUT;
   }
 }

@@ -238,7 +238,7 @@ function changed(
     case "openOnly":
       return { ...state, open: action.groups };
     case "expandAll":
-      return { ...state, open: new Set(Array.from({ length: columns.groupCount }, (_, group) => group)) };
+      return { ...state, open: new Set(Array.from({ length: columns.scopeCount }, (_, group) => group)) };
     case "collapseAll":
       return { ...state, open: new Set([0]) };
     case "select":

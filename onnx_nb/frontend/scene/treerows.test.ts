@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
-import { columnsOf, groupAt } from "../protocol/testing.ts";
+import { columnsOf, scopeAt } from "../protocol/testing.ts";
 import { Rows } from "./treerows.ts";
 
 const columns = columnsOf(`
@@ -12,8 +12,8 @@ const columns = columnsOf(`
   Relu act : q -> y
   output y
 `);
-const enc = groupAt(columns, "enc");
-const inner = groupAt(columns, "enc/inner");
+const enc = scopeAt(columns, "enc");
+const inner = scopeAt(columns, "enc/inner");
 const target = (kind: Target["kind"], name: string): Target => columns.find(name, kind) as Target;
 const named = (rows: Rows): string[] =>
   Array.from({ length: rows.length }, (_, at) => `${rows.at(at).level} ${columns.nameOf(rows.targetAt(at))}`);
@@ -47,12 +47,12 @@ describe("rows", () => {
   it("find each target, and what it is inside of", () => {
     const rows = Rows.of(columns, new Set([0, enc, inner]), new Set());
     for (let at = 0; at < rows.length; at++) expect(rows.indexOf(rows.targetAt(at))).toBe(at);
-    const around = rows.around(rows.indexOf(target("value", "right")));
+    const around = rows.around(rows.indexOf(target("tensor", "right")));
     expect(rows.targetAt(around)).toEqual(target("node", "enc/inner/split"));
     expect(rows.around(0)).toBe(-1);
     // a weight has no row, nor what is in a closed scope
-    expect(rows.indexOf(target("value", "W"))).toBe(-1);
-    expect(Rows.of(columns, new Set([0]), new Set()).indexOf(target("value", "p"))).toBe(-1);
+    expect(rows.indexOf(target("tensor", "W"))).toBe(-1);
+    expect(Rows.of(columns, new Set([0]), new Set()).indexOf(target("tensor", "p"))).toBe(-1);
   });
 
   it("go on past what they had room for at first", () => {

@@ -15,7 +15,7 @@ export interface Row {
   readonly siblings: number;
 }
 
-const KINDS = ["group", "node", "value"] as const;
+const KINDS = ["scope", "node", "tensor"] as const;
 const LEAF = 0;
 const CLOSED = 1;
 const EXPANDED = 2;
@@ -32,7 +32,7 @@ export class Rows {
   /** @param folded nodes whose tensors are hidden */
   static of(columns: Columns, open: ReadonlySet<number>, folded: ReadonlySet<number>): Rows {
     const rows = new Rows();
-    if (columns.groupCount > 0) rows.#inside(columns, open, folded, firstNodesOf(columns), 0, 1);
+    if (columns.scopeCount > 0) rows.#inside(columns, open, folded, firstNodesOf(columns), 0, 1);
     return rows;
   }
 
@@ -143,11 +143,11 @@ const firstNodes = new WeakMap<Columns, Int32Array>();
 function firstNodesOf(columns: Columns): Int32Array {
   const known = firstNodes.get(columns);
   if (known !== undefined) return known;
-  const first = new Int32Array(columns.groupCount).fill(0x7fffffff);
-  for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeGroup[node]] = node;
-  for (let group = columns.groupCount - 1; group > 0; group--) {
-    if (columns.groupNode[group] >= 0) first[group] = Math.min(first[group], columns.groupNode[group]);
-    const parent = columns.groupParent[group];
+  const first = new Int32Array(columns.scopeCount).fill(0x7fffffff);
+  for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeScope[node]] = node;
+  for (let group = columns.scopeCount - 1; group > 0; group--) {
+    if (columns.scopeNode[group] >= 0) first[group] = Math.min(first[group], columns.scopeNode[group]);
+    const parent = columns.scopeParent[group];
     first[parent] = Math.min(first[parent], first[group]);
   }
   firstNodes.set(columns, first);

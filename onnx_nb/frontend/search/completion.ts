@@ -1,6 +1,6 @@
 /** What may stand next in a query: the ops, dtypes, scopes … that this model has, and at first the fields themselves. */
 
-import { type Columns, GROUP } from "../protocol/columns.ts";
+import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { FIELDS, type Field, KINDS } from "./query.ts";
 import { attributesOf, statedKeys } from "./search.ts";
 
@@ -123,9 +123,9 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
       if (typed.includes("=")) for (const value of leftOut(columns, typed.split("=")[0])) add(value);
       break;
     case "scope":
-      for (let group = 1; group < columns.groupCount; group++) {
-        const named = columns.groupKind[group] === GROUP.SCOPE || columns.groupKind[group] === GROUP.REPEAT;
-        if (named) add(columns.str(columns.groupPath[group]), columns.groupNodes[group]);
+      for (let group = 1; group < columns.scopeCount; group++) {
+        const named = columns.scopeKind[group] === SCOPE_KIND.SCOPE || columns.scopeKind[group] === SCOPE_KIND.REPEAT;
+        if (named) add(columns.str(columns.scopePath[group]), columns.scopeNodes[group]);
       }
       break;
     case "before":

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Columns, GROUP } from "../protocol/columns.ts";
+import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { WIDEST_GAP } from "./chain.ts";
 import { MOST_HITS, search, searching } from "./search.ts";
@@ -7,7 +7,7 @@ import { MOST_HITS, search, searching } from "./search.ts";
 const columns = columnsOf(`
   input x batch×8 float32
   weight W 8×8 float32
-  group encoder class=BertEncoder
+  scope encoder class=BertEncoder
   MatMul encoder/query : x W -> encoder/query_out
   type encoder/query_out batch×8 float32
   MatMul : encoder/query_out W -> y
@@ -21,8 +21,8 @@ const bert = columnsOf(`
   input ids batch×seq int64
   weight emb.weight 100×48 float16
   weight enc.layer.1.dense.weight 48×48 float32
-  group enc/layer.1 class=BertLayer
-  group enc/layer.10 class=BertLayer
+  scope enc/layer.1 class=BertLayer
+  scope enc/layer.10 class=BertLayer
   Gather emb/gather : emb.weight ids -> h
   type h batch×seq×48 float16
   Cast emb/cast : h -> h32 | to float32
@@ -43,7 +43,7 @@ const bert = columnsOf(`
   output two\\nwords
 `);
 
-const name = (each: Columns, kind: "node" | "value" | "group", id: number): string =>
+const name = (each: Columns, kind: "node" | "tensor" | "scope", id: number): string =>
   each.nameOf({ kind, id }) || each.opOf(id);
 const found = (text: string, each = columns): string[] =>
   search(each, text).hits.map(({ kind, id, chain }) =>
@@ -52,9 +52,9 @@ const found = (text: string, each = columns): string[] =>
 
 describe("words", () => {
   it("find ops, names and scopes in any case, exact matches first", () => {
-    expect(found("matmul")).toEqual(["node encoder/query", "node MatMul", "value MatMul_3"]);
-    expect(found("BERT")).toEqual(["group encoder"]);
-    expect(found("query")).toEqual(["node encoder/query", "value encoder/query_out"]);
+    expect(found("matmul")).toEqual(["node encoder/query", "node MatMul", "tensor MatMul_3"]);
+    expect(found("BERT")).toEqual(["scope encoder"]);
+    expect(found("query")).toEqual(["node encoder/query", "tensor encoder/query_out"]);
   });
 
   it("find nodes by the weights that they read, beside what is their own", () => {
@@ -66,13 +66,13 @@ describe("words", () => {
     const graph = columnsOf("Relu xab : in -> cdab/ab\nRelu ab : cdab/ab -> abcd\nRelu zz-ab : abcd -> ab");
     expect(found("ab", graph)).toEqual([
       "node ab",
-      "value ab",
-      "value abcd",
+      "tensor ab",
+      "tensor abcd",
       "node zz-ab",
-      "value cdab/ab",
+      "tensor cdab/ab",
       "node xab",
     ]);
-    expect(found("cdab", graph)).toEqual(["value cdab/ab"]);
+    expect(found("cdab", graph)).toEqual(["tensor cdab/ab"]);
     expect(found("bz", graph)).toEqual([]);
     expect(found("abz", graph)).toEqual([]);
   });
@@ -82,7 +82,7 @@ describe("words", () => {
   });
 
   it("find weights but not nodes that are folded away", () => {
-    expect(found("w")).toEqual(["value W"]);
+    expect(found("w")).toEqual(["tensor W"]);
     expect(found("constant")).toEqual([]);
     expect(found("constant > *")).toEqual([]);
   });
@@ -98,13 +98,13 @@ describe("words", () => {
     expect(found("softmax axis", bert)).toHaveLength(2);
     expect(found("axis", bert)).toEqual([]);
     expect(found("BertLayer mm", bert)).toEqual(["node enc/layer.1/mm", "node enc/layer.10/mm"]);
-    expect(found("layer.1", bert)[0]).toBe("group enc/layer.1");
+    expect(found("layer.1", bert)[0]).toBe("scope enc/layer.1");
   });
 
   it("find tensors by a dtype, a dimension or a part of a shape", () => {
-    expect(found("float16", bert)).toEqual(["value emb.weight", "value h"]);
-    expect(found("768", bert)).toEqual(["value d"]);
-    expect(found("12xseqxseq", bert)).toEqual(["value b", "value probs"]);
+    expect(found("float16", bert)).toEqual(["tensor emb.weight", "tensor h"]);
+    expect(found("768", bert)).toEqual(["tensor d"]);
+    expect(found("12xseqxseq", bert)).toEqual(["tensor b", "tensor probs"]);
     expect(found("6", bert)).toEqual([]);
   });
 
@@ -113,17 +113,17 @@ describe("words", () => {
     expect(found("mm -op:MatMul", bert)).toEqual([]);
     expect(found("-op:MatMul|Softmax|Mul|Cast|Gather|Add", bert)).toEqual(["node conv", "node pool", "node a\nb"]);
     expect(found("-dtype:float -shape:...", bert)).toEqual([
-      "value e",
-      "value dense:0",
-      "value f",
-      "value g",
-      "value two\nwords",
+      "tensor e",
+      "tensor dense:0",
+      "tensor f",
+      "tensor g",
+      "tensor two\nwords",
     ]);
   });
 
   it("keep their spaces in quotes, and names with colons and slashes as they are", () => {
-    expect(found('"two\nwords"', bert)).toEqual(["value two\nwords"]);
-    expect(found("dense:0", bert)).toEqual(["value dense:0"]);
+    expect(found('"two\nwords"', bert)).toEqual(["tensor two\nwords"]);
+    expect(found("dense:0", bert)).toEqual(["tensor dense:0"]);
     expect(found("enc/layer.1/mm", bert)).toEqual(["node enc/layer.1/mm"]);
     expect(found("/gather", bert)).toEqual(["node emb/gather"]);
   });
@@ -139,7 +139,7 @@ describe("fields", () => {
 
   it("dtype: has other names, and means the beginning where no dtype is called so", () => {
     for (const text of ["float16", "fp16", "half", "F16"]) {
-      expect(found(`dtype:${text}`, bert)).toEqual(["value emb.weight", "value h"]);
+      expect(found(`dtype:${text}`, bert)).toEqual(["tensor emb.weight", "tensor h"]);
     }
     expect(search(bert, "dtype:float").total).toBe(8);
     expect(search(bert, "dtype:i64").total).toBe(1);
@@ -147,16 +147,16 @@ describe("fields", () => {
   });
 
   it("shape: is the whole shape, with * or ? for a dimension and ... for any number", () => {
-    const attention = ["value b", "value probs"];
+    const attention = ["tensor b", "tensor probs"];
     for (const text of ["batchx12xseqxseq", "batch×12×*×?", "[batch, 12, seq, seq]", "batch,12,seq,seq", "*x12x..."]) {
       expect(found(`shape:${text}`, bert)).toEqual(attention);
     }
     for (const text of ["...xseq", "...xseqxseq", "batch...seqxseq", "*x1*x*x*", "batchx...xseqxseq"]) {
       expect(found(`shape:${text} -int64`, bert)).toEqual(attention);
     }
-    expect(found("shape:1xmin(64, seq)x768", bert)).toEqual(["value d"]);
+    expect(found("shape:1xmin(64, seq)x768", bert)).toEqual(["tensor d"]);
     expect(found("shape:48", bert)).toEqual([]);
-    expect(found("shape:...x48", bert)).toContain("value enc.layer.1.dense.weight");
+    expect(found("shape:...x48", bert)).toContain("tensor enc.layer.1.dense.weight");
     expect(found('shape:"batch×*"', bert)).toEqual([]);
   });
 
@@ -199,29 +199,29 @@ describe("fields", () => {
   });
 
   it("scope: is all that lies in a scope, by whole parts of its path or its class", () => {
-    const inside = ["group enc/layer.1", "node enc/layer.1/mm", "node enc/layer.1/scale", "node enc/layer.1/Softmax_7"];
+    const inside = ["scope enc/layer.1", "node enc/layer.1/mm", "node enc/layer.1/scale", "node enc/layer.1/Softmax_7"];
     for (const text of ["layer.1", "enc.layer.1", "enc/layer.1", "/enc/layer.1"]) {
       expect(found(`scope:${text}`, bert)).toEqual(inside);
     }
     expect(found("scope:lay op:Softmax", bert)).toHaveLength(2);
-    expect(found("scope:BertLayer", bert).filter((each) => each.startsWith("group"))).toHaveLength(2);
-    expect(found("scope:layer.1 shape:48x48", bert)).toEqual(["value enc.layer.1.dense.weight"]);
+    expect(found("scope:BertLayer", bert).filter((each) => each.startsWith("scope"))).toHaveLength(2);
+    expect(found("scope:layer.1 shape:48x48", bert)).toEqual(["tensor enc.layer.1.dense.weight"]);
     expect(found("op:MatMul -scope:layer.1", bert)).toEqual(["node enc/layer.10/mm"]);
   });
 
   it("name: is a part of a name, or with * the whole", () => {
     expect(found("name:softmax", bert)).toEqual(["node enc/layer.1/Softmax_7", "node enc/layer.10/Softmax_9"]);
-    expect(found("name:enc*weight", bert)).toEqual(["value enc.layer.1.dense.weight"]);
-    expect(found("name:dense*", bert)).toEqual(["value dense:0"]);
-    expect(found("kind:weight", bert)).toEqual(["value emb.weight", "value enc.layer.1.dense.weight"]);
-    expect(found("kind:input|output", bert)).toEqual(["value ids", "value two\nwords"]);
+    expect(found("name:enc*weight", bert)).toEqual(["tensor enc.layer.1.dense.weight"]);
+    expect(found("name:dense*", bert)).toEqual(["tensor dense:0"]);
+    expect(found("kind:weight", bert)).toEqual(["tensor emb.weight", "tensor enc.layer.1.dense.weight"]);
+    expect(found("kind:input|output", bert)).toEqual(["tensor ids", "tensor two\nwords"]);
   });
 
   it("take regular expressions, as words do", () => {
     expect(found("name:/layer\\.\\d+\\/mm$/", bert)).toEqual(["node enc/layer.1/mm", "node enc/layer.10/mm"]);
     expect(found("/^softmax$/i", bert)).toHaveLength(2);
     expect(found("/^softmax$/", bert)).toEqual([]);
-    expect(found("/^two\\swords$/", bert)).toEqual(["value two\nwords"]);
+    expect(found("/^two\\swords$/", bert)).toEqual(["tensor two\nwords"]);
     expect(found("op:/^Ma/ -op:/Mul$/", bert)).toEqual(["node pool"]);
   });
 });
@@ -312,7 +312,7 @@ function dice(seed: number): (faces: number) => number {
 function random(seed: number, nodes: number): Columns {
   const roll = dice(seed);
   const pick = <T>(of: readonly T[]): T => of[roll(of.length)];
-  const lines = ["input v0 batch×8 float32", "weight w.bias 8 float16", "group enc class=Encoder"];
+  const lines = ["input v0 batch×8 float32", "weight w.bias 8 float16", "scope enc class=Encoder"];
   for (let at = 0; at < nodes; at++) {
     const scope = pick(["", "enc/", "enc/layer.1/", "enc/layer.10/", "dec/é/"]);
     const reads = Array.from({ length: 1 + roll(3) }, () => `v${Math.max(0, at - roll(5))}`);
@@ -344,7 +344,7 @@ const word =
   (thing) => {
     if (has(thing.own, text) || has([thing.op], text)) return "own";
     const typed = thing.dtypes.includes(text) || thing.shapes.some((shape) => shape.split("×").includes(text));
-    if (typed) return thing.kind === "value" ? "own" : "near";
+    if (typed) return thing.kind === "tensor" ? "own" : "near";
     if (thing.attributes.split(/[^\w×-]+/).includes(text)) return "near";
     return has(thing.near, text) ? "near" : null;
   };
@@ -361,15 +361,15 @@ const TERMS: readonly (readonly [string, Meaning])[] = [
     ({ own, op, near, kind, dtypes, shapes, attributes }) => {
       const fits = (text: string): boolean => /_\d$/.test(text);
       if (own.some(fits) || fits(op)) return "own";
-      if ([...dtypes, ...shapes].some(fits)) return kind === "value" ? "own" : "near";
+      if ([...dtypes, ...shapes].some(fits)) return kind === "tensor" ? "own" : "near";
       return near.some(fits) || fits(attributes) ? "near" : null;
     },
   ],
-  ["dtype:float16", ({ dtypes, kind }) => (dtypes.includes("float16") ? (kind === "value" ? "own" : "near") : null)],
+  ["dtype:float16", ({ dtypes, kind }) => (dtypes.includes("float16") ? (kind === "tensor" ? "own" : "near") : null)],
   [
     "shape:1x*x64",
     ({ shapes, kind }) =>
-      shapes.some((shape) => /^1×[^×]+×64$/.test(shape)) ? (kind === "value" ? "own" : "near") : null,
+      shapes.some((shape) => /^1×[^×]+×64$/.test(shape)) ? (kind === "tensor" ? "own" : "near") : null,
   ],
   ["attr:axis=1", ({ attributes }) => (/axis 1( |$)/.test(attributes) ? "own" : null)],
 ];
@@ -377,18 +377,18 @@ const TERMS: readonly (readonly [string, Meaning])[] = [
 function things(of: Columns): Thing[] {
   const list: Thing[] = [];
   const around = (group: number): string[] =>
-    of.ancestry(group).flatMap((each) => [of.str(of.groupPath[each]), of.str(of.groupClass[each])]);
+    of.ancestry(group).flatMap((each) => [of.str(of.scopePath[each]), of.str(of.scopeClass[each])]);
   const typed = (values: ArrayLike<number>, by: (value: number) => string): string[] =>
     Array.from(values)
       .filter((value) => value >= 0)
       .map(by)
       .filter((text) => text !== "");
-  for (let group = 1; group < of.groupCount; group++) {
-    const [last, full] = [of.str(of.groupName[group]), of.str(of.groupPath[group])];
-    expect(of.groupKind[group]).toBe(GROUP.SCOPE);
+  for (let group = 1; group < of.scopeCount; group++) {
+    const [last, full] = [of.str(of.scopeName[group]), of.str(of.scopePath[group])];
+    expect(of.scopeKind[group]).toBe(SCOPE_KIND.SCOPE);
     list.push({
-      kind: "group",
-      own: [last, of.str(of.groupClass[group])],
+      kind: "scope",
+      own: [last, of.str(of.scopeClass[group])],
       op: "",
       near: [full, ...around(group)],
       dtypes: [],
@@ -402,7 +402,7 @@ function things(of: Columns): Thing[] {
       own: [of.nameOf({ kind: "node", id: node })],
       op: of.opOf(node),
       near: [
-        ...around(of.groupOf({ kind: "node", id: node })),
+        ...around(of.scopeOf({ kind: "node", id: node })),
         ...Array.from(of.inputsOf(node))
           .filter((value) => value >= 0 && of.isConstant(value))
           .map((value) => of.valueNameOf(value)),
@@ -417,10 +417,10 @@ function things(of: Columns): Thing[] {
     const reader = of.consumersOf(value)[0];
     const at = maker >= 0 ? maker : of.isConstant(value) && reader !== undefined ? reader : -1;
     list.push({
-      kind: "value",
+      kind: "tensor",
       own: [of.valueNameOf(value)],
       op: "",
-      near: at < 0 ? [] : around(of.groupOf({ kind: "node", id: at })),
+      near: at < 0 ? [] : around(of.scopeOf({ kind: "node", id: at })),
       dtypes: typed([value], () => of.dtypeOf(value)),
       shapes: typed([value], () => of.shapeOf(value)),
       attributes: "",
@@ -436,7 +436,7 @@ describe("against brute force", () => {
     for (let seed = 0; seed < 12; seed++) {
       const graph = random(seed, 60);
       const all = things(graph);
-      const ids = new Map(["group", "node", "value"].map((kind) => [kind, kind === "group" ? 1 : 0]));
+      const ids = new Map(["scope", "node", "tensor"].map((kind) => [kind, kind === "scope" ? 1 : 0]));
       const label = all.map(({ kind }) => {
         const id = ids.get(kind) ?? 0;
         ids.set(kind, id + 1);

@@ -58,10 +58,10 @@ export function* searching(columns: Columns, text: string, most = MOST_HITS): Se
 
 // ---------------------------------------------------------------- things
 
-const GROUP = 0;
+const SCOPE_KIND = 0;
 const NODE = 1;
 const VALUE = 2;
-const KIND_OF = ["group", "node", "value"] as const;
+const KIND_OF = ["scope", "node", "tensor"] as const;
 
 function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, most: number): Searching {
   if (terms.length === 0) return NOTHING;
@@ -74,10 +74,10 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, mo
   let visited = 0;
   let stopped = false;
   const mask = judge.slow ? 63 : 4095;
-  const counts = [columns.groupCount, columns.nodeCount, columns.valueCount];
-  for (const kind of [GROUP, NODE, VALUE]) {
+  const counts = [columns.scopeCount, columns.nodeCount, columns.valueCount];
+  for (const kind of [SCOPE_KIND, NODE, VALUE]) {
     if (!wanted[kind]) continue;
-    for (let id = kind === GROUP ? 1 : 0; id < counts[kind] && !stopped; id++) {
+    for (let id = kind === SCOPE_KIND ? 1 : 0; id < counts[kind] && !stopped; id++) {
       if ((++visited & mask) === 0 && (yield)) stopped = true;
       if (kind === NODE && columns.isFolded(id)) continue;
       let best = strict ? 0 : 1;
@@ -104,7 +104,7 @@ function kindsWanted(terms: readonly Term[]): readonly boolean[] {
         ? kind === VALUE
         : true;
   if (terms.some((term) => !term.negative)) return [true, true, true];
-  return [GROUP, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
+  return [SCOPE_KIND, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
 }
 
 // ---------------------------------------------------------------- chains
@@ -200,7 +200,7 @@ class Judge {
   }
 
   #anywhere(term: Term): Verdicts {
-    const { opName, nodeOp, nodeName, nodeGroup, nodeAttributes, valueName, valueDtype, valueShape, groupPath } =
+    const { opName, nodeOp, nodeName, nodeScope, nodeAttributes, valueName, valueDtype, valueShape, scopePath } =
       this.#columns;
     if (this.#chain) {
       const exact = this.#ranks(term, true);
@@ -227,9 +227,9 @@ class Judge {
     const typed = (value: number): boolean => (dtype(valueDtype[value]) || shape(valueShape[value])) !== NO;
     const named = (node: number): number => Math.max(rank(opName[nodeOp[node]]), rank(nodeName[node]));
     if (this.#alone) return [own, named, (value) => rank(valueName[value]) || (typed(value) ? OWN : NO)];
-    const inside = this.#inside((group) => rank(groupPath[group]) !== NO || own(group) !== NO);
+    const inside = this.#inside((group) => rank(scopePath[group]) !== NO || own(group) !== NO);
     const about = (node: number): boolean =>
-      inside[nodeGroup[node]] === 1 ||
+      inside[nodeScope[node]] === 1 ||
       this.#makes(node, typed) ||
       attribute(nodeAttributes[node]) !== NO ||
       // exporters name weights by their module, and nodes by a number
@@ -239,7 +239,7 @@ class Judge {
     return [
       (group) => own(group) || (inside[group] === 1 ? NEAR : NO),
       (node) => named(node) || (about(node) ? NEAR : NO),
-      (value) => rank(valueName[value]) || (typed(value) ? OWN : inside[this.#groupOf(value)] === 1 ? NEAR : NO),
+      (value) => rank(valueName[value]) || (typed(value) ? OWN : inside[this.#scopeOf(value)] === 1 ? NEAR : NO),
     ];
   }
 
@@ -257,11 +257,11 @@ class Judge {
    * a scope (all in it).
    */
   #along(term: Term, way: "before" | "after"): Verdict {
-    const { nodeName, nodeGroup, valueName, producer, groupPath } = this.#columns;
+    const { nodeName, nodeScope, valueName, producer, scopePath } = this.#columns;
     const rank = this.#ranks(term, true);
     const starts: number[] = [];
-    const inside = this.#inside((group) => rank(groupPath[group]) !== NO);
-    for (let node = 0; node < nodeGroup.length; node++) if (inside[nodeGroup[node]] === 1) starts.push(node);
+    const inside = this.#inside((group) => rank(scopePath[group]) !== NO);
+    for (let node = 0; node < nodeScope.length; node++) if (inside[nodeScope[node]] === 1) starts.push(node);
     for (let node = 0; node < nodeName.length; node++) if (rank(nodeName[node]) !== NO) starts.push(node);
     for (let value = 0; value < valueName.length; value++) {
       if (rank(valueName[value]) === NO) continue;
@@ -280,31 +280,31 @@ class Judge {
 
   /** A scope is found by its own name or class, or by a path that ends in it. */
   #scopeRank(rank: Ranks): Verdict {
-    const { groupName, groupPath, groupClass, groupParent } = this.#columns;
+    const { scopeName, scopePath, scopeClass, scopeParent } = this.#columns;
     return (group) => {
-      const own = Math.max(rank(groupName[group]), rank(groupClass[group]));
+      const own = Math.max(rank(scopeName[group]), rank(scopeClass[group]));
       if (own !== NO) return own;
-      const path = rank(groupPath[group]);
-      return path !== NO && rank(groupPath[groupParent[group]]) === NO ? path : NO;
+      const path = rank(scopePath[group]);
+      return path !== NO && rank(scopePath[scopeParent[group]]) === NO ? path : NO;
     };
   }
 
   /** 1 for groups that match and all groups in them. */
   #inside(matches: (group: number) => boolean): Uint8Array {
-    const { groupCount, groupParent } = this.#columns;
-    const inside = new Uint8Array(groupCount);
-    for (let group = 1; group < groupCount; group++) {
-      inside[group] = inside[groupParent[group]] === 1 || matches(group) ? 1 : 0;
+    const { scopeCount, scopeParent } = this.#columns;
+    const inside = new Uint8Array(scopeCount);
+    for (let group = 1; group < scopeCount; group++) {
+      inside[group] = inside[scopeParent[group]] === 1 || matches(group) ? 1 : 0;
     }
     return inside;
   }
 
   /** Where a tensor lies: with what makes it; a weight with its first reader. */
-  #groupOf(value: number): number {
-    const { producer, nodeGroup } = this.#columns;
-    if (producer[value] >= 0) return nodeGroup[producer[value]];
+  #scopeOf(value: number): number {
+    const { producer, nodeScope } = this.#columns;
+    if (producer[value] >= 0) return nodeScope[producer[value]];
     const [reader] = this.#columns.consumersOf(value);
-    return reader === undefined || !this.#columns.isConstant(value) ? 0 : nodeGroup[reader];
+    return reader === undefined || !this.#columns.isConstant(value) ? 0 : nodeScope[reader];
   }
 
   /** The op of this name if the model has one, else those with it in their name: "Mul" is not MatMul, but "pool" is MaxPool. */
@@ -396,9 +396,9 @@ class Judge {
 
   /** Nodes in a scope, and the scope itself. Dots and slashes are the same; "layer.1" is not "layer.10", if there is "layer.1". */
   #scope(term: Term): Verdicts {
-    const { groupPath, groupClass, nodeGroup, groupParent } = this.#columns;
+    const { scopePath, scopeClass, nodeScope, scopeParent } = this.#columns;
     const one = (part: Ranks): Uint8Array =>
-      this.#inside((group) => part(groupPath[group]) !== NO || part(groupClass[group]) !== NO);
+      this.#inside((group) => part(scopePath[group]) !== NO || part(scopeClass[group]) !== NO);
     const each = term.patterns.map((pattern): Uint8Array => {
       if (pattern.type === "regex") return one(this.#matched(pattern.matches));
       const parts = (text: string): string => `/${text.replaceAll(".", "/").replace(/^\/|\/$/g, "")}/`;
@@ -413,11 +413,11 @@ class Judge {
       return one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(piece) ? OWN : NO)));
     });
     const inside = (group: number): boolean => each.some((flags) => flags[group] === 1);
-    const outermost = (group: number): boolean => inside(group) && !inside(groupParent[group]);
+    const outermost = (group: number): boolean => inside(group) && !inside(scopeParent[group]);
     return [
       (group) => (outermost(group) ? WHOLE : inside(group) ? NEAR : NO),
-      (node) => (inside(nodeGroup[node]) ? OWN : NO),
-      (value) => (inside(this.#groupOf(value)) ? NEAR : NO),
+      (node) => (inside(nodeScope[node]) ? OWN : NO),
+      (value) => (inside(this.#scopeOf(value)) ? NEAR : NO),
     ];
   }
 

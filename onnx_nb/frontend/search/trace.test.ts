@@ -11,8 +11,8 @@ Relu a : x -> a
 Neg b : a -> b
 Exp side : x -> s
 If choose : c -> y
-group If kind=BODY node=choose
-group If/then kind=BRANCH node=choose
+scope If kind=BODY node=choose
+scope If/then kind=BRANCH node=choose
 Add If/then/add : b b -> t
 yield t y
 Tanh last : y -> z

@@ -4,12 +4,12 @@ import type { Columns } from "../protocol/columns.ts";
 
 /** The nodes from which the flow leads to one of `starts`, or to which it leads from them; these included. */
 export function trace(columns: Columns, starts: Iterable<number>, way: "before" | "after"): Uint8Array {
-  const { inPtr, inValue, outPtr, outValue, producer, nodeGroup } = columns;
+  const { inPtr, inValue, outPtr, outValue, producer, nodeScope } = columns;
   const owner = ownersOf(columns);
   // a body runs when its owner does: the owner reads what its nodes read, and makes what they give
   const inside = new Map<number, number[]>();
   for (let node = 0; node < columns.nodeCount; node++) {
-    const of = owner[nodeGroup[node]];
+    const of = owner[nodeScope[node]];
     if (of < 0 || of === node) continue;
     const known = inside.get(of);
     if (known === undefined) inside.set(of, [node]);
@@ -31,7 +31,7 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
       for (let at = outPtr[node]; at < outPtr[node + 1]; at++) {
         if (outValue[at] >= 0) for (const reader of columns.consumersOf(outValue[at])) reach(reader);
       }
-      if (owner[nodeGroup[node]] !== node) reach(owner[nodeGroup[node]]);
+      if (owner[nodeScope[node]] !== node) reach(owner[nodeScope[node]]);
     }
   }
   return reached;
@@ -39,10 +39,10 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
 
 /** group → the node in whose body it lies, −1 in the main graph */
 function ownersOf(columns: Columns): Int32Array {
-  const owner = new Int32Array(columns.groupCount).fill(-1);
-  for (let group = 1; group < columns.groupCount; group++) {
+  const owner = new Int32Array(columns.scopeCount).fill(-1);
+  for (let group = 1; group < columns.scopeCount; group++) {
     // parents have smaller numbers than their children
-    owner[group] = columns.groupNode[group] >= 0 ? columns.groupNode[group] : owner[columns.groupParent[group]];
+    owner[group] = columns.scopeNode[group] >= 0 ? columns.scopeNode[group] : owner[columns.scopeParent[group]];
   }
   return owner;
 }

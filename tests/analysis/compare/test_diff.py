@@ -367,11 +367,11 @@ def test_columns_of_both_sides_agree() -> None:
     assert (left.node_state == SAME).sum() == (right.node_state == SAME).sum()
     trees = scopes(Graph.of(found.reference)), scopes(Graph.of(found.candidate))
     for side, tree in ((left, trees[0]), (right, trees[1])):
-        assert side.group_only[0] == (side.node_state == ONLY).sum()
-        assert side.group_changed[0] == (side.node_state == CHANGED).sum()
-        assert len(side.group) == len(tree.group_parent)
+        assert side.scope_only[0] == (side.node_state == ONLY).sum()
+        assert side.scope_changed[0] == (side.node_state == CHANGED).sum()
+        assert len(side.scope) == len(tree.scope_parent)
     same = onnx_nb.diff(one, copy_of(one)).side("reference")
-    assert same.group.tolist() == list(range(len(same.group)))
+    assert same.scope.tolist() == list(range(len(same.scope)))
 
 
 def test_rows_and_frame() -> None:

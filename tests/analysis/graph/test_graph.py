@@ -90,7 +90,7 @@ def check_against_naive(graph: Graph, proto: onnx.ModelProto) -> None:
         assert [graph.value_names[v] if v >= 0 else "" for v in graph.node_outputs(i)] == list(node.output)
         assert graph.names[i] == node.name
         assert graph.operators[graph.op_index[i]] == (node.op_type, node.domain)
-    main = [v for v in range(len(graph.value_names)) if graph.value_frame[v] == 0]
+    main = [v for v in range(len(graph.value_names)) if graph.value_subgraph[v] == 0]
     for v in main:
         name = graph.value_names[v]
         assert graph.producer[v] == expected["makers"].get(name, -1)
@@ -146,7 +146,7 @@ def test_order_is_topological_and_keeps_to_the_file(proto: onnx.ModelProto) -> N
     order = graph.order.tolist()
     assert sorted(order) == list(range(graph.main_count))
     assert [order[r] for r in graph.rank] == list(range(graph.main_count))
-    source, target = graph.frame_edges(0)
+    source, target = graph.subgraph_edges(0)
     assert all(graph.rank[a] < graph.rank[b] for a, b in zip(source, target, strict=True))
     if all(a < b for a, b in zip(source, target, strict=True)):
         assert order == list(range(graph.main_count))
@@ -199,7 +199,7 @@ def test_captured_values_of_if_loop_and_scan() -> None:
     assert {graph.value_names[v] for v in graph.captured(inner_if)} == {"carried", "two"}
 
 
-def test_bodies_are_frames_depth_first() -> None:
+def test_bodies_are_subgraphs_depth_first() -> None:
     graph = Graph.of(models.control_flow())
     owners = [(graph.names[f.owner_node] if f.owner_node >= 0 else "", f.attribute, f.parent) for f in graph.frames]
     assert owners == [
@@ -212,7 +212,7 @@ def test_bodies_are_frames_depth_first() -> None:
         ("/scan/Scan", "body", 0),
     ]
     for f, frame in enumerate(graph.frames):
-        assert set(graph.node_frame[frame.start : frame.stop].tolist()) <= {f}
+        assert set(graph.node_subgraph[frame.start : frame.stop].tolist()) <= {f}
         assert [node.name for node in graph.nodes[frame.start : frame.stop]] == [n.name for n in frame.graph.node]
         kinds = {BODY_INPUT} if f else {GRAPH_INPUT}
         assert {int(graph.value_kind[v]) for v in frame.inputs} <= kinds
@@ -228,7 +228,7 @@ def test_a_body_may_hide_and_return_outer_values() -> None:
     )
     graph = Graph.of(proto_of([relu("x", "h"), choose, relu("h", "z")], inputs=("x", "flag"), outputs=("y", "z")))
     hidden = [v for v, name in enumerate(graph.value_names) if name == "h"]
-    assert [int(graph.value_frame[v]) for v in hidden] == [0, 2]
+    assert [int(graph.value_subgraph[v]) for v in hidden] == [0, 2]
     assert {graph.value_names[v] for v in graph.captured(1)} == {"x"}
     assert graph.consumers(hidden[0]).tolist() == [2]
     assert graph.frames[1].outputs.tolist() == [graph.value("x")]
@@ -441,7 +441,7 @@ def test_a_name_made_twice_means_its_latest_maker() -> None:
     graph = Graph.of(proto_of(nodes))
     assert [int(graph.producer[graph.node_inputs(n)[0]]) for n in (1, 3)] == [0, 2]
     assert graph.value_names == ["x", "t", "a", "t", "y"]
-    assert len(graph.producer) == len(graph.value_frame) == len(graph.value_kind) == 5
+    assert len(graph.producer) == len(graph.value_subgraph) == len(graph.value_kind) == 5
 
 
 def test_the_number_of_described_faults_is_limited() -> None:

@@ -184,10 +184,10 @@ def test_costs_inside_of_calls_add_up_to_those_of_the_call(proto: onnx.ModelProt
     inlined = costs(onnx.inliner.inline_local_functions(proto))
     if not inlined.graph.folded.any():  # a call is not folded, what is in it may be
         assert found.total.flops == inlined.total.flops
-    for group in np.flatnonzero(tree.group_kind == FUNCTION).tolist():
-        call = int(tree.group_node[group])
+    for group in np.flatnonzero(tree.scope_kind == FUNCTION).tolist():
+        call = int(tree.scope_node[group])
         place = graph.frames[graph.bodies(call)[0]]
-        assert found.group_sums["flops"][group] == np.nan_to_num(found.flops[call])
+        assert found.scope_sums["flops"][group] == np.nan_to_num(found.flops[call])
         if not np.isnan(found.flops[call]):
             inside = found.flops[place.start : place.stop]
             folded_outside = graph.folded[place.start : place.stop]
@@ -195,13 +195,13 @@ def test_costs_inside_of_calls_add_up_to_those_of_the_call(proto: onnx.ModelProt
     assert overlay(proto, "MACs").nodes.shape == (graph.node_count,)
 
 
-def test_a_call_is_a_group_with_the_callers_values_inside() -> None:
+def test_a_call_is_a_scope_with_the_callers_values_inside() -> None:
     model = models.functions()
     graph = Graph.opened(model)
     tree = scopes(graph)
     made = columns(model)
-    groups = np.flatnonzero(tree.group_kind == FUNCTION).tolist()
-    assert [(tree.group_name[g], tree.group_class[g]) for g in groups] == [
+    groups = np.flatnonzero(tree.scope_kind == FUNCTION).tolist()
+    assert [(tree.scope_name[g], tree.scope_class[g]) for g in groups] == [
         ("block.0", "Block"),
         ("scale", "Scaled"),
         ("block.1", "Block"),
@@ -217,7 +217,7 @@ def test_a_call_is_a_group_with_the_callers_values_inside() -> None:
     assert ("/block.0::y", "h") in named
     assert ("/block.0::scale::y", "/block.0::s") in named
     block = groups[0]
-    assert made.arrays["group_params"][block] == 9 + 1
+    assert made.arrays["scope_params"][block] == 9 + 1
 
 
 def test_attributes_of_a_call_reach_the_nodes_inside() -> None:

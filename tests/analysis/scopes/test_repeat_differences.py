@@ -58,10 +58,10 @@ def told(model: Any) -> tuple[dict[str, str], list[str], dict[str, int]]:
     made, graph = columns(model), Graph.opened(model)
     tree = scopes(graph)
     table = made.strings()
-    texts = {tree.group_name[g]: table[n] for g, n in enumerate(made.arrays["group_difference"].tolist()) if n}
+    texts = {tree.scope_name[g]: table[n] for g, n in enumerate(made.arrays["scope_difference"].tolist()) if n}
     marked = [graph.names[n] for n in np.flatnonzero(made.arrays["node_flags"] & DIFFERS).tolist()]
-    rows = np.flatnonzero(np.isin(tree.group_kind, (REPEAT, SIBLINGS))).tolist()
-    return texts, marked, {tree.group_name[g]: int(made.arrays["group_differs"][g]) for g in rows}
+    rows = np.flatnonzero(np.isin(tree.scope_kind, (REPEAT, SIBLINGS))).tolist()
+    return texts, marked, {tree.scope_name[g]: int(made.arrays["scope_differs"][g]) for g in rows}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_rows_of_nodes_are_compared_and_parts_of_long_rows_counted() -> None:
     assert rows == {"LeakyRelu": 2}
     assert marked == ["leaky5", "leaky90"]
     assert texts == {"LeakyRelu": "leaky5, leaky90"}
-    differs = columns(proto).arrays["group_differs"].tolist()
+    differs = columns(proto).arrays["scope_differs"].tolist()
     assert sorted(number for number in differs if number) == [1, 1, 2]  # two parts and the row
 
 

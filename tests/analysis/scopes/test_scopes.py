@@ -59,22 +59,22 @@ def tree_of(name: str) -> tuple[Graph, Scopes]:
 def line_of(tree: Scopes, group: int) -> list[int]:
     """The groups above a group, from the root to the group itself."""
     line = [group]
-    while tree.group_parent[line[-1]] >= 0:
-        line.append(int(tree.group_parent[line[-1]]))
+    while tree.scope_parent[line[-1]] >= 0:
+        line.append(int(tree.scope_parent[line[-1]]))
     return line[::-1]
 
 
 def sibling_cycles(graph: Graph, tree: Scopes) -> list[list[int]]:
     """Cycles among the children of one group, found edge by edge; nodes are counted behind the groups."""
-    groups = len(tree.group_parent)
+    groups = len(tree.scope_parent)
     lines = [line_of(tree, g) for g in range(groups)]
     after: dict[int, list[int]] = {}
     for frame in range(len(graph.frames)):
-        ranks = {int(node): i for i, node in enumerate(graph.frame_order(frame))}
-        for a, b in zip(*(ends.tolist() for ends in graph.frame_edges(frame)), strict=True):
+        ranks = {int(node): i for i, node in enumerate(graph.subgraph_order(frame))}
+        for a, b in zip(*(ends.tolist() for ends in graph.subgraph_edges(frame)), strict=True):
             if graph.folded[a] or graph.folded[b] or ranks[a] >= ranks[b]:
                 continue
-            above_a, above_b = [*lines[tree.node_group[a]], groups + a], [*lines[tree.node_group[b]], groups + b]
+            above_a, above_b = [*lines[tree.node_scope[a]], groups + a], [*lines[tree.node_scope[b]], groups + b]
             level = next(i for i, (x, y) in enumerate(zip(above_a, above_b, strict=False)) if x != y)
             after.setdefault(above_a[level], []).append(above_b[level])
     vertices = range(groups + graph.node_count)
@@ -83,40 +83,40 @@ def sibling_cycles(graph: Graph, tree: Scopes) -> list[list[int]]:
 
 def check_tree(graph: Graph, tree: Scopes) -> None:
     """What a drawing relies on."""
-    groups = len(tree.group_parent)
-    assert tree.group_parent[0] == -1
-    assert tree.group_kind[0] == ROOT
-    assert all(0 <= tree.group_parent[g] < g for g in range(1, groups))
+    groups = len(tree.scope_parent)
+    assert tree.scope_parent[0] == -1
+    assert tree.scope_kind[0] == ROOT
+    assert all(0 <= tree.scope_parent[g] < g for g in range(1, groups))
     assert {
-        len(c) for c in (tree.group_name, tree.group_path, tree.group_class, tree.group_node, tree.group_repeat)
+        len(c) for c in (tree.scope_name, tree.scope_path, tree.scope_class, tree.scope_node, tree.scope_repeat)
     } == {groups}
-    assert len(tree.node_group) == graph.node_count
+    assert len(tree.node_scope) == graph.node_count
     drawn = ~graph.folded
-    direct = np.bincount(tree.node_group[drawn], minlength=groups)
-    children = Counter(tree.group_parent[1:].tolist())
+    direct = np.bincount(tree.node_scope[drawn], minlength=groups)
+    children = Counter(tree.scope_parent[1:].tolist())
     for group in range(groups):
         assert direct[group] + children[group] <= structure.CHILDREN_LIMIT
-        if tree.group_kind[group] in (SCOPE, *ROWS, CHUNK):
-            assert direct[group] + children[group] > 1, f"{tree.group_path[group]} is a frame around one box"
-            assert tree.group_name[group]
-        assert (tree.group_node[group] >= 0) == (tree.group_kind[group] in (BODY, BRANCH, FUNCTION))
-        if group and tree.group_repeat[group] > 1:
-            assert tree.group_kind[group] in (*ROWS, CHUNK)
+        if tree.scope_kind[group] in (SCOPE, *ROWS, CHUNK):
+            assert direct[group] + children[group] > 1, f"{tree.scope_path[group]} is a frame around one box"
+            assert tree.scope_name[group]
+        assert (tree.scope_node[group] >= 0) == (tree.scope_kind[group] in (BODY, BRANCH, FUNCTION))
+        if group and tree.scope_repeat[group] > 1:
+            assert tree.scope_kind[group] in (*ROWS, CHUNK)
     for node in range(graph.node_count):
         # what lies in a body is drawn there, folded nodes with their readers
-        branches = [g for g in line_of(tree, int(tree.node_group[node])) if tree.group_kind[g] in (BRANCH, FUNCTION)]
-        frame = int(graph.node_frame[node])
+        branches = [g for g in line_of(tree, int(tree.node_scope[node])) if tree.scope_kind[g] in (BRANCH, FUNCTION)]
+        frame = int(graph.node_subgraph[node])
         if drawn[node]:
             assert len(branches) == len(frame_line(graph, frame)) - 1
         if branches and drawn[node]:
-            assert tree.group_node[branches[-1]] == graph.frames[frame].owner_node
+            assert tree.scope_node[branches[-1]] == graph.frames[frame].owner_node
             called = graph.frames[frame].function is not None
-            assert (tree.group_kind[branches[-1]] == FUNCTION) == called
-            assert called or tree.group_name[branches[-1]] == graph.frames[frame].attribute
-    for group in np.flatnonzero(tree.group_kind == BODY).tolist():
-        owner = int(tree.group_node[group])
-        assert tree.group_parent[group] == tree.node_group[owner]
-        assert [tree.group_kind[g] for g in tree.children(group)] == [BRANCH] * len(graph.bodies(owner))
+            assert (tree.scope_kind[branches[-1]] == FUNCTION) == called
+            assert called or tree.scope_name[branches[-1]] == graph.frames[frame].attribute
+    for group in np.flatnonzero(tree.scope_kind == BODY).tolist():
+        owner = int(tree.scope_node[group])
+        assert tree.scope_parent[group] == tree.node_scope[owner]
+        assert [tree.scope_kind[g] for g in tree.children(group)] == [BRANCH] * len(graph.bodies(owner))
 
 
 def frame_line(graph: Graph, frame: int) -> list[int]:
@@ -137,11 +137,11 @@ def test_the_tree_of_real_models_can_be_drawn(name: str) -> None:
 def test_the_first_view_is_readable(name: str) -> None:
     graph, tree = tree_of(name)
     top = len(tree.children(0))
-    boxes = top + int(np.count_nonzero(tree.node_group[~graph.folded] == 0))
+    boxes = top + int(np.count_nonzero(tree.node_scope[~graph.folded] == 0))
     assert boxes <= 64
     if np.count_nonzero(~graph.folded) > 64:
         # a chain of equal layers is one box, and a person opens it
-        assert 3 <= top <= 50 or tree.group_kind[tree.children(0)[0]] == REPEAT
+        assert 3 <= top <= 50 or tree.scope_kind[tree.children(0)[0]] == REPEAT
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -150,24 +150,24 @@ def test_repeats_hold_equal_layers(name: str) -> None:
     inside: dict[int, list[str]] = {}
     for node in graph.order.tolist() if len(graph.frames) == 1 else []:
         if not graph.folded[node]:
-            for group in line_of(tree, int(tree.node_group[node])):
+            for group in line_of(tree, int(tree.node_scope[node])):
                 inside.setdefault(group, []).append(graph.operators[graph.op_index[node]][0])
-    for roof in np.flatnonzero(tree.group_kind == REPEAT).tolist():
+    for roof in np.flatnonzero(tree.scope_kind == REPEAT).tolist():
         members = []
         waiting = tree.children(roof).tolist()
         while waiting:
             group = waiting.pop(0)
-            if tree.group_kind[group] == CHUNK:
+            if tree.scope_kind[group] == CHUNK:
                 waiting += tree.children(group).tolist()
             else:
                 members.append(group)
-        assert len(members) == tree.group_repeat[roof]
+        assert len(members) == tree.scope_repeat[roof]
         assert len({tuple(inside[group]) for group in members}) <= 1
 
 
 def top_names(name: str) -> list[str]:
     _, tree = tree_of(name)
-    return [tree.group_name[g] for g in tree.children(0)]
+    return [tree.scope_name[g] for g in tree.children(0)]
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
@@ -176,15 +176,15 @@ def test_bert_shows_embeddings_layers_pooler(exporter: str) -> None:
     assert tree.source == {"dynamo": "metadata", "torchscript": "names"}[exporter]
     names = top_names(f"bert, {exporter}")
     assert [n for n in names if n in ("embeddings", "pooler")] == ["embeddings", "pooler"]
-    layers = [g for g in tree.children(0) if tree.group_name[g].startswith("layer")]
-    assert sum(int(tree.group_repeat[g]) for g in layers) == 12
-    roof = max(layers, key=lambda g: tree.group_repeat[g])
-    assert tree.group_repeat[roof] >= 11
-    assert re.fullmatch(r"layer [01]–11", tree.group_name[roof])
-    assert tree.group_class[roof] == ("BertLayer" if exporter == "dynamo" else "")
+    layers = [g for g in tree.children(0) if tree.scope_name[g].startswith("layer")]
+    assert sum(int(tree.scope_repeat[g]) for g in layers) == 12
+    roof = max(layers, key=lambda g: tree.scope_repeat[g])
+    assert tree.scope_repeat[roof] >= 11
+    assert re.fullmatch(r"layer [01]–11", tree.scope_name[roof])
+    assert tree.scope_class[roof] == ("BertLayer" if exporter == "dynamo" else "")
     first = int(tree.children(roof)[0])
     assert {"attention", "intermediate", "output"} <= {
-        tree.group_name[g].partition("/")[0] for g in tree.children(first)
+        tree.scope_name[g].partition("/")[0] for g in tree.children(first)
     }
 
 
@@ -199,31 +199,31 @@ def test_resnet_shows_its_stages(exporter: str) -> None:
         "stages.3",
         "classifier",
     ]
-    third = tree.group_name.index("stages.2")
-    assert [tree.group_name[g] for g in tree.children(third)] == ["layers.0", "layers 1–5"]
-    assert tree.group_class[third] == ("ResNetStage" if exporter == "dynamo" else "")
-    assert tree.group_path[third].endswith("encoder/stages.2")
+    third = tree.scope_name.index("stages.2")
+    assert [tree.scope_name[g] for g in tree.children(third)] == ["layers.0", "layers 1–5"]
+    assert tree.scope_class[third] == ("ResNetStage" if exporter == "dynamo" else "")
+    assert tree.scope_path[third].endswith("encoder/stages.2")
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_llama_shows_its_layers_as_one(exporter: str) -> None:
     _, tree = tree_of(f"llama, {exporter}")
-    roof = int(np.argmax(tree.group_repeat))
-    assert tree.group_parent[roof] == 0
-    assert tree.group_repeat[roof] >= 31
-    assert re.fullmatch(r"layers [01]–31", tree.group_name[roof])
+    roof = int(np.argmax(tree.scope_repeat))
+    assert tree.scope_parent[roof] == 0
+    assert tree.scope_repeat[roof] >= 31
+    assert re.fullmatch(r"layers [01]–31", tree.scope_name[roof])
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_what_prepares_masks_is_one_group_beside_the_modules(name: str, exporter: str) -> None:
+def test_what_prepares_masks_is_one_scope_beside_the_modules(name: str, exporter: str) -> None:
     graph, tree = tree_of(f"{name}, {exporter}")
-    (group,) = (g for g in tree.children(0) if tree.group_name[g] == "shapes and masks")
+    (group,) = (g for g in tree.children(0) if tree.scope_name[g] == "shapes and masks")
     inside = {group}
-    for each in range(group + 1, len(tree.group_parent)):
-        if tree.group_parent[each] in inside:
+    for each in range(group + 1, len(tree.scope_parent)):
+        if tree.scope_parent[each] in inside:
             inside.add(each)
-    nodes = [n for n in range(graph.node_count) if tree.node_group[n] in inside and not graph.folded[n]]
+    nodes = [n for n in range(graph.node_count) if tree.node_scope[n] in inside and not graph.folded[n]]
     assert len(nodes) >= 20
     operators = {graph.operators[graph.op_index[n]][0] for n in nodes}
     assert "Range" in operators
@@ -256,8 +256,8 @@ def prepared(*, feeds_back: bool) -> onnx.ModelProto:
 
 
 def test_a_shape_carries_nothing_learned_and_a_result_does() -> None:
-    assert "shapes and masks" in scopes(Graph.of(prepared(feeds_back=False))).group_name
-    assert "shapes and masks" not in scopes(Graph.of(prepared(feeds_back=True))).group_name
+    assert "shapes and masks" in scopes(Graph.of(prepared(feeds_back=False))).scope_name
+    assert "shapes and masks" not in scopes(Graph.of(prepared(feeds_back=True))).scope_name
 
 
 def test_flat_names_are_grouped_by_their_weights() -> None:
@@ -276,11 +276,11 @@ def test_flat_names_are_grouped_by_their_weights() -> None:
     ]  # fmt: skip
 
 
-def test_without_any_names_the_structure_gives_the_groups() -> None:
+def test_without_any_names_the_structure_gives_the_scopes() -> None:
     _, tree = tree_of("resnet50")
     assert tree.source == "structure"
     tops = tree.children(0)
-    assert [int(tree.group_repeat[g]) for g in tops] == [1, 2, 1, 3, 1, 5, 1, 2]
+    assert [int(tree.scope_repeat[g]) for g in tops] == [1, 2, 1, 3, 1, 5, 1, 2]
 
 
 def anonymous(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -305,7 +305,7 @@ def test_layers_are_found_in_a_graph_without_names(name: str, times: int) -> Non
     graph = Graph.of(proto)
     tree = scopes(graph)
     assert tree.source == "structure"
-    assert tree.group_repeat.max() >= times
+    assert tree.scope_repeat.max() >= times
     check_tree(graph, tree)
     assert not sibling_cycles(graph, tree)
 
@@ -326,7 +326,7 @@ def row(*scopes_: str) -> list[onnx.NodeProto]:
 
 
 def members(graph: Graph, tree: Scopes) -> dict[str, list[int]]:
-    return {tree.group_path[g]: tree.members(g).tolist() for g in range(1, len(tree.group_parent))}
+    return {tree.scope_path[g]: tree.members(g).tolist() for g in range(1, len(tree.scope_parent))}
 
 
 def test_a_module_that_is_called_again_is_split_call_by_call() -> None:
@@ -352,7 +352,7 @@ def test_two_modules_that_feed_each_other_are_split_even_if_neither_feeds_itself
     assert members(graph, tree)["a (2)"] == [3, 4]
 
 
-def test_nested_groups_follow_a_split() -> None:
+def test_nested_scopes_follow_a_split() -> None:
     inner = ["/m/p", "/m/p", "/m/q", "/m/q"]
     graph = Graph.of(made(row(*inner, *["/z"] * 4, *inner)))
     tree = scopes(graph)
@@ -361,22 +361,22 @@ def test_nested_groups_follow_a_split() -> None:
     }  # fmt: skip
 
 
-def test_chains_of_single_groups_are_one_group() -> None:
+def test_chains_of_single_scopes_are_one_scope() -> None:
     graph = Graph.of(made(row("/a/b/c", "/a/b/c", "/d", "/d", "/e/f", "/e/f")))
     tree = scopes(graph)
-    assert tree.group_name[1:] == ["a/b/c", "d", "e/f"]
-    assert tree.group_path[1:] == ["a/b/c", "d", "e/f"]
+    assert tree.scope_name[1:] == ["a/b/c", "d", "e/f"]
+    assert tree.scope_path[1:] == ["a/b/c", "d", "e/f"]
 
 
-def test_a_group_of_one_node_is_no_group() -> None:
+def test_a_scope_of_one_node_is_no_scope() -> None:
     graph = Graph.of(made(row("/a", "/b/x", "/b/y", "/c/z/w", "/c/z/w")))
-    assert scopes(graph).group_name[1:] == ["b", "c/z/w"]
+    assert scopes(graph).scope_name[1:] == ["b", "c/z/w"]
 
 
 def test_the_scope_around_everything_is_the_root_itself() -> None:
     graph = Graph.of(made(row(*[f"model/net/{part}" for part in "aabbcc"])))
-    assert scopes(graph).group_name[1:] == ["a", "b", "c"]
-    assert scopes(graph).group_path[1] == "model/net/a"
+    assert scopes(graph).scope_name[1:] == ["a", "b", "c"]
+    assert scopes(graph).scope_path[1] == "model/net/a"
 
 
 def test_nodes_without_a_name_go_where_their_neighbors_are() -> None:
@@ -385,8 +385,8 @@ def test_nodes_without_a_name_go_where_their_neighbors_are() -> None:
         node.name = "" if node.name.startswith("?") else node.name
     graph = Graph.of(made(nodes))
     tree = scopes(graph)
-    assert tree.group_path[tree.node_group[2]] == "a"
-    assert tree.node_group[5] == 0
+    assert tree.scope_path[tree.node_scope[2]] == "a"
+    assert tree.node_scope[5] == 0
 
 
 @pytest.mark.parametrize(("count", "levels"), [(3, 0), (64, 0), (65, 1), (4096, 1), (5000, 2)])
@@ -394,14 +394,14 @@ def test_long_rows_are_divided_in_levels(count: int, levels: int) -> None:
     graph = Graph.of(made(row(*[f"/h.{i // 2}" for i in range(2 * count)], "/end", "/end")))
     tree = scopes(graph)
     check_tree(graph, tree)
-    roof = tree.group_name.index(f"h 0–{count - 1}")
-    assert tree.group_repeat[roof] == count
-    first_layer = tree.group_name.index("h.0")
+    roof = tree.scope_name.index(f"h 0–{count - 1}")
+    assert tree.scope_repeat[roof] == count
+    first_layer = tree.scope_name.index("h.0")
     line = line_of(tree, first_layer)
-    assert [int(tree.group_kind[g]) for g in line] == [ROOT, REPEAT, *[CHUNK] * levels, SCOPE]
+    assert [int(tree.scope_kind[g]) for g in line] == [ROOT, REPEAT, *[CHUNK] * levels, SCOPE]
     if levels:
         chunk = line[2]
-        assert tree.group_name[chunk] == f"h 0–{tree.group_repeat[chunk] - 1}"
+        assert tree.scope_name[chunk] == f"h 0–{tree.scope_repeat[chunk] - 1}"
 
 
 def test_nodes_between_repeated_layers_go_under_the_same_roof() -> None:
@@ -409,21 +409,21 @@ def test_nodes_between_repeated_layers_go_under_the_same_roof() -> None:
     graph = Graph.of(made(row(*scopes_, "/end", "/end")))
     tree = scopes(graph)
     assert not sibling_cycles(graph, tree)
-    roof = tree.group_name.index("h 0–3")
+    roof = tree.scope_name.index("h 0–3")
     assert tree.members(roof).tolist() == [2, 5, 8]
-    assert tree.node_group[11] == 0
+    assert tree.node_scope[11] == 0
 
 
 def test_layers_that_differ_are_not_repeats() -> None:
     nodes = row(*[f"/h.{i // 2}" for i in range(12)])
     nodes[5].op_type = "Tanh"
     graph = Graph.of(made(nodes))
-    assert [n for n in scopes(graph).group_name if "–" in n] == ["h 3–5"]
+    assert [n for n in scopes(graph).scope_name if "–" in n] == ["h 3–5"]
 
 
 def test_siblings_with_unrelated_names_are_not_repeats() -> None:
     graph = Graph.of(made(row("/query", "/query", "/key", "/key", "/value", "/value")))
-    assert scopes(graph).group_name[1:] == ["query", "key", "value"]
+    assert scopes(graph).scope_name[1:] == ["query", "key", "value"]
 
 
 def test_a_flat_row_without_pattern_is_chunked() -> None:
@@ -446,7 +446,7 @@ def test_folded_nodes_are_with_their_readers() -> None:
         helper.make_node("Relu", ["v"], ["y"], "/b/Relu"),
     ]
     tree = scopes(Graph.of(made(nodes)))
-    assert [tree.group_path[tree.node_group[n]] for n in range(6)] == ["", "a", "a", "a", "b", "b"]
+    assert [tree.scope_path[tree.node_scope[n]] for n in range(6)] == ["", "a", "a", "a", "b", "b"]
 
 
 def torch_node(source: str, target: str, scopes_: list[str], classes: list[str]) -> onnx.NodeProto:
@@ -464,8 +464,8 @@ def test_metadata_gives_scopes_and_classes() -> None:
     ]
     tree = scopes(Graph.of(made(nodes)))
     assert tree.source == "metadata"
-    assert tree.group_name[1:] == ["layer 0–2", "layer.0", "layer.1", "layer.2"]
-    assert set(tree.group_class[1:]) == {"Layer"}
+    assert tree.scope_name[1:] == ["layer 0–2", "layer.0", "layer.1", "layer.2"]
+    assert set(tree.scope_class[1:]) == {"Layer"}
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
@@ -482,7 +482,7 @@ def test_scopes_are_modules_and_only_operators_of_many_nodes(name: str) -> None:
         if kinds and kinds[-1].startswith("aten."):
             operators[names[-1]] += 1
     shown = {
-        path.rpartition("/")[2] for path, kind in zip(tree.group_path, tree.group_kind, strict=True) if kind == SCOPE
+        path.rpartition("/")[2] for path, kind in zip(tree.scope_path, tree.scope_kind, strict=True) if kind == SCOPE
     }
     assert all(operators[name] > scope_sources.OPERATION for name in shown & set(operators))
     assert not [name for name in shown if name.startswith(("sym_size", "rsqrt", "linear_", "expand_"))]
@@ -503,7 +503,7 @@ def test_any_name_gives_a_tree(name: str) -> None:
     graph = Graph.of(made(row(*[name] * 4, "/b", "/b")))
     tree = scopes(graph)
     check_tree(graph, tree)
-    assert max(len(line_of(tree, g)) for g in range(len(tree.group_parent))) <= scope_sources.DEPTH_LIMIT + 2
+    assert max(len(line_of(tree, g)) for g in range(len(tree.scope_parent))) <= scope_sources.DEPTH_LIMIT + 2
 
 
 PARTS = st.lists(st.sampled_from(["a", "b", "h.0", "h.1", "h.2", "h.3", "c"]), min_size=0, max_size=3)
@@ -590,14 +590,14 @@ def test_equal_branches_side_by_side_are_one_box(
     tree = scopes(graph)
     check_tree(graph, tree)
     assert not sibling_cycles(graph, tree)
-    roofs = [g for g in range(len(tree.group_parent)) if tree.group_kind[g] == SIBLINGS]
-    assert [(tree.group_name[g], int(tree.group_repeat[g])) for g in roofs] == expected
-    assert all(tree.group_parent[g] == 0 for g in roofs)
+    roofs = [g for g in range(len(tree.scope_parent)) if tree.scope_kind[g] == SIBLINGS]
+    assert [(tree.scope_name[g], int(tree.scope_repeat[g])) for g in roofs] == expected
+    assert all(tree.scope_parent[g] == 0 for g in roofs)
     if expected:
         # the ends of the fan stay where they are
-        assert tree.node_group[[0, graph.node_count - 1]].tolist() == [0, 0]
+        assert tree.node_scope[[0, graph.node_count - 1]].tolist() == [0, 0]
     for roof, (_, times) in zip(roofs, expected, strict=True):
-        inside = [n for n in range(graph.node_count) if roof in line_of(tree, int(tree.node_group[n]))]
+        inside = [n for n in range(graph.node_count) if roof in line_of(tree, int(tree.node_scope[n]))]
         chains = Counter(tuple(ops) for ops in branches)
         assert len(inside) == times * next(len(ops) for ops, n in chains.items() if n == times)
 
@@ -610,9 +610,9 @@ def test_equal_branches_are_told_apart_by_what_they_read() -> None:
     nodes += [helper.make_node("Sum", [*(f"n{i}" for i in range(20)), *(f"a{i}" for i in range(9))], ["y"])]
     graph = Graph.of(proto_of_nodes(nodes))
     tree = scopes(graph)
-    roofs = np.flatnonzero(tree.group_kind == SIBLINGS).tolist()
+    roofs = np.flatnonzero(tree.scope_kind == SIBLINGS).tolist()
     inside = {
-        frozenset(tuple(graph.node_inputs(n).tolist()) for n in tree.members(g).tolist()): int(tree.group_repeat[g])
+        frozenset(tuple(graph.node_inputs(n).tolist()) for n in tree.members(g).tolist()): int(tree.scope_repeat[g])
         for g in roofs
     }
     h0, h1 = graph.value("h0"), graph.value("h1")
@@ -629,8 +629,8 @@ def proto_of_nodes(nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
 def test_heads_with_names_of_their_own_are_folded_where_they_are() -> None:
     graph = Graph.of(fan_out([["Neg", "Exp", "Abs"]] * 32, split=True, named=True))
     tree = scopes(graph)
-    (roof,) = np.flatnonzero(tree.group_kind == REPEAT).tolist()
-    assert (tree.group_name[roof], int(tree.group_repeat[roof])) == ("head 0–31", 32)
+    (roof,) = np.flatnonzero(tree.scope_kind == REPEAT).tolist()
+    assert (tree.scope_name[roof], int(tree.scope_repeat[roof])) == ("head 0–31", 32)
 
 
 @given(st.integers(8, 40), st.integers(1, 4), st.integers(0, 2**31), st.booleans())
@@ -647,9 +647,9 @@ def test_folding_does_not_depend_on_the_order_in_the_file(count: int, depth: int
     del shuffled.graph.node[:]
     shuffled.graph.node.extend([proto.graph.node[0], *inner, proto.graph.node[-1]])
     other = scopes(Graph.of(shuffled))
-    assert sorted(other.group_name) == sorted(made.group_name)
+    assert sorted(other.scope_name) == sorted(made.scope_name)
     assert (
-        other.group_repeat[other.group_kind == SIBLINGS].tolist()
-        == made.group_repeat[made.group_kind == SIBLINGS].tolist()
+        other.scope_repeat[other.scope_kind == SIBLINGS].tolist()
+        == made.scope_repeat[made.scope_kind == SIBLINGS].tolist()
     )
     check_tree(Graph.of(shuffled), other)

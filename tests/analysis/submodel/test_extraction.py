@@ -249,9 +249,9 @@ def test_values_that_only_a_body_reads_are_not_lost() -> None:
 def test_a_tensor_inside_a_body_cannot_be_the_border() -> None:
     model = load(models.control_flow())
     graph = Graph.of(model)
-    inside = next(i for i, frame in enumerate(graph.value_frame) if frame and graph.value_kind[i] == NODE_OUTPUT)
+    inside = next(i for i, frame in enumerate(graph.value_subgraph) if frame and graph.value_kind[i] == NODE_OUTPUT)
     name = graph.value_names[inside]
-    assert name not in {n for n, f in zip(graph.value_names, graph.value_frame, strict=True) if f == 0}
+    assert name not in {n for n, f in zip(graph.value_names, graph.value_subgraph, strict=True) if f == 0}
     with pytest.raises(ExtractionError, match="lies inside a body of"):
         plan_extraction(model, [], [name])
 

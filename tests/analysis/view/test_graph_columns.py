@@ -135,7 +135,7 @@ def test_columns_are_those_of_the_graph(name: str) -> None:
         len(graph.model.proto.graph.node),
         len(graph.value_names),
     )
-    lengths = {len(read[c]) for c in read.packed.arrays if c.startswith("group_")}
+    lengths = {len(read[c]) for c in read.packed.arrays if c.startswith("scope_")}
     assert len(lengths) == 1
 
 
@@ -255,28 +255,28 @@ def test_damaged_weights_have_no_preview() -> None:
         )
     )
     assert set(read.text("value_literal")) <= {"", "[]"}
-    assert all(math.isfinite(number) for number in read["group_params"])
+    assert all(math.isfinite(number) for number in read["scope_params"])
 
 
 @pytest.mark.parametrize("name", [*EXPORTS, "densenet121", "control_flow"])
-def test_parameters_of_a_group_are_its_distinct_weights(name: str) -> None:
+def test_parameters_of_a_scope_are_its_distinct_weights(name: str) -> None:
     path = MODELS[name]()
     model, graph = load(path), Graph.of(path)
     tree, read = scopes(graph), Read(path)
-    above = tree.group_parent.tolist()
+    above = tree.scope_parent.tolist()
     weights: dict[int, set[int]] = {group: set() for group in range(len(above))}
     drawn = dict.fromkeys(range(len(above)), 0)
     for node in range(graph.node_count):
-        group = int(tree.node_group[node])
+        group = int(tree.node_scope[node])
         while group >= 0:
             weights[group] |= {int(v) for v in graph.node_inputs(node) if v >= 0 and graph.value_kind[v] == 2}
             drawn[group] += not graph.folded[node]
             group = above[group]
     sizes = {graph.value(n): info for n, info in model.initializers.items()}
     for group, values in weights.items():
-        assert read["group_params"][group] == sum(math.prod(sizes[v].shape) for v in values)
-        assert read["group_bytes"][group] == sum(sizes[v].nbytes for v in values)
-        assert read["group_nodes"][group] == drawn[group]
+        assert read["scope_params"][group] == sum(math.prod(sizes[v].shape) for v in values)
+        assert read["scope_bytes"][group] == sum(sizes[v].nbytes for v in values)
+        assert read["scope_nodes"][group] == drawn[group]
     assert read.packed.meta["nbytes"] == model.nbytes
 
 
@@ -301,7 +301,7 @@ def test_faults_travel_along() -> None:
 def test_an_empty_graph_has_columns() -> None:
     read = Read(models.empty())
     assert read["node_op"] == []
-    assert read["group_parent"] == [-1]
+    assert read["scope_parent"] == [-1]
     assert [fault["kind"] for fault in read.packed.meta["faults"]] == ["empty_graph"]
 
 
@@ -314,7 +314,7 @@ def test_bodies_belong_to_their_nodes() -> None:
     read, graph = Read(models.control_flow()), Graph.of(models.control_flow())
     owners = [node for node in range(graph.node_count) if graph.bodies(node)]
     assert [node for node, group in enumerate(read["node_body"]) if group >= 0] == owners
-    assert [read["group_node"][read["node_body"][node]] for node in owners] == owners
+    assert [read["scope_node"][read["node_body"][node]] for node in owners] == owners
 
 
 def test_meta_names_the_model() -> None:

@@ -76,7 +76,7 @@ def test_a_weight_says_where_its_bytes_lie() -> None:
     path = models.light("densenet121")
     model = load(path)
     name = max(model.initializers.values(), key=lambda info: info.nbytes).name
-    rows = dict(inspect(model, "value", Graph.of(model).value(name)).rows)
+    rows = dict(inspect(model, "tensor", Graph.of(model).value(name)).rows)
     assert int(rows["bytes"].replace(",", "")) == model.initializers[name].nbytes
 
 
@@ -92,7 +92,7 @@ def test_the_torch_line_is_that_of_the_module_not_of_torch_itself() -> None:
         assert not any(source.startswith("_ops") for source in sources)
 
 
-@pytest.mark.parametrize(("kind", "index"), [("node", 99), ("value", -1), ("constructor", 0)])
+@pytest.mark.parametrize(("kind", "index"), [("node", 99), ("tensor", -1), ("constructor", 0)])
 def test_a_wrong_number_is_a_clear_error(kind: str, index: int) -> None:
     with pytest.raises(OnnxNbError, match="the model has no"):
         inspect(models.one_node(), kind, index)
@@ -101,13 +101,13 @@ def test_a_wrong_number_is_a_clear_error(kind: str, index: int) -> None:
 def test_figures_of_a_scope_are_those_of_its_nodes() -> None:
     model = load(models.exported("bert", dynamo=True))
     found, bound = run_costs(model)
-    paths = found.scopes.group_path
+    paths = found.scopes.scope_path
     scope = next(group for group, path in enumerate(paths) if path.endswith(("layer.0", "layer.0.0")))
-    rows = dict(figures(model, "group", scope))
-    inside = found.scopes.node_group == scope
+    rows = dict(figures(model, "scope", scope))
+    inside = found.scopes.node_scope == scope
     for group, path in enumerate(paths):
         if path.startswith(f"{paths[scope]}/"):
-            inside |= found.scopes.node_group == group
+            inside |= found.scopes.node_scope == group
     assert rows["MACs"] == scaled(np.nansum(found.macs[inside])).strip()
     assert bound.keys() == set() or "counted for" in rows
 
@@ -117,7 +117,7 @@ def test_figures_say_how_long_a_node_took() -> None:
     captured = capture(model)
     rows = dict(figures(model, "node", 0, overlay(model, captured)))
     assert rows["time"] == f"{duration(captured.nodes[0].seconds)}, 100.0% of the run"
-    assert figures(model, "value", 0) == []
+    assert figures(model, "tensor", 0) == []
     with pytest.raises(OnnxNbError, match="no node number 9"):
         figures(model, "node", 9)
 
@@ -147,5 +147,5 @@ def test_numbers_inside_of_bodies_and_calls_say_whose_they_are() -> None:
     inside = graph.names.index("/block.0::project")
     assert dict(figures(called, "node", inside))["counted in"] == "the call Block '/block.0'"
     tree = scopes(graph)
-    call = next(g for g in tree.children(0) if tree.group_name[g].endswith("block.0"))
-    assert "counted in" not in dict(figures(called, "group", int(call)))
+    call = next(g for g in tree.children(0) if tree.scope_name[g].endswith("block.0"))
+    assert "counted in" not in dict(figures(called, "scope", int(call)))

@@ -36,8 +36,8 @@ def test_numbers_by_name_of_node_or_tensor_reach_their_scopes(chain: Model) -> N
         made = overlay(chain, by_node, label="x", reduce=reduce)  # type: ignore[arg-type]  # of two literals
         assert made.nodes[:150].tolist() == list(by_node.values())
         assert np.isnan(made.nodes[150:]).all()
-        for group in range(len(tree.group_parent)):
-            inside = [node for node in range(150) if _is_in(tree.group_parent, int(tree.node_group[node]), group)]
+        for group in range(len(tree.scope_parent)):
+            inside = [node for node in range(150) if _is_in(tree.scope_parent, int(tree.node_scope[node]), group)]
             expected = combine([made.nodes[node] for node in inside]) if inside else math.nan
             assert made.groups[group] == pytest.approx(expected, nan_ok=True)
     tensors = {graph.value_names[int(graph.node_outputs(node)[0])]: by_node[graph.names[node]] for node in range(150)}
@@ -63,7 +63,7 @@ def test_names_that_are_not_there_are_told(chain: Model) -> None:
 def test_parameters_of_a_scope_count_shared_weights_once() -> None:
     model = load(models.light("resnet50"))
     made = overlay(model, "parameters")
-    assert made.groups[0] == columns(model).arrays["group_params"][0]
+    assert made.groups[0] == columns(model).arrays["scope_params"][0]
     sizes = {name: math.prod(info.shape) for name, info in model.initializers.items()}
     for node, proto in enumerate(model.proto.graph.node):
         assert made.nodes[node] == sum(sizes.get(name, 0) for name in proto.input)
@@ -87,17 +87,17 @@ def test_an_opened_call_has_the_number_of_its_node() -> None:
     model = load(models.functions())
     tree = scopes(Graph.opened(model))
     cap = capture(model, random_feeds(model))
-    calls = np.flatnonzero((tree.group_kind == FUNCTION) & (tree.group_parent == 0))
+    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & (tree.scope_parent == 0))
     assert len(calls) == 3
     seconds, std = overlay(model, cap), overlay(model, cap, label="std")
     for group in calls:
-        node = int(tree.group_node[group])
+        node = int(tree.scope_node[group])
         assert seconds.groups[group] == cap.nodes[node].seconds
         assert std.groups[group] == cap.statistics(model.proto.graph.node[node].output[0]).std
     # and is counted once
     assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
     # what is known inside of a call goes before what is said of it
-    inside = int(np.flatnonzero(tree.node_group == calls[0])[0])
+    inside = int(np.flatnonzero(tree.node_scope == calls[0])[0])
     name = (
         Graph.opened(model).names[inside]
         or Graph.opened(model).value_names[int(Graph.opened(model).node_outputs(inside)[0])]

@@ -45,11 +45,11 @@ def test_scopes_count_with_all_that_lies_in_them() -> None:
     model = models.exported("bert", dynamo=True)
     graph = Graph.of(model)
     tree = scopes(graph)
-    group = max(range(1, len(tree.group_parent)), key=lambda each: int((tree.node_group == each).sum()))
+    group = max(range(1, len(tree.scope_parent)), key=lambda each: int((tree.node_scope == each).sum()))
     found = select(model, [], [group])
-    assert set(found.nodes.tolist()) >= {n for n in range(graph.node_count) if int(tree.node_group[n]) == group}
-    assert found.cost.parameters == run_costs(model)[0].of_group(group).parameters
-    assert found.cost.known_macs == run_costs(model)[0].of_group(group).known_macs
+    assert set(found.nodes.tolist()) >= {n for n in range(graph.node_count) if int(tree.node_scope[n]) == group}
+    assert found.cost.parameters == run_costs(model)[0].of_scope(group).parameters
+    assert found.cost.known_macs == run_costs(model)[0].of_scope(group).known_macs
 
 
 def test_a_node_inside_a_body_cannot_be_extracted_and_its_owner_can() -> None:
