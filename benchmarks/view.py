@@ -374,7 +374,7 @@ class Graph:
 
     def _tasks(self) -> float:
         metrics = self._cdp.send("Performance.getMetrics")["metrics"]
-        return float(next(metric["tensor"] for metric in metrics if metric["name"] == "TaskDuration"))
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
 def scopes(name: str, graph: Graph, table: Table) -> None:
