@@ -137,4 +137,18 @@ describe("the search field", () => {
     expect(root.textContent).toContain("1 of 40,000");
     expect(root.textContent).toContain("The first 5,000");
   });
+
+  it("runs a restored regular expression only when asked to", async () => {
+    open();
+    box.search("/mm|add/");
+    await settled(70);
+    expect(state.search).toBe("");
+    expect(root.textContent).toContain("Enter to search");
+    press("Enter");
+    await settled(70);
+    expect(state.search).toBe("/mm|add/");
+    box.search("mm");
+    await settled(70);
+    expect(state.search).toBe("mm");
+  });
 });

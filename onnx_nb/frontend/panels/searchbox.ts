@@ -3,7 +3,7 @@
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
-import { FIELDS } from "../search/query.ts";
+import { FIELDS, hasRegex } from "../search/query.ts";
 import { type Found, type Hit, prepare, searching } from "../search/search.ts";
 import { el, elide, focused, plain } from "./dom.ts";
 import { describe } from "./link.ts";
@@ -287,7 +287,9 @@ export function createSearchBox(
     },
     search(text) {
       input.value = text;
-      later(seek, 0);
+      // a saved notebook may be a stranger's: its regular expressions run only if a person asks for it
+      if (!hasRegex(text)) later(seek, 0);
+      else count.textContent = "Enter to search";
     },
     update(state) {
       const before = shown;

@@ -8,7 +8,7 @@
  *     MatMul > * > Softmax        nodes in a row along the flow; ** for any number of them
  */
 
-import { compile, type Matcher, PatternError } from "./regex.ts";
+import { type Matcher, regexOf } from "./pattern.ts";
 
 export const FIELDS = ["op", "name", "dtype", "shape", "attr", "scope", "before", "after", "kind"] as const;
 export type Field = (typeof FIELDS)[number];
@@ -161,10 +161,12 @@ class Reader {
     if (regex !== null) {
       if (field === "kind") throw new QueryError(`kind: is one of ${KINDS.join(", ")}.`);
       try {
-        return { type: "regex", matches: compile(regex[1], regex[2] === "i") };
+        return { type: "regex", matches: regexOf(regex[1], regex[2] === "i") };
       } catch (error) {
-        if (!(error instanceof PatternError)) throw error;
-        throw new QueryError(`The regular expression ${regex[0]} cannot be used: ${error.message}.`);
+        if (!(error instanceof SyntaxError)) throw error;
+        // the browser puts the expression before the reason
+        const reason = error.message.slice(error.message.lastIndexOf(": ") + 1).trim();
+        throw new QueryError(`The regular expression ${regex[0]} cannot be used: ${reason}.`);
       }
     }
     let text = "";
@@ -187,6 +189,17 @@ class Reader {
   }
 }
 
+/** Whether a query has a regular expression: one from a saved notebook runs only when a person asks for it. */
+export function hasRegex(text: string): boolean {
+  try {
+    const patterns = parse(text).steps.flatMap(({ terms }) => terms.flatMap((term) => term.patterns));
+    return patterns.some(({ type }) => type === "regex");
+  } catch (error) {
+    if (error instanceof QueryError) return false;
+    throw error;
+  }
+}
+
 /** Kinds that a word of a `kind:` means; it may be the beginning of one. */
 export function kindsOf(word: string): Kind[] {
   const known = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
@@ -198,48 +211,6 @@ export function kindsOf(word: string): Kind[] {
 /** As columns are searched: A–Z only, so that the length of a text stays. */
 export function lower(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
-}
-
-const verbatim = (text: string): string => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
-
-/** A text in which * stands for anything, matched as a whole, in any case. */
-export function globOf(text: string): Matcher {
-  return compilePart(`^${text.split("*").map(verbatim).join("[^]*")}$`);
-}
-
-/**
- * A shape in which * or ? is any dimension and ... or ** any number of them, however it is written: 1x*x768, 1×?×768,
- * [1, 64, 768], 1,64,768. An x may be part of a dimension's name as well.
- */
-export function shapeOf(text: string): Matcher {
-  const bare = lower(text).trim();
-  const inner = (/^\[(.*)\]$/.exec(bare)?.[1] ?? /^\(([^()]*)\)$/.exec(bare)?.[1])?.trim() ?? bare;
-  if (inner === "") return compilePart("^scalar$");
-  let source = "";
-  const piece = /([x×,]\s*)?(?:\*\*|\.\.\.|…)([x×,]\s*)?|\s*,\s*|[*?]|x|\s+|./gsy;
-  for (const found of inner.matchAll(piece)) {
-    const [token, before, after] = found;
-    if (/\*\*|\.\.\.|…/.test(token)) {
-      const [begins, ends] = [found.index === 0, found.index + token.length === inner.length];
-      if (begins && ends) source += "[^]*";
-      else if (ends) source += before === undefined ? "[^]*" : "(?:×[^×]+)*";
-      else if (begins) source += after === undefined ? "[^]*" : "(?:[^×]+×)*";
-      else source += before !== undefined && after !== undefined ? "×(?:[^×]+×)*" : "[^]*";
-    } else if (token === "*" || token === "?") source += "[^×]+";
-    else if (token === "x") source += "[x×]";
-    else if (token.includes(",")) source += "(?:×|, ?)";
-    else if (token.trim() !== "") source += verbatim(token);
-  }
-  return compilePart(`^${source}$`);
-}
-
-function compilePart(source: string): Matcher {
-  try {
-    return compile(source, true);
-  } catch (error) {
-    if (!(error instanceof PatternError)) throw error;
-    throw new QueryError(`The pattern is too long: ${error.message}.`);
-  }
 }
 
 /** The value of an attribute in one way of writing: [1, 1], 1×1, 1x1 and 1,1 are the same. */

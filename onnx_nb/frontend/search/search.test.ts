@@ -230,7 +230,9 @@ describe("a query that is none", () => {
   it.each([
     ['"abc', 'The quote at "abc is not closed.'],
     ["/(a/", "The regular expression /(a/ cannot be used: Unterminated group."],
-    ["/a(?=b)/", "look-ahead"],
+    ["/(a+)+$/", "The regular expression /(a+)+$/ cannot be used: a repeated group may not repeat"],
+    ["/((a|aa)x)*b/", "a repeated group may not repeat or choose inside"],
+    [`/${"a".repeat(201)}/`, "it has more than 200 characters"],
     ["color:red", "There is no field 'color'. There are op, name, dtype"],
     ["kind:tree", "kind: is one of node, tensor"],
     ["a > > b", "A > stands between two nodes"],

@@ -2,8 +2,8 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { chains } from "./chain.ts";
-import { globOf, type Kind, kindsOf, parse, plainValue, type Query, QueryError, shapeOf, type Term } from "./query.ts";
-import type { Matcher } from "./regex.ts";
+import { globOf, type Matcher, shapeOf } from "./pattern.ts";
+import { type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
 import { type Ranks, Texts } from "./stringindex.ts";
 import { trace } from "./trace.ts";
 
@@ -58,7 +58,7 @@ export function* searching(columns: Columns, text: string, most = MOST_HITS): Se
 
 // ---------------------------------------------------------------- things
 
-const SCOPE_KIND = 0;
+const SCOPE = 0;
 const NODE = 1;
 const VALUE = 2;
 const KIND_OF = ["scope", "node", "tensor"] as const;
@@ -75,9 +75,9 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, mo
   let stopped = false;
   const mask = judge.slow ? 63 : 4095;
   const counts = [columns.scopeCount, columns.nodeCount, columns.valueCount];
-  for (const kind of [SCOPE_KIND, NODE, VALUE]) {
+  for (const kind of [SCOPE, NODE, VALUE]) {
     if (!wanted[kind]) continue;
-    for (let id = kind === SCOPE_KIND ? 1 : 0; id < counts[kind] && !stopped; id++) {
+    for (let id = kind === SCOPE ? 1 : 0; id < counts[kind] && !stopped; id++) {
       if ((++visited & mask) === 0 && (yield)) stopped = true;
       if (kind === NODE && columns.isFolded(id)) continue;
       let best = strict ? 0 : 1;
@@ -104,7 +104,7 @@ function kindsWanted(terms: readonly Term[]): readonly boolean[] {
         ? kind === VALUE
         : true;
   if (terms.some((term) => !term.negative)) return [true, true, true];
-  return [SCOPE_KIND, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
+  return [SCOPE, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
 }
 
 // ---------------------------------------------------------------- chains

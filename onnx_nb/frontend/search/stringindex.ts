@@ -1,8 +1,8 @@
 /** The string table of a graph as one long text, so that a word is looked for in all strings at once. */
 
 import type { Columns } from "../protocol/columns.ts";
+import type { Matcher } from "./pattern.ts";
 import { lower } from "./query.ts";
-import type { Matcher } from "./regex.ts";
 
 /** String of the table → how well it matches: 0 not, 1 somewhere, 2 at a word, 3 at the beginning, 4 as a whole. */
 export type Ranks = (string: number) => number;
