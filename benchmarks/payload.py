@@ -40,7 +40,7 @@ def measure(path: Path) -> dict[str, float]:
 
     model = timed("load", lambda: load(path))
     graph = timed("graph", lambda: Graph.of(model))
-    timed("types", lambda: graph.faults)
+    timed("types", lambda: graph.problems)
     timed("scopes", lambda: scopes(graph))
     made = timed("columns", lambda: columns(model))
     timed("pack", made.to_bytes)

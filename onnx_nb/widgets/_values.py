@@ -116,14 +116,13 @@ class Values:
     def _captured_alone(self, value: int, call: Call) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
-        if graph.value_subgraph[value] >= len(graph.plain.frames):
-            message = (
-                f"{quoted(name)} lies inside {graph.place(int(graph.value_subgraph[value]))}, which runs as a whole."
-            )
+        if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
+            label = graph.subgraph_label(int(graph.value_subgraph[value]))
+            message = f"{quoted(name)} lies inside {label}, which runs as a whole."
             advice = "Capture what the call gives, or load onnx.inliner.inline_local_functions(model.to_proto())."
             raise OnnxNbError(message, advice=advice)
         if graph.value_subgraph[value] != 0:
-            owner = graph.node_label(graph.frames[graph.value_subgraph[value]].owner_node)
+            owner = graph.node_label(graph.subgraphs[graph.value_subgraph[value]].owner_node)
             message = f"{quoted(name)} lies inside a body of {owner}, which may run many times, or not at all."
             raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
         made = capture(self.model, self.feeds, tensors=[name], keep=[name], progress=call.progress)

@@ -268,14 +268,14 @@ def _with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, I
     """Return the counterparts of nodes and values, also inside calls of equal functions."""
     node, value = np.full(graph.node_count, -1, np.int32), np.full(graph.value_count, -1, np.int32)
     node[: len(matching.node)], value[: len(matching.value)] = matching.node, matching.value
-    for f in range(len(graph.plain.frames), len(graph.frames)):
-        place = graph.frames[f]
+    for f in range(len(graph.plain.subgraphs), len(graph.subgraphs)):
+        place = graph.subgraphs[f]
         twins = other.bodies(there) if (there := int(node[place.owner_node])) >= 0 else ()
         # an If inside has several bodies: that with the same attribute; a call has one, without
-        twin = next((g for g in twins if other.frames[g].attribute == place.attribute), -1)
+        twin = next((g for g in twins if other.subgraphs[g].attribute == place.attribute), -1)
         if twin < 0:
             continue
-        begin, end = other.frames[twin].start, other.frames[twin].stop
+        begin, end = other.subgraphs[twin].start, other.subgraphs[twin].stop
         mine = [graph.operators[graph.op_index[n]] for n in range(place.start, place.stop)]
         if mine != [other.operators[other.op_index[n]] for n in range(begin, end)]:
             continue
@@ -399,7 +399,7 @@ class _Pairs:
     def operators(self) -> Iterator[Change]:
         a, b = self.graphs
         matched = np.flatnonzero(self.there >= 0)
-        ops = [[(op, "" if domain == "ai.onnx" else domain) for op, domain in graph.operators] for graph in (a, b)]
+        ops = [graph.operators for graph in (a, b)]
         number = {op: index for index, op in enumerate(dict.fromkeys([*ops[0], *ops[1]]))}
         index = [np.asarray([number[op] for op in own], np.int64) for own in ops]
         if not len(matched):
@@ -456,7 +456,7 @@ class _Pairs:
                 continue
             n, m = int(matched[row[at]]), int(other[row[at]])
             op, domain = a.operators[a.op_index[n]]
-            names = operators.input_names(op, domain, a.opsets.get("" if domain == "ai.onnx" else domain, 0))
+            names = operators.input_names(op, domain, a.opsets.get(domain, 0))
             place = names[slot[at]] if slot[at] < len(names) else f"input {slot[at]}"
             if (v < 0 or w < 0) and _is_empty(self.graphs[v < 0], w if v < 0 else v):
                 continue
@@ -600,7 +600,7 @@ def _attribute(graph: Graph, node: int, name: str, given: Mapping[str, tuple[Any
     if name in given:
         return attribute_text(given[name][1])
     op, domain = graph.operators[graph.op_index[node]]
-    defaults = operators.attribute_defaults(op, domain, graph.opsets.get("" if domain == "ai.onnx" else domain, 0))
+    defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     if name not in defaults:
         return ""
     return f"{attribute_text(onnx.helper.make_attribute(name, defaults[name]))} (default)"
@@ -672,7 +672,7 @@ class _Protos:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._by_value: dict[int, _Weight] = {}
-        for frame in graph.frames:
+        for frame in graph.subgraphs:
             every = [*frame.graph.initializer, *frame.graph.sparse_initializer]
             self._by_value.update(zip(frame.weights.tolist(), every, strict=True))
 

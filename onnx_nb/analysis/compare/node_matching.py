@@ -115,14 +115,14 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
 
 def commutative(graph: Graph) -> NDArray[np.bool_]:
     """Describe, of each node whether its inputs may stand in any order."""
-    by_operator = [op in COMMUTATIVE and domain in ("", "ai.onnx") for op, domain in graph.operators]
+    by_operator = [op in COMMUTATIVE and not domain for op, domain in graph.operators]
     return np.asarray(by_operator, bool)[graph.op_index]
 
 
 def attributes_of(graph: Graph, node: int) -> Attributes:
     """Return what tells a node's attributes apart, by name: without bodies, and without what is the default anyway."""
     op, domain = graph.operators[graph.op_index[node]]
-    defaults = operators.attribute_defaults(op, domain, graph.opsets.get("" if domain == "ai.onnx" else domain, 0))
+    defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     return _canonical(graph.nodes[node].attribute, defaults)
 
 
@@ -204,7 +204,7 @@ class _Half:
 
     def __init__(self, graph: Graph, number: _Numbers) -> None:
         self.graph = graph
-        op = [number(("op", key[0], "" if key[1] == "ai.onnx" else key[1])) for key in graph.operators]
+        op = [number(("op", key[0], key[1])) for key in graph.operators]
         self.op = [op[index] for index in graph.op_index.tolist()]
         self.commutes = commutative(graph).tolist()
         self.attributes = self._attributes(number)
@@ -238,8 +238,7 @@ class _Half:
         seen: dict[tuple[int, bytes], int] = {}
         index = graph.op_index.tolist()
         defaults = [
-            operators.attribute_defaults(op, domain, graph.opsets.get("" if domain == "ai.onnx" else domain, 0))
-            for op, domain in graph.operators
+            operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators
         ]
         empty = number(("attributes",))
 
@@ -285,7 +284,7 @@ class _Half:
         graph = self.graph
         frame = int(graph.value_subgraph[value])
         if frame not in self._protos:
-            place = graph.frames[frame]
+            place = graph.subgraphs[frame]
             self._protos[frame] = dict(zip(place.weights.tolist(), place.graph.initializer, strict=False))
         tensor = self._protos[frame].get(value)
         if tensor is None:
@@ -388,20 +387,20 @@ class _Matcher:
     def bodies(self, f: int) -> Iterator[tuple[int, int]]:
         """Return the pairs of bodies of matched nodes of a frame."""
         a, b = (half.graph for half in self.halves)
-        place = a.frames[f]
+        place = a.subgraphs[f]
         for n in range(place.start, place.stop):
             m = self.halves[0].node[n]
             if m < 0 or not a.bodies(n):
                 continue
-            others = {b.frames[other].attribute: other for other in b.bodies(m)}
+            others = {b.subgraphs[other].attribute: other for other in b.bodies(m)}
             for inner in a.bodies(n):
-                other = others.get(a.frames[inner].attribute)
+                other = others.get(a.subgraphs[inner].attribute)
                 if other is not None:
                     yield inner, other
 
     def _match_ends(self, f: int, g: int) -> None:
         a, b = self.halves
-        places = a.graph.frames[f], b.graph.frames[g]
+        places = a.graph.subgraphs[f], b.graph.subgraphs[g]
         if f:  # inputs and outputs of bodies are known by their position
             inputs = list(zip(places[0].inputs.tolist(), places[1].inputs.tolist(), strict=False))
             outputs = list(zip(places[0].outputs.tolist(), places[1].outputs.tolist(), strict=False))
@@ -474,8 +473,8 @@ class _Matcher:
         f, g = self._subgraphs
         value = {v: w for v, w in enumerate(a.value) if w >= 0}
         taken = set(value.values())
-        weights = {b.value_names[w]: w for w in b.graph.frames[g].weights.tolist()}
-        supposed = [(v, weights.get(a.value_names[v], -1)) for v in a.graph.frames[f].weights.tolist()]
+        weights = {b.value_names[w]: w for w in b.graph.subgraphs[g].weights.tolist()}
+        supposed = [(v, weights.get(a.value_names[v], -1)) for v in a.graph.subgraphs[f].weights.tolist()]
         for n, m in pairs.items():
             supposed += zip(a.outputs[n], b.outputs[m], strict=False)
         for v, w in supposed:
@@ -768,7 +767,7 @@ class _Matcher:
         a, b = self.halves
         f, g = self._subgraphs
         there: dict[int, Counter[int]] = {}
-        place = a.graph.frames[f]
+        place = a.graph.subgraphs[f]
         for n in range(place.start, place.stop):
             m = a.node[n]
             if m >= 0:
@@ -822,7 +821,7 @@ class _Matcher:
         """Match the weights that nobody reads."""
         a, b = self.halves
         unread = [
-            [v for v in half.graph.frames[frame].weights.tolist() if half.value[v] < 0 and not any(half.readers(v))]
+            [v for v in half.graph.subgraphs[frame].weights.tolist() if half.value[v] < 0 and not any(half.readers(v))]
             for half, frame in zip(self.halves, self._subgraphs, strict=True)
         ]
         if all(unread):

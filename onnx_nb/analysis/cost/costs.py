@@ -349,7 +349,7 @@ class _Run:
         reason_of = reason_of_case[types.case_of]
         figures[:, graph.folded] = 0
         reason_of[graph.folded] = 0
-        owners = {frame.owner_node for frame in graph.frames[1:]}
+        owners = {frame.owner_node for frame in graph.subgraphs[1:]}
         # nodes in bodies come behind the node that owns them, so the innermost bodies are added first
         for owner in sorted(owners, reverse=True):
             inside, reason = self._inside(owner, figures)
@@ -364,7 +364,7 @@ class _Run:
     def _inside(self, owner: int, figures: Column) -> tuple[Column, str]:
         """Return what the bodies of a node cost in one run of the node."""
         graph = self._types.graph
-        bodies = [figures[:, (place := graph.frames[f]).start : place.stop] for f in graph.bodies(owner)]
+        bodies = [figures[:, (place := graph.subgraphs[f]).start : place.stop] for f in graph.bodies(owner)]
         each = [body.sum(axis=1) for body in bodies]
         unknown = sum(int(np.any(np.isnan(body), axis=0).sum()) for body in bodies)
         reason = f"{unknown} node{'' if unknown == 1 else 's'} inside it are unknown" if unknown else ""
@@ -405,12 +405,12 @@ def _opened(
             reason = why[why_of[theirs]]
             reason_of[mine] = known.setdefault(reason, len(known))
         for call in calls:  # the inner ones are behind
-            place = graph.frames[graph.bodies(call)[0]]
+            place = graph.subgraphs[graph.bodies(call)[0]]
             run[:, call] = run[:, place.start : place.stop].sum(axis=1)
             reason_of[call] = int(reason_of[place.start : place.stop].max(initial=0))
 
     for node in range(types.graph.node_count):
-        if graph.bodies(node) and graph.frames[graph.bodies(node)[0]].function is not None:
+        if graph.bodies(node) and graph.subgraphs[graph.bodies(node)[0]].function is not None:
             enter(node, types.cases[types.case_of[node]].inner if types.case_of[node] >= 0 else None)
     run[:, graph.folded] = 0
     reason_of[graph.folded] = 0
@@ -424,13 +424,13 @@ def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[t
     """
     flat: list[int] = []
     calls: list[int] = []
-    waiting = [(iter(range(graph.frames[frame].start, graph.frames[frame].stop)), -1)]
+    waiting = [(iter(range(graph.subgraphs[frame].start, graph.subgraphs[frame].stop)), -1)]
     while waiting:
         nodes, call = waiting[-1]
         for node in nodes:
             inside = graph.bodies(node)
-            if inside and graph.frames[inside[0]].function is not None:
-                place = graph.frames[inside[0]]
+            if inside and graph.subgraphs[inside[0]].function is not None:
+                place = graph.subgraphs[inside[0]]
                 waiting.append((iter(range(place.start, place.stop)), node))
                 break
             flat.append(node)
@@ -438,7 +438,7 @@ def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[t
             waiting.pop()
             if call >= 0:
                 calls.append(call)
-    place = other.frames[inlined]
+    place = other.subgraphs[inlined]
     operators = [other.operators[other.op_index[node]] for node in range(place.start, place.stop)]
     if [graph.operators[graph.op_index[node]] for node in flat] != operators:
         return [], []  # some of it stayed closed
@@ -506,7 +506,7 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]
     pairs = np.unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
-    if len(graph.frames) > 1:
+    if len(graph.subgraphs) > 1:
         pairs = _with_owners(graph, pairs)
     found = np.divmod(pairs, max(graph.value_count, 1))
     return found[0].astype(np.int32), found[1].astype(np.int32), elements, nbytes
@@ -515,7 +515,7 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
 def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Let nodes with bodies read what is read inside."""
     frame = graph.node_subgraph[pairs // graph.value_count]
-    owner = np.asarray([place.owner_node for place in graph.frames])
+    owner = np.asarray([place.owner_node for place in graph.subgraphs])
     inner = pairs
     while len(inner):
         inner, frame = inner[frame > 0], frame[frame > 0]

@@ -14,7 +14,8 @@ import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.shape_inference import BROKEN, Case, attribute, broadcast
+from onnx_nb.analysis.graph.shape_inference import BROKEN, Case, broadcast
+from onnx_nb.analysis.model.nodes import attribute
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.value_info import Dims

@@ -238,7 +238,7 @@ def outline(model: ModelLike) -> Summary:
         metadata=tuple((plain_text(entry.key), plain_text(entry.value)) for entry in proto.metadata_props),
         functions=tuple((":".join(p for p in key if p), len(f.node)) for key, f in graph.functions.items()),
         doc=plain_text(proto.doc_string or proto.graph.doc_string),
-        faults=tuple((fault.kind, fault.message) for fault in graph.faults),
+        faults=tuple((fault.kind, fault.message) for fault in graph.problems),
     )
 
 

@@ -81,8 +81,8 @@ class Flow:
         graph = self.graph
         value = graph.in_value[: graph.in_ptr[graph.main_count]]
         reader = np.repeat(np.arange(graph.main_count, dtype=np.int32), np.diff(graph.in_ptr[: graph.main_count + 1]))
-        owners = sorted({frame.owner_node for frame in graph.frames[1:] if frame.parent == 0})
-        captured = [graph.captured(node) for node in owners]
+        owners = sorted({frame.owner_node for frame in graph.subgraphs[1:] if frame.parent == 0})
+        captured = [graph.outer_values(node) for node in owners]
         reader = np.concatenate([reader, np.repeat(np.asarray(owners, np.int32), [len(c) for c in captured])])
         value = np.concatenate([value, *captured])
         by_reader = np.argsort(reader, kind="stable")
@@ -97,7 +97,7 @@ class Flow:
     @functools.cached_property
     def weight_row(self) -> dict[int, int]:
         """The place of each weight among the initializers, with the sparse ones behind the others."""
-        return {value: row for row, value in enumerate(self.graph.frames[0].weights.tolist())}
+        return {value: row for row, value in enumerate(self.graph.subgraphs[0].weights.tolist())}
 
     def readers(self, value: int) -> list[int]:
         """Return the main nodes that read a value, those whose bodies do included."""
@@ -108,9 +108,9 @@ class Flow:
     @functools.cached_property
     def _capturing(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        owners = {frame.owner_node for frame in self.graph.frames[1:] if frame.parent == 0}
+        owners = {frame.owner_node for frame in self.graph.subgraphs[1:] if frame.parent == 0}
         for node in sorted(owners):
-            for value in self.graph.captured(node).tolist():
+            for value in self.graph.outer_values(node).tolist():
                 found.setdefault(value, []).append(node)
         return found
 

@@ -10,7 +10,6 @@ import numpy as np
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import cycles
-from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.subgraphs import recursive
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.graph.graph import Graph
 
-FAULT_LIMIT = 100
+PROBLEM_LIMIT = 100
 """At most so many faults of one kind are described."""
 
 
@@ -51,12 +50,12 @@ class ProblemFinder:
         self._order()
         self._operators()
         self._recursion()
-        self.faults = tuple(fault for found in self._found.values() for fault in found)
+        self.problems = tuple(fault for found in self._found.values() for fault in found)
         self.nodes, self.values = (np.asarray(sorted(found), np.int32) for found in (self._nodes, self._values))
 
     def _add(self, kind: str, message: str, node: int = -1, value: int = -1) -> None:
         found = self._found.setdefault(kind, [])
-        if len(found) < FAULT_LIMIT:
+        if len(found) < PROBLEM_LIMIT:
             found.append(Problem(kind, message, node, value))
         if node >= 0:
             self._nodes.add(node)
@@ -69,7 +68,7 @@ class ProblemFinder:
             by = f" by {graph.node_label(node)}" if node >= 0 else ""
             name = quoted(graph.value_names[value])
             self._add("duplicate_name", f"tensor {name} is made again{by}; names must be unique.", node, value)
-        for frame in graph.frames:
+        for frame in graph.subgraphs:
             names = graph.names[frame.start : frame.stop]
             if len(set(names)) + names.count("") - ("" in names) == len(names):
                 continue
@@ -81,7 +80,7 @@ class ProblemFinder:
 
     def _loose_ends(self, dangling: Sequence[int]) -> None:
         graph = self._graph
-        outputs = {int(value) for frame in graph.frames for value in frame.outputs}
+        outputs = {int(value) for frame in graph.subgraphs for value in frame.outputs}
         for value in dangling:
             name = quoted(graph.value_names[value])
             readers = graph.consumers(value)
@@ -92,13 +91,13 @@ class ProblemFinder:
                 self._nodes.update(readers.tolist())
             if value in outputs:
                 self._add("missing_output", f"graph output {name} is made by no node.", -1, value)
-        for frame in graph.frames:
+        for frame in graph.subgraphs:
             if np.any(frame.outputs < 0):
                 self._add("missing_output", "a graph output has no name.", frame.owner_node)
 
     def _order(self) -> None:
         graph = self._graph
-        for f, frame in enumerate(graph.frames):
+        for f, frame in enumerate(graph.subgraphs):
             source, target = graph.subgraph_edges(f)
             late = np.flatnonzero(source >= target)
             if not len(late):
@@ -132,7 +131,7 @@ class ProblemFinder:
             more = f" and {len(members) - 4} more" if len(members) > 4 else ""
             message = f"functions call each other in a circle, which ONNX forbids: {circle}{more}."
             names = {(domain, name) for domain, name, _ in members}
-            calls = [(canonical(domain), op) in names for op, domain in graph.operators]
+            calls = [(domain, op) in names for op, domain in graph.operators]
             nodes = np.flatnonzero(np.asarray(calls, bool)[graph.op_index]).tolist() if calls else []
             self._add("recursion", message, nodes[0] if nodes else -1)
             self._nodes.update(nodes)
@@ -140,7 +139,6 @@ class ProblemFinder:
 
 def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[str, int]) -> tuple[str, str]:
     """Return what is wrong with an operator: the kind of fault and a message; empty if somebody defines it."""
-    domain = canonical(domain)
     if (domain, op) in local:
         return "", ""
     if (domain, op) == operators.MARK:

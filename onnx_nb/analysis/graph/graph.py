@@ -1,7 +1,7 @@
 """Who makes and who reads each tensor, as columns: producers, consumers, bodies, functions, order.
 
 `Graph.of` has the nodes of a model and of the bodies in it. `Graph.opened` has those of local functions, too, at each
-call: what a person sees. Both number alike what both have. What is broken is described (`Graph.faults`) and drawn.
+call: what a person sees. Both number alike what both have. What is broken is described (`Graph.problems`) and drawn.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class Graph:
     """Nodes of the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every ``i`` below."""
     node_count: int
     operators: list[tuple[str, str]]
-    """The distinct (op_type, domain)."""
+    """The distinct (op_type, domain); the default domain is always ""."""
     op_index: Ints
     """The operator of each flat node, an index into `operators`."""
-    frames: tuple[Subgraph, ...]
+    subgraphs: tuple[Subgraph, ...]
     node_subgraph: Ints
     functions: Mapping[Key, onnx.FunctionProto]
     """Local functions by (domain, name, overload)."""
@@ -116,7 +116,7 @@ class Graph:
     """The node that makes a value, or −1."""
     consumer_ptr: Ints
     consumer_node: Ints
-    """The nodes that name a value among their inputs, once each; see also `captured`."""
+    """The nodes that name a value among their inputs, once each; see also `outer_values`."""
     inputs: Ints
     """Inputs of the main graph without those that have an initializer."""
     outputs: Ints
@@ -213,7 +213,7 @@ class Graph:
         self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
         self.value_subgraph = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.subgraph_ends, prepend=0))
         self.in_value, self.out_value = names.in_value, names.out_value
-        self.frames = tuple(
+        self.subgraphs = tuple(
             Subgraph(
                 *place,
                 inputs=_ints(names.inputs[f]),
@@ -225,7 +225,7 @@ class Graph:
         self.node_subgraph = np.repeat(
             np.arange(len(places), dtype=np.int32), [place.stop - place.start for place in places]
         )
-        self.inputs, self.outputs = self.frames[0].inputs, self.frames[0].outputs
+        self.inputs, self.outputs = self.subgraphs[0].inputs, self.subgraphs[0].outputs
         self.overridable = _ints(names.overridable)
         self._connect()
         self.order = self.subgraph_order(0)
@@ -247,7 +247,7 @@ class Graph:
         """The name of each flat node, where it lies."""
         main, rest = (table.names for table in self._tables)
         plain = self.plain.node_count - self.main_count
-        inside = self._resolved.called_names(self.frames, rest, self.main_count) if self.plain is not self else None
+        inside = self._resolved.called_names(self.subgraphs, rest, self.main_count) if self.plain is not self else None
         if inside is not None:
             return Spans.joined([main, rest[:plain], inside])
         return Spans.joined([main, rest]) if len(rest) else main
@@ -268,8 +268,8 @@ class Graph:
 
     def __repr__(self) -> str:
         nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
-        faults = f", {len(self._structural_faults)} faults" if self._structural_faults else ""
-        return f"Graph({nodes}, {self.value_count} values{faults})"
+        problems = f", {len(self._structural_problems)} problems" if self._structural_problems else ""
+        return f"Graph({nodes}, {self.value_count} values{problems})"
 
     def value(self, name: str) -> int:
         """Return the index of a value of the main graph, or else of the first body that has the name.
@@ -300,7 +300,7 @@ class Graph:
         """Return the nodes that name a value among their inputs."""
         return self.consumer_node[self.consumer_ptr[value] : self.consumer_ptr[value + 1]]
 
-    def captured(self, node: int) -> Ints:
+    def outer_values(self, node: int) -> Ints:
         """Return the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
         return self._captured.get(node, _NOTHING)
 
@@ -309,7 +309,7 @@ class Graph:
         if not self.functions:
             return None
         op, domain = self.operators[self.op_index[node]]
-        return self.functions.get((canonical(domain), op, plain_text(self.nodes[node].overload)))
+        return self.functions.get((domain, op, plain_text(self.nodes[node].overload)))
 
     def bodies(self, node: int) -> tuple[int, ...]:
         """Return the frames that a node owns."""
@@ -318,9 +318,9 @@ class Graph:
     def opsets_of(self, node: int) -> Mapping[str, int]:
         """Return the versions of the domains that hold for a node: inside of a function its own."""
         frame = int(self.node_subgraph[node])
-        while frame > 0 and self.frames[frame].function is None:
-            frame = self.frames[frame].parent
-        function = self.frames[frame].function
+        while frame > 0 and self.subgraphs[frame].function is None:
+            frame = self.subgraphs[frame].parent
+        function = self.subgraphs[frame].function
         if function is None:
             return self.plain.opsets
         return {canonical(plain_text(o.domain)): int(o.version) for o in function.opset_import}
@@ -335,9 +335,9 @@ class Graph:
         first = self.node_label(nodes[0])
         return first if len(nodes) == 1 else f"{first} … {self.node_label(nodes[-1])} ({len(nodes)} nodes)"
 
-    def place(self, frame: int) -> str:
+    def subgraph_label(self, frame: int) -> str:
         """Name a body or call for a message: "then_branch of If '/choose/If'", "the call Block '/block.0'"."""
-        inside = self.frames[frame]
+        inside = self.subgraphs[frame]
         owner = self.node_label(inside.owner_node) if frame else "the model"
         return f"{inside.attribute} of {owner}" if inside.attribute else f"the call {owner}" if frame else owner
 
@@ -418,7 +418,7 @@ class Graph:
         ]
         constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
         kept = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
-        outputs = np.concatenate([frame.outputs for frame in self.frames])
+        outputs = np.concatenate([frame.outputs for frame in self.subgraphs])
         makers = self.producer[outputs[outputs >= 0]]
         kept[makers[makers >= 0]] = False
         kept[list(self._bodies_of)] = False
@@ -445,7 +445,7 @@ class Graph:
         required = np.zeros(len(self.operators), np.int64)
         single = onnx.defs.OpSchema.FormalParameterOption.Single
         for index, (op, domain) in enumerate(self.operators):
-            found = operators.schema(op, domain, self.opsets.get(canonical(domain), 0))
+            found = operators.schema(op, domain, self.opsets.get(domain, 0))
             needed = [] if found is None else [at for at, port in enumerate(found.inputs) if port.option == single]
             required[index] = needed[-1] + 1 if needed else 0
         wanted = required[self.op_index]
@@ -464,25 +464,25 @@ class Graph:
         return constant
 
     @functools.cached_property
-    def faults(self) -> tuple[Problem, ...]:
-        """What is wrong with the graph; at most `FAULT_LIMIT` of a kind."""
-        return (*self._structural_faults, *self.types.faults)
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the graph; at most `PROBLEM_LIMIT` of a kind."""
+        return (*self._structural_problems, *self.types.problems)
 
     @property
-    def faulty_nodes(self) -> Ints:
+    def problem_nodes(self) -> Ints:
         """Every node that some fault is about, also those beyond the described ones."""
-        nodes: Ints = self._fault_finder.nodes
+        nodes: Ints = self._problem_finder.nodes
         return nodes
 
     @property
-    def faulty_values(self) -> Ints:
+    def problem_values(self) -> Ints:
         """Every value that some fault is about, also those beyond the described ones."""
-        values: Ints = self._fault_finder.values
+        values: Ints = self._problem_finder.values
         return values
 
     def subgraph_order(self, frame: int) -> Ints:
         """Return the nodes of a frame in topological order, as close to file order as possible; cycles last."""
-        place = self.frames[frame]
+        place = self.subgraphs[frame]
         source, target = self.subgraph_edges(frame)
         if bool(np.all(source < target)):
             return np.arange(place.start, place.stop, dtype=np.int32)
@@ -490,7 +490,7 @@ class Graph:
 
     def subgraph_edges(self, frame: int) -> tuple[Ints, Ints]:
         """Return (producer, consumer) of every read inside a frame; outer-scope values count as read by the owner."""
-        place = self.frames[frame]
+        place = self.subgraphs[frame]
         begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
         counts = np.diff(self.in_ptr[place.start : place.stop + 1])
         target = np.repeat(np.arange(place.start, place.stop, dtype=np.int32), counts)
@@ -523,36 +523,36 @@ class Graph:
         self.consumer_ptr = _pointers(np.bincount(value[first], minlength=values))
 
         captured: dict[int, dict[int, None]] = {}
-        if len(self.frames) > 1:
+        if len(self.subgraphs) > 1:
             outer = self.value_subgraph[value] != self.node_subgraph[reader]
             reads = [(int(v), int(self.node_subgraph[n])) for v, n in zip(value[outer], reader[outer], strict=True)]
-            reads += [(int(v), f) for f, frame in enumerate(self.frames) for v in frame.outputs if f and v >= 0]
+            reads += [(int(v), f) for f, frame in enumerate(self.subgraphs) for v in frame.outputs if f and v >= 0]
             for v, f in reads:
-                while f != self.value_subgraph[v] and self.frames[f].function is None:
-                    owned = captured.setdefault(self.frames[f].owner_node, {})
+                while f != self.value_subgraph[v] and self.subgraphs[f].function is None:
+                    owned = captured.setdefault(self.subgraphs[f].owner_node, {})
                     if v in owned:
                         break
                     owned[v] = None
-                    f = self.frames[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
+                    f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
         self._captured = {node: _ints(found) for node, found in captured.items()}
         self._capturing = sorted(captured)
         bodies: dict[int, list[int]] = {}
-        for f, frame in enumerate(self.frames[1:], 1):
+        for f, frame in enumerate(self.subgraphs[1:], 1):
             bodies.setdefault(frame.owner_node, []).append(f)
         self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
 
     def _calling(self, main: NodeTable) -> list[int]:
         """Return the nodes of the main graph whose operator has the name of a local function."""
         names = {(domain, name) for domain, name, _ in self.functions}
-        calls = np.asarray([(canonical(domain), op) in names for op, domain in main.operators], bool)
+        calls = np.asarray([(domain, op) in names for op, domain in main.operators], bool)
         return np.flatnonzero(calls[main.op_index]).tolist() if len(calls) else []
 
     @property
-    def _structural_faults(self) -> tuple[Problem, ...]:
-        return self._fault_finder.faults
+    def _structural_problems(self) -> tuple[Problem, ...]:
+        return self._problem_finder.problems
 
     @functools.cached_property
-    def _fault_finder(self) -> ProblemFinder:
+    def _problem_finder(self) -> ProblemFinder:
         return ProblemFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
 
     @functools.cached_property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.model import protofields, wire
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
@@ -82,7 +83,7 @@ class NodeTable:
             texts.append(["", *spans[first].strings()])
         pair, index = np.unique(coded[0] * len(texts[1]) + coded[1], return_inverse=True)
         keys = [divmod(code, len(texts[1])) for code in pair.tolist()]
-        return [(texts[0][op], texts[1][domain]) for op, domain in keys], index.astype(np.int32)
+        return [(texts[0][op], canonical(texts[1][domain])) for op, domain in keys], index.astype(np.int32)
 
 
 class WeightTable:

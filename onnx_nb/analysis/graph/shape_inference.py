@@ -28,6 +28,7 @@ from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.subgraphs import INLINED, key_of
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.nodes import attribute
 from onnx_nb.analysis.model.value_info import dimensions, fits, input_types
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class _Walk:
         self._opsets = [onnx.helper.make_opsetid(*entry) for entry in graph.opsets.items()]
 
     def _opset(self, domain: str) -> int:
-        return self.graph.opsets.get("" if domain == "ai.onnx" else domain, 0)
+        return self.graph.opsets.get(domain, 0)
 
     def types(self) -> Types:
         unbound: dict[str, None] = {}
@@ -310,7 +311,7 @@ class _Walk:
         if not self._smallness[kind]:
             return _NO_VALUE
         if self._weights is None:
-            frames = self.graph.frames
+            frames = self.graph.subgraphs
             self._weights = {
                 v: t for frame in frames for v, t in zip(frame.weights.tolist(), frame.graph.initializer, strict=False)
             }
@@ -536,20 +537,20 @@ class _Walk:
         if op == "Scan" and len(frames) == 1 and case.version >= 9:
             return self._scan(node, case, frames[0])
         for frame in frames:
-            for value in self.graph.frames[frame].inputs.tolist():
+            for value in self.graph.subgraphs[frame].inputs.tolist():
                 self._kind_of[value] = self._declared(value)
             self._run(frame)
         if op != "If":
             self._trips[node] = None
             return []
-        branches = [[self._outer(value) for value in self.graph.frames[frame].outputs.tolist()] for frame in frames]
+        branches = [[self._outer(value) for value in self.graph.subgraphs[frame].outputs.tolist()] for frame in frames]
         return [functools.reduce(self._either, kinds) for kinds in zip(*branches, strict=False)]
 
     def _outer(self, value: int) -> int:
         return self._kind_of[value] if value >= 0 else self._nothing
 
     def _loop(self, node: int, case: Case, frame: int) -> list[int]:
-        place = self.graph.frames[frame]
+        place = self.graph.subgraphs[frame]
         most, going = [*case.values, None, None][:2]
         # what the condition is after a round if it was true before it
         stays = self._rounds(
@@ -589,7 +590,7 @@ class _Walk:
         carried = self._carried(node, 0)
         self._rounds(frame, [], carried[:states], rows)
         trips = self._trips[node] = next((size for size in sizes if isinstance(size, int)), None)
-        made = [self._outer(value) for value in self.graph.frames[frame].outputs.tolist()]
+        made = [self._outer(value) for value in self.graph.subgraphs[frame].outputs.tolist()]
         out_axes = [*attributes.get("scan_output_axes", ()), *[0] * len(made)]
         return [
             *made[:states],
@@ -608,7 +609,7 @@ class _Walk:
         bool or None
             For a body whose second input is a condition: what it makes of it if it is true; None if that is not known.
         """
-        place = self.graph.frames[frame]
+        place = self.graph.subgraphs[frame]
         # a condition comes before what is carried out of a Loop
         skipped = 1 if before else 0
         rounds = 4 if self._depth <= SETTLED_DEPTH else 1
@@ -671,18 +672,6 @@ class _Walk:
 
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _UNSETTLED = -1, -2, -3, -4
 _INTEGERS, _FLOATS = 1, 2
-
-
-def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """Return the value of an attribute, or a default if the node does not have it.
-
-    >>> attribute(onnx.helper.make_node("Gemm", ["a", "b"], ["c"], transA=1), "transA", 0)
-    1
-    """
-    for found in node.attribute:
-        if plain_text(found.name) == name:
-            return onnx.helper.get_attribute_value(found)
-    return default
 
 
 def broadcast(*shapes: Dims) -> Dims | None:

@@ -16,6 +16,7 @@ from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.operators import canonical
+from onnx_nb.analysis.model.nodes import all_nodes, graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ def _add_bodies(
     opsets: Mapping[str, int],
 ) -> None:
     """Add what lies in the bodies of nodes (node, its number, its frame); without recursion, so that any depth goes."""
-    waiting = [(graph, owner, name, parent) for node, owner, parent in owners for name, graph in graphs(node)][::-1]
+    waiting = [(graph, owner, name, parent) for node, owner, parent in owners for name, graph in graphs_of(node)][::-1]
     while waiting:
         graph, owner, attribute, outer = waiting.pop()
         start = base + len(nodes)
@@ -84,7 +85,7 @@ def _add_bodies(
             (body, start + i, name, len(found))
             for i, node in enumerate(graph.node)
             if may_hold_graphs(node.op_type, node.domain, opsets)
-            for name, body in graphs(node)
+            for name, body in graphs_of(node)
         ]
         waiting.extend(reversed(inner))
 
@@ -93,15 +94,6 @@ def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, i
     """Return whether nodes of an operator may have bodies."""
     domain = canonical(plain_text(domain))
     return operators.may_hold_graphs(plain_text(op), domain, opsets.get(domain, 0))
-
-
-def graphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Return the bodies of a node and the names of the attributes that hold them."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield plain_text(attribute.name), attribute.g
-        for index, graph in enumerate(attribute.graphs):
-            yield f"{plain_text(attribute.name)}[{index}]", graph
 
 
 def functions_of(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
@@ -135,25 +127,11 @@ def _callees_first(functions: Mapping[Key, onnx.FunctionProto]) -> Iterator[tupl
     """Return functions after those they call, mutually recursive ones together, and the keys of their nodes."""
     number = {key: i for i, key in enumerate(functions)}
     keys = list(functions)
-    inside = [[key_of(node) for node in _all(function.node)] for function in functions.values()]
+    inside = [[key_of(node) for node in all_nodes(function.node)] for function in functions.values()]
     after = {i: [number[key] for key in each if key in number] for i, each in enumerate(inside)}
     for members in strongly_connected(range(len(keys)), after):
         circle = len(members) > 1 or members[0] in after[members[0]]
         yield [keys[i] for i in sorted(members)], circle, [] if circle else inside[members[0]]
-
-
-def _all(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Return nodes and those in their bodies."""
-    waiting = [iter(nodes)]
-    while waiting:
-        for node in waiting[-1]:
-            yield node
-            inner = [graph.node for _, graph in graphs(node)]
-            if inner:
-                waiting.extend(map(iter, inner))
-                break
-        else:
-            waiting.pop()
 
 
 class _Call(NamedTuple):
@@ -227,7 +205,7 @@ class Calls:
         function = self._functions[key]
         if key not in self._refers:
             self._refers[key] = [
-                any(a.ref_attr_name for n in _all([node]) for a in n.attribute) for node in function.node
+                any(a.ref_attr_name for n in all_nodes([node]) for a in n.attribute) for node in function.node
             ]
         given = {a.name: a for a in (*function.attribute_proto, *call.node.attribute)}
         start = self._base + len(self._nodes)
@@ -258,7 +236,7 @@ def _size(function: onnx.FunctionProto) -> tuple[int, int]:
     """Return nodes, with so many inputs and outputs counted as one more, and bytes."""
     ports = len(function.input) + len(function.output) + 4
     nodes = 1
-    for node in _all(function.node):
+    for node in all_nodes(function.node):
         nodes += 1
         ports += len(node.input) + len(node.output)
     return nodes + ports // 8, function.ByteSize()
@@ -281,7 +259,7 @@ def _bound(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> on
             other = onnx.NodeProto(attribute=kept)
             del at.attribute[:]
             at.attribute.extend(other.attribute)
-        waiting.extend(inner for _, graph in graphs(at) for inner in graph.node)
+        waiting.extend(inner for _, graph in graphs_of(at) for inner in graph.node)
     return copy
 
 

@@ -57,7 +57,7 @@ class Types:
             self._open(graph, names, graph.plain.types)
         elif not self._is_declared(names):
             self._clear()
-            inferred, self.faults = _inferred(graph)
+            inferred, self.problems = _inferred(graph)
             self._declare(graph, names, 0, inferred)
 
     def _clear(self) -> None:
@@ -67,15 +67,15 @@ class Types:
         self._index: dict[bytes, int] = {}
 
     @functools.cached_property
-    def faults(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[Problem, ...]:
         """What keeps onnx from inferring types."""
         plain = self._graph.plain
-        return _inferred(plain)[1] if plain is self._graph else plain.types.faults
+        return _inferred(plain)[1] if plain is self._graph else plain.types.problems
 
     def _is_declared(self, names: Names) -> bool:
         """Read what is declared, and say whether inference would add nothing, as in what torch exports."""
         graph = self._graph
-        if len(graph.frames) > 1 or len(graph.model.proto.graph.value_info) < graph.node_count // 2:
+        if len(graph.subgraphs) > 1 or len(graph.model.proto.graph.value_info) < graph.node_count // 2:
             return False
         self._declare(graph, names, 0, [])
         whole = np.asarray([_is_whole(kind) for kind in self.known])
@@ -88,8 +88,8 @@ class Types:
         self._index = dict(plain._index)
         inferred: dict[tuple[object, ...], list[onnx.GraphProto]] = {}
         left = INFERENCE_LIMIT
-        for f in range(len(graph.plain.frames), len(graph.frames)):
-            frame = graph.frames[f]
+        for f in range(len(graph.plain.subgraphs), len(graph.subgraphs)):
+            frame = graph.subgraphs[f]
             if frame.function is None:
                 continue
             given = graph.node_inputs(frame.owner_node)
@@ -103,15 +103,15 @@ class Types:
 
     def _declare(self, graph: Graph, names: Names, first: int, inferred: Sequence[onnx.GraphProto]) -> None:
         """Read the types of a frame and the bodies behind it, as they were inferred and as they are declared."""
-        for f in range(first, len(graph.frames)):
-            frame = graph.frames[f]
+        for f in range(first, len(graph.subgraphs)):
+            frame = graph.subgraphs[f]
             if f > first and frame.function is not None:
                 break
             for proto in [*inferred[f - first : f - first + 1], frame.graph]:
                 # the main graph's dictionary of names is made only if it is needed
                 scope = names.scopes[f] if proto.value_info else {}
                 known = [(scope.get(plain_text(info.name), -1), info) for info in proto.value_info]
-                if f >= len(graph.plain.frames):
+                if f >= len(graph.plain.subgraphs):
                     # what a call is given has its type from the caller
                     known = [(value, info) for value, info in known if value >= 0 and graph.value_subgraph[value] == f]
                 ports: Iterable[tuple[int, onnx.ValueInfoProto]] = ()
@@ -124,7 +124,7 @@ class Types:
 
     def _infer_call(self, graph: Graph, f: int, kinds: Sequence[int]) -> list[onnx.GraphProto]:
         """Infer the types inside of a call; give the function as a graph, and the bodies in it."""
-        frame = graph.frames[f]
+        frame = graph.subgraphs[f]
         function = frame.function
         if function is None or any(frame.start <= node < frame.stop for node in graph.lacking):
             return []

@@ -582,9 +582,9 @@ class Proposals:
     def _captured(self) -> dict[int, list[int]]:
         """The nodes whose bodies read a value."""
         found: dict[int, list[int]] = {}
-        for frame in self.graph.frames[1:]:
+        for frame in self.graph.subgraphs[1:]:
             if frame.parent == 0:
-                for value in self.graph.captured(frame.owner_node).tolist():
+                for value in self.graph.outer_values(frame.owner_node).tolist():
                     found.setdefault(value, []).append(frame.owner_node)
         return found
 
@@ -779,7 +779,7 @@ class Proposals:
     @functools.cached_property
     def _weight_values(self) -> dict[str, int]:
         names = self.graph.value_names
-        return {names[value]: value for value in self.graph.frames[0].weights.tolist()}
+        return {names[value]: value for value in self.graph.subgraphs[0].weights.tolist()}
 
 
 _OPERATORS: Final = {

@@ -286,7 +286,7 @@ def mark(x: torch.Tensor, name: str) -> torch.Tensor:
 
     Written into ``forward``, it does nothing when the model runs in torch. In an export by either of torch's exporters
     it becomes a node ``Mark`` of the domain ``onnx_nb``, an identity that carries the name: `partition` cuts there by
-    ``cuts="marks"``, and `extract` finds the tensor by that name. onnx_nb runs such a model as it is; other tools do
+    ``at="marks"``, and `extract` finds the tensor by that name. onnx_nb runs such a model as it is; other tools do
     not know the node, and take the parts, which hold no marks.
 
     Parameters

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.graph.shape_inference import attribute
 from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.nodes import attribute
 from onnx_nb.analysis.model.tensors import numpy_dtype
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from onnx_nb.analysis.compare.comparison import Unmatched
 from onnx_nb.analysis.compare.distances import between
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
-from onnx_nb.analysis.graph.shape_inference import attribute
+from onnx_nb.analysis.model.nodes import attribute
 from onnx_nb.analysis.pytorch.alignment import CLOSE
 from onnx_nb.analysis.pytorch.drilldown import between_tensors
 from onnx_nb.analysis.pytorch.operands import INTEGERS, Operand, has_bias, operator, weight_of

@@ -395,7 +395,7 @@ class Capture:
     def _read_by(self, node: int, names: Mapping[int, str]) -> dict[str, Statistics]:
         graph = self._graph
         read: dict[str, Statistics] = {}
-        for value in dict.fromkeys([*graph.node_inputs(node).tolist(), *graph.captured(node).tolist()]):
+        for value in dict.fromkeys([*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()]):
             if value in self._records:
                 found = self._records[value].settled()
                 if found is not None:
@@ -429,8 +429,8 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
 
 def _closed(graph: Graph) -> NDArray[np.bool_]:
     """Return the bodies that can be run only by their owner."""
-    closed = np.zeros(len(graph.frames), bool)
-    for number, frame in enumerate(graph.frames[1:], 1):  # outer ones come first
+    closed = np.zeros(len(graph.subgraphs), bool)
+    for number, frame in enumerate(graph.subgraphs[1:], 1):  # outer ones come first
         closed[number] = closed[frame.parent] or not can_look_inside(graph, frame.owner_node)
     return closed
 
@@ -446,7 +446,7 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
         matching = [pattern] if pattern in by_name else fnmatch.filter(by_name, pattern)
         if not matching:
             near = ", ".join(map(quoted, closest(pattern, by_name)))
-            hint = " Values inside of If, Loop and Scan bodies need bodies=True." if len(graph.frames) > 1 else ""
+            hint = " Values inside of If, Loop and Scan bodies need bodies=True." if len(graph.subgraphs) > 1 else ""
             message = f"{what}: no value that is captured is called {quoted(pattern)}."
             raise CaptureError(message, advice=(f"Closest names: {near}." if near else "See model.proto.") + hint)
         found.update(value for name in matching for value in by_name[name])
@@ -455,13 +455,13 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
 
 def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
     """Refuse a graph that is broken where it runs; ``runs`` gives the nodes that do."""
-    if not len(graph.faulty_nodes) and not len(graph.faulty_values):
+    if not len(graph.problem_nodes) and not len(graph.problem_values):
         return
     running = set(runs())
-    for fault in graph.faults:
+    for fault in graph.problems:
         node = fault.node
         while node >= graph.main_count:
-            node = graph.frames[graph.node_subgraph[node]].owner_node
+            node = graph.subgraphs[graph.node_subgraph[node]].owner_node
         if fault.kind in _FATAL and (node < 0 or node in running):
             advice = "Repair the model, or name tensors= that do not depend on it."
             raise CaptureError(fault.message, advice=advice, node=graph.names[node] if node >= 0 else None)
@@ -498,7 +498,7 @@ def _translated(
     def at(value: int) -> int:
         node, frame = int(graph.producer[value]), int(graph.value_subgraph[value])
         while frame:  # of what is inside of a body, its owner in the main graph
-            node, frame = graph.frames[frame].owner_node, graph.frames[frame].parent
+            node, frame = graph.subgraphs[frame].owner_node, graph.subgraphs[frame].parent
         return place.get(node, -1)
 
     original = {values[value]: record for value, record in partial.records.items()}
@@ -609,7 +609,7 @@ def _captured(graph: Graph, merged: _Merged, store: Store) -> Capture:
     for value in merged.records:
         name, frame = names[value], graph.value_subgraph[value]
         if frame and times[name] > 1:
-            place = graph.frames[frame]
+            place = graph.subgraphs[frame]
             owner = graph.names[place.owner_node] or f"{graph.node_label(place.owner_node)}#{place.owner_node}"
             name = f"{owner}/{place.attribute}/{name}"
         values[name] = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.run import session
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def originals(graph: Graph, low: Graph) -> dict[int, int]:
     for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_subgraph.tolist(), strict=True)):
         by_name[frame, name] = value
     # where functions were put in their place, their bodies come in between
-    alike = [place.attribute for place in graph.frames] == [place.attribute for place in low.frames]
+    alike = [place.attribute for place in graph.subgraphs] == [place.attribute for place in low.subgraphs]
     found = {}
     for value, (name, frame) in enumerate(zip(low.value_names, low.value_subgraph.tolist(), strict=True)):
         original = by_name.get((frame, name)) if alike or not frame else None
@@ -137,11 +138,11 @@ def _has_float16(graph: Graph) -> bool:
     proto = graph.model.proto
     if any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in proto.graph.input):
         return True
-    if any(tensor.data_type == TensorProto.FLOAT16 for place in graph.frames for tensor in place.graph.initializer):
+    if any(tensor.data_type == TensorProto.FLOAT16 for place in graph.subgraphs for tensor in place.graph.initializer):
         return True
     able = np.asarray([op in _MAKERS for op, _ in graph.operators], bool)
     makers = np.flatnonzero(able[graph.op_index]).tolist() if len(able) else []
-    inside = (node for function in proto.functions for node in _all(function.node))
+    inside = (node for function in proto.functions for node in all_nodes(function.node))
     return any(map(_makes_float16, itertools.chain((graph.nodes[node] for node in makers), inside)))
 
 
@@ -154,11 +155,3 @@ def _makes_float16(node: NodeProto) -> bool:
 
 
 _TYPES: Final = ("to", "dtype", "output_dtype", "output_datatype")
-
-
-def _all(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _all(attribute.g.node)

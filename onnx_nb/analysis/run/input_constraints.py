@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.model.nodes import attribute
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]
@@ -52,10 +53,7 @@ class Use:
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value."""
-        for attribute in self.graph.nodes[self.node].attribute:
-            if attribute.name == name:
-                return helper.get_attribute_value(attribute)
-        return default
+        return attribute(self.graph.nodes[self.node], name, default)
 
     def axis(self, index: int, default: int = 0) -> int:
         """Return the size of one of the node's inputs along its attribute ``axis``; 0 if it is not known."""
@@ -162,7 +160,7 @@ def _uses(graph: Graph, value: int) -> Iterator[Use]:
                 elif use.op in ("Loop", "Scan"):
                     # a Loop's first two are the trip count and the condition
                     for frame in graph.bodies(node):
-                        inner = graph.frames[frame].inputs.tolist()
+                        inner = graph.subgraphs[frame].inputs.tolist()
                         if index < len(inner) and (use.op == "Scan" or index > 1):
                             todo.append((inner[index], added))
 
@@ -209,10 +207,8 @@ def _constant(graph: Graph, node: int, index: int) -> Values | None:
         return None
     producer = int(graph.producer[value])
     if producer >= 0:
-        for attribute in graph.nodes[producer].attribute:
-            if _op(graph, producer) == "Constant" and attribute.name == "value":
-                return numpy_helper.to_array(attribute.t)
-        return None
+        tensor = attribute(graph.nodes[producer], "value") if _op(graph, producer) == "Constant" else None
+        return None if tensor is None else numpy_helper.to_array(tensor)
     if graph.value_kind[value] != INITIALIZER or graph.value_subgraph[value] != 0:
         return None
     try:
@@ -248,7 +244,7 @@ def _op(graph: Graph, node: int) -> str:
     if node < 0:
         return ""
     op, domain = graph.operators[int(graph.op_index[node])]
-    return op if domain in ("", "ai.onnx") else f"{domain}.{op}"
+    return f"{domain}.{op}" if domain else op
 
 
 def _convolved(use: Use, weight: Shape) -> tuple[int, int]:

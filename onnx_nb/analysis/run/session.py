@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,11 +21,12 @@ from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import load
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.tensors import decoded, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import onnxruntime
@@ -439,7 +441,8 @@ def _serialized(model: Model, proto: ModelProto) -> bytes:
 def _with_marks(source: ModelProto) -> ModelProto:
     """Return a model whose marks onnxruntime can run: a local function says that they do nothing."""
     domain, op = MARK
-    if not any((node.domain, node.op_type) == MARK for node in _all_nodes(source)) or any(
+    nodes = all_nodes(itertools.chain(source.graph.node, *(function.node for function in source.functions)))
+    if not any((node.domain, node.op_type) == MARK for node in nodes) or any(
         (function.domain, function.name) == MARK for function in source.functions
     ):
         return source
@@ -454,17 +457,6 @@ def _with_marks(source: ModelProto) -> ModelProto:
     proto.functions.append(helper.make_function(domain, op, ["x"], ["y"], [identity], [opset], ["name"]))
     proto.ir_version = max(proto.ir_version, 8)  # the first that has functions
     return proto
-
-
-def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    todo = [proto.graph.node, *(function.node for function in proto.functions)]
-    while todo:
-        for node in todo.pop():
-            yield node
-            for attribute in node.attribute:
-                todo.extend(graph.node for graph in attribute.graphs)
-                if attribute.HasField("g"):
-                    todo.append(attribute.g.node)
 
 
 def _without_notes(source: ModelProto) -> ModelProto:

@@ -23,6 +23,8 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProt
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import BODY_INPUT, INITIALIZER, Graph
+from onnx_nb.analysis.graph.subgraphs import key_of
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run import session as sessions
 
@@ -66,7 +68,7 @@ def can_look_inside(graph: Graph, node: int) -> bool:
     """Return whether the bodies of a node can be run by themselves."""
     op, domain = graph.operators[int(graph.op_index[node])]
     known = op in ("If", "Loop", "SequenceMap") or (op == "Scan" and graph.opsets.get("", 0) >= 9)
-    return known and domain in ("", "ai.onnx")
+    return known and not domain
 
 
 class Windows:
@@ -109,7 +111,7 @@ class Windows:
         self._reuse = reuse
         self._reused_bytes = 0
         self._kinds = graph.value_kind
-        constant = np.asarray([op == "Constant" and domain in ("", "ai.onnx") for op, domain in graph.operators], bool)
+        constant = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
         self._is_constant = constant[graph.op_index] if len(constant) else np.zeros(0, bool)
         self._overridable = frozenset(graph.overridable.tolist())
         self._interpreted = self._with_wanted_bodies()
@@ -190,23 +192,23 @@ class Windows:
         graph = self.graph
         frames = {int(f) for f in np.unique(graph.value_subgraph[list(self.wanted)]) if f} if self.wanted else set()
         for frame in list(frames):
-            above = graph.frames[frame].parent
+            above = graph.subgraphs[frame].parent
             while above > 0:
                 frames.add(above)
-                above = graph.frames[above].parent
+                above = graph.subgraphs[above].parent
         owners: dict[int, list[int]] = {}
         for frame in sorted(frames):
-            owners.setdefault(graph.frames[frame].owner_node, []).append(frame)
+            owners.setdefault(graph.subgraphs[frame].owner_node, []).append(frame)
         return {owner: tuple(bodies) for owner, bodies in owners.items()}
 
     def _make_section(self, frame: int) -> _Section:
         graph = self.graph
         order = graph.subgraph_order(frame).tolist()
-        place = graph.frames[frame]
+        place = graph.subgraphs[frame]
         kept = frozenset(v for v in place.outputs.tolist() if v >= 0) if frame else frozenset()
         in_value, in_ptr = graph.in_value.tolist(), graph.in_ptr[place.start : place.stop + 1].tolist()
-        captured = graph.captured
-        able = {node for node in order if graph.bodies(node)} if len(graph.frames) > 1 else set()
+        captured = graph.outer_values
+        able = {node for node in order if graph.bodies(node)} if len(graph.subgraphs) > 1 else set()
         reads: dict[int, list[int]] = {}
         for node in order:
             at = node - place.start
@@ -244,7 +246,7 @@ class Windows:
     ) -> list[int]:
         """Leave out nodes on which nothing depends that is wanted."""
         graph = self.graph
-        place = graph.frames[frame]
+        place = graph.subgraphs[frame]
         in_subgraph = [v for v in self.wanted if graph.value_subgraph[v] == frame]
         producer = graph.producer
         makers = {int(producer[v]) for v in (*in_subgraph, *kept)}
@@ -380,7 +382,7 @@ class Windows:
             return True
         # so that the rank of it is known
         graph = self.graph
-        return self._has_scans and bool(graph.captured(node).size or graph.bodies(node) or graph.called(node))
+        return self._has_scans and bool(graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
 
     def _run_window(
         self,
@@ -508,7 +510,7 @@ class Windows:
         frame = int(self.graph.value_subgraph[value])
         found = self._weights.get(frame)
         if found is None:
-            place = self.graph.frames[frame]
+            place = self.graph.subgraphs[frame]
             tensors = [*place.graph.initializer, *place.graph.sparse_initializer]
             found = self._weights[frame] = dict(zip(place.weights.tolist(), tensors, strict=True))
         return found[value]
@@ -547,7 +549,7 @@ class Windows:
         found: set[tuple[str, str]] = set()
         for operator in {int(self.graph.op_index[node]) for node in nodes}:
             op, domain = operators[operator]
-            found |= calls.get(("" if domain == "ai.onnx" else domain, op), set())
+            found |= calls.get((domain, op), set())
         return [function for (domain, name, _), function in functions.items() if (domain, name) in found]
 
     @functools.cached_property
@@ -556,10 +558,7 @@ class Windows:
         direct: dict[tuple[str, str], set[tuple[str, str]]] = {}
         known = {(domain, name) for domain, name, _ in self.graph.functions}
         for (domain, name, _), function in self.graph.functions.items():
-            called = {
-                ("" if n.domain == "ai.onnx" else plain_text(n.domain), plain_text(n.op_type))
-                for n in _all_nodes(function)
-            }
+            called = {key_of(node)[:2] for node in all_nodes(function.node)}
             direct.setdefault((domain, name), set()).update(called & known)
         closed: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for key in direct:
@@ -595,7 +594,7 @@ class Windows:
         op, _ = graph.operators[int(graph.op_index[node])]
         proto = graph.nodes[node]
         read = [self._at(v, outer) if v >= 0 else None for v in graph.node_inputs(node).tolist()]
-        bodies = {graph.frames[frame].attribute: frame for frame in self._interpreted[node]}
+        bodies = {graph.subgraphs[frame].attribute: frame for frame in self._interpreted[node]}
         if op == "If":
             assert read[0] is not None  # noqa: S101
             taken = "then_branch" if bool(sessions.to_array(read[0])) else "else_branch"
@@ -623,7 +622,7 @@ class Windows:
         index: tuple[int, ...],
     ) -> list[Value | None]:
         """Run a body once; give its outputs."""
-        place = self.graph.frames[frame]
+        place = self.graph.subgraphs[frame]
         inputs = dict(zip(place.inputs.tolist(), given, strict=False))
         for value, found in inputs.items():
             if value in self.wanted and self._kinds[value] == BODY_INPUT:
@@ -762,20 +761,7 @@ def _deferred(graph: Graph, order: list[int], reads: Mapping[int, Sequence[int]]
 def _operators(proto: ModelProto) -> set[str]:
     """Return all types of operators, those inside of bodies and functions too."""
     nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
-    return {inner.op_type for node in nodes for inner in _with_inner(node)}
-
-
-def _all_nodes(function: onnx.FunctionProto) -> Iterator[NodeProto]:
-    for node in function.node:
-        yield from _with_inner(node)
-
-
-def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
-    yield node
-    for attribute in node.attribute:
-        for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            for inner in body.node:
-                yield from _with_inner(inner)
+    return {node.op_type for node in all_nodes(nodes)}
 
 
 def _loop(read: Sequence[Value | None], iterate: _Iterate) -> None:

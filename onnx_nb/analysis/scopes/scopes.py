@@ -114,7 +114,7 @@ def _scopes(graph: Graph) -> Scopes:
     whole = _Whole(graph.node_count)
     source = "structure"
     roots = {0: 0}
-    for f, frame in enumerate(graph.frames):
+    for f, frame in enumerate(graph.subgraphs):
         if f and frame.stop - frame.start < FLAT_BODY and not any(map(graph.bodies, range(frame.start, frame.stop))):
             whole.node_scope[frame.start : frame.stop] = roots[f]
             continue
@@ -126,14 +126,14 @@ def _scopes(graph: Graph) -> Scopes:
         for node in part.owners:
             name = graph.operators[graph.op_index[node]][0]
             home, at, inside = int(whole.node_scope[node]), part.position_of(node), graph.bodies(node)
-            if graph.frames[inside[0]].function is not None:
+            if graph.subgraphs[inside[0]].function is not None:
                 own = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
                 roots[inside[0]] = call = whole.add(home, own or name, FUNCTION, node, at)
                 whole.cls[call] = name if own != name else ""
                 continue
             body = whole.add(home, name, BODY, node, at)
             for inner in inside:
-                roots[inner] = whole.add(body, graph.frames[inner].attribute, BRANCH, node, inner)
+                roots[inner] = whole.add(body, graph.subgraphs[inner].attribute, BRANCH, node, inner)
     whole.place_folded(graph)
     return whole.finished(source)
 

@@ -51,7 +51,7 @@ class Part:
     def __init__(self, graph: Graph, frame: int) -> None:
         self.graph = graph
         self.prefix = graph.prefix(frame)
-        place = graph.frames[frame]
+        place = graph.subgraphs[frame]
         order = graph.order if frame == 0 else graph.subgraph_order(frame)
         self.all_nodes = order
         self.items = order[~graph.folded[order]]
@@ -64,7 +64,7 @@ class Part:
         kept = (a >= 0) & (b > a)  # what remains leads forward: edges that close a cycle are left out
         pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
         self.source, self.target = np.divmod(pairs, max(self.count, 1))
-        self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.frames) > 1 else []
+        self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.subgraphs) > 1 else []
         inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
         self.kind = graph.op_index[self.items].astype(np.uint64) << np.uint64(32) | inputs
         """What a node must share with another to count as equal: operator and number of inputs."""

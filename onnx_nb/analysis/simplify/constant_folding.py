@@ -105,7 +105,7 @@ class Folding:
 
     def _repeats(self, frame: int) -> bool:
         """Return whether a frame lies in a body that may run more than once."""
-        frames = self.net.graph.frames
+        frames = self.net.graph.subgraphs
         while frame > 0:
             if self.net.ops[frames[frame].owner_node].op_type != "If":
                 return True

@@ -185,14 +185,14 @@ class Rewriting:
         """Nodes that are no longer what they were."""
         self._marked: set[int] = set()
         """Frames in which something changed."""
-        self._parent = [frame.parent for frame in graph.frames]
-        self.subgraph_outputs: list[list[int]] = [frame.outputs.tolist() for frame in graph.frames]
+        self._parent = [frame.parent for frame in graph.subgraphs]
+        self.subgraph_outputs: list[list[int]] = [frame.outputs.tolist() for frame in graph.subgraphs]
         self._is_output: dict[int, int] = {}
         for outputs in self.subgraph_outputs:
             for value in outputs:
                 self._is_output[value] = self._is_output.get(value, 0) + 1
-        self._body_inputs = frozenset(v for frame in graph.frames[1:] for v in frame.inputs.tolist())
-        for number, frame in enumerate(graph.frames):
+        self._body_inputs = frozenset(v for frame in graph.subgraphs[1:] for v in frame.inputs.tolist())
+        for number, frame in enumerate(graph.subgraphs):
             stored = [*frame.graph.initializer, *frame.graph.sparse_initializer]
             for value, tensor in zip(frame.weights.tolist(), stored, strict=False):
                 self.constants[value] = Constant(tensor, frame=number, home=number)
@@ -208,14 +208,13 @@ class Rewriting:
         place[graph.order] = np.arange(len(graph.order))
         places = place.tolist()
         owners: dict[int, list[int]] = {}
-        for number, frame in enumerate(graph.frames[1:], 1):
+        for number, frame in enumerate(graph.subgraphs[1:], 1):
             owners.setdefault(frame.owner_node, []).append(number)
         self.readers: list[dict[int, int]] = [{} for _ in range(graph.value_count)]
         """The nodes that name a value, and how often."""
         names = graph.names
         for number, proto in enumerate(graph.nodes):
             op_type, domain = graph.operators[kinds[number]]
-            domain = "" if domain == "ai.onnx" else domain
             read = ins[in_ptr[number] : in_ptr[number + 1]]
             made = outs[out_ptr[number] : out_ptr[number + 1]]
             bodies = tuple(owners.get(number, ()))
@@ -300,7 +299,7 @@ class Rewriting:
             return None
         frame = int(self.graph.value_subgraph[value])
         if frame not in self._infos:
-            graph = self.graph.frames[frame].graph
+            graph = self.graph.subgraphs[frame].graph
             self._infos[frame] = {plain_text(i.name): i for i in (*graph.value_info, *graph.output, *graph.input)}
         return self._infos[frame].get(self.graph.value_names[value])
 
@@ -874,7 +873,7 @@ class Rewriting:
         return self.source.with_proto(proto, self.source.name, self.large)
 
     def _write_graph(self, target: onnx.GraphProto, frame: int) -> None:
-        origin = self.graph.frames[frame].graph
+        origin = self.graph.subgraphs[frame].graph
         wire.copy_fields(origin, target, without=("node", "initializer", "sparse_initializer", "value_info"))
         for value in self.subgraph_outputs[frame]:
             # what a graph gives out must be made in it
@@ -890,7 +889,7 @@ class Rewriting:
             if known.frame == frame and not is_made and (self.readers[value] or value in self._is_output):
                 self._write_constant(known, target, self.names[value])
         live = {value for op in self.ops_of(frame) for value in op.outputs if value >= 0}
-        ends = set(self.subgraph_outputs[frame]) | set(self.graph.frames[frame].inputs.tolist())
+        ends = set(self.subgraph_outputs[frame]) | set(self.graph.subgraphs[frame].inputs.tolist())
         for value in sorted(live - ends):
             kind, info = self._kinds.get(value), self._info(value)
             if kind is not None and kind.elem_type and kind.shape is not None:
@@ -903,7 +902,7 @@ class Rewriting:
     def _write_ends(self, target: onnx.GraphProto) -> None:
         """Return which types outputs have, as far as is known; weights are no inputs."""
         values = {self.names[value]: value for value in self.subgraph_outputs[0]}
-        weights = {self.names[value] for value in self.graph.frames[0].weights.tolist()}
+        weights = {self.names[value] for value in self.graph.subgraphs[0].weights.tolist()}
         given = [info for info in target.input if plain_text(info.name) not in weights]
         if len(given) < len(target.input):
             del target.input[:]
@@ -921,7 +920,7 @@ class Rewriting:
             if op.frame == 0:
                 return (op.place,)
             if op.frame not in place:
-                place[op.frame] = path(self.ops[self.graph.frames[op.frame].owner_node])
+                place[op.frame] = path(self.ops[self.graph.subgraphs[op.frame].owner_node])
             return (*place[op.frame], op.place)
 
         return sorted((op for op in self.ops if op.alive), key=path)
@@ -953,7 +952,7 @@ class Rewriting:
             if op.origins:
                 _say_origin(target, op.origins)
         for frame in bodies:
-            attribute = next(a for a in target.attribute if a.name == self.graph.frames[frame].attribute)
+            attribute = next(a for a in target.attribute if a.name == self.graph.subgraphs[frame].attribute)
             attribute.g.Clear()
             self._write_graph(attribute.g, frame)
 

@@ -674,7 +674,7 @@ def _constant_if(net: Rewriting, op: Op) -> str | None:
     if condition is None or condition.size != 1:
         return None
     chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-    body = next((frame for frame in op.bodies if net.graph.frames[frame].attribute == chosen), None)
+    body = next((frame for frame in op.bodies if net.graph.subgraphs[frame].attribute == chosen), None)
     if body is None:
         return None
     net.inline(op, body)

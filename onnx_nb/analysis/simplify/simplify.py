@@ -27,12 +27,13 @@ from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.value_info import dimensions, type_text
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
 from onnx_nb.analysis.simplify.editor import Change, Rewriting, Rule
 from onnx_nb.analysis.simplify.rules import RULES
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
-from onnx_nb.analysis.simplify.verify import Check, Verdict, all_nodes
+from onnx_nb.analysis.simplify.verify import Check, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -413,7 +414,7 @@ def _checked_names(asked: Iterable[str]) -> set[str]:
 
 
 def _check_structure(graph: Graph) -> None:
-    for fault in graph.faults:
+    for fault in graph.problems:
         if fault.kind in ("cycle", "recursion") or (fault.kind == "duplicate_name" and fault.value >= 0):
             raise SimplificationError(f"{graph.model.called}: {fault.message}", advice="Repair or export it again.")
 
@@ -726,7 +727,7 @@ def _operators(model: Model) -> Mapping[str, int]:
     for (op_type, domain), count in zip(
         graph.operators, np.bincount(graph.op_index, minlength=len(graph.operators)).tolist(), strict=True
     ):
-        counts[f"{domain}.{op_type}" if domain not in ("", "ai.onnx") else op_type] += count
+        counts[f"{domain}.{op_type}" if domain else op_type] += count
     for function in model.proto.functions:
         for node in all_nodes(function.node):
             counts[f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type] += 1

@@ -6,18 +6,18 @@ found by running the original twice, and is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto
 
 from onnx_nb.analysis.compare import metrics
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.value_info import dimensions, input_types
 from onnx_nb.analysis.run import feeds, session
 from onnx_nb.analysis.run.random_feeds import random_feeds
@@ -221,13 +221,3 @@ def _draws(model: Model) -> bool:
     names = {op_type for op_type, _ in graph.operators}
     names |= {node.op_type for function in model.proto.functions for node in all_nodes(function.node)}
     return bool(names & (RANDOM | {"Dropout"}))
-
-
-def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Return nodes, and those in their bodies."""
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for attribute in node.attribute:
-            waiting.extend(inner for graph in (attribute.g, *attribute.graphs) for inner in graph.node)

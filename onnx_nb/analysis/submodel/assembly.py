@@ -21,7 +21,9 @@ from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
 from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.graph.subgraphs import Key, key_of
 from onnx_nb.analysis.model import tensors, wire
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.storage import references
 
 if TYPE_CHECKING:
@@ -120,23 +122,17 @@ def stored_bytes(tensor: TensorProto | onnx.SparseTensorProto) -> int:
     return int(length) if length.isdigit() and len(length) < 20 else max(tensors.declared_bytes(tensor), 0)
 
 
-def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[tuple[str, str, str], ...]:
+def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[Key, ...]:
     """Return the local functions that nodes call, those called inside bodies and other functions included."""
     known = graph.functions
     if not known:
         return ()
-    found: dict[tuple[str, str, str], None] = {}
-    todo = [graph.nodes[node] for node in nodes]
-    while todo:
-        node = todo.pop()
-        domain = plain_text(node.domain)
-        key = ("" if domain == "ai.onnx" else domain, plain_text(node.op_type), plain_text(node.overload))
-        if key in known and key not in found:
-            found[key] = None
-            todo.extend(known[key].node)
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                todo.extend(body.node)
+    found = set[Key]()
+    waiting = [graph.nodes[node] for node in nodes]
+    while waiting:
+        keys = {key_of(node) for node in all_nodes(waiting)} & known.keys() - found
+        found |= keys
+        waiting = [node for key in keys for node in known[key].node]
     return tuple(key for key in known if key in found)
 
 

@@ -22,6 +22,7 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.nodes import attribute
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, CHUNK, FUNCTION, ROWS, Scopes, scopes
 from onnx_nb.analysis.submodel.assembly import (
     assemble,
@@ -251,7 +252,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         alternative, warning = _side_path(flow, starts, ends, taken)
     read = {value for node in taken for value in flow.reads(node)}
     weights = weights_of(graph, taken, starts, ends)
-    captured = {value for node in taken for value in graph.captured(node).tolist()}
+    captured = {value for node in taken for value in graph.outer_values(node).tolist()}
     return ExtractionPlan(
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
@@ -577,8 +578,10 @@ def _found(graph: Graph, name: str, what: str) -> int:
     except OnnxNbError as error:
         raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
     frame = int(opened.value_subgraph[value])
-    called = frame >= len(graph.frames)
-    where = opened.place(frame) if called else f"a body of {graph.node_label(graph.frames[frame].owner_node)}"
+    called = frame >= len(graph.subgraphs)
+    where = (
+        opened.subgraph_label(frame) if called else f"a body of {graph.node_label(graph.subgraphs[frame].owner_node)}"
+    )
     message = f"{what} tensor {quoted(name)} lies inside {where}."
     advice = "Choose a tensor of the main graph, such as an output of that node"
     if called:
@@ -611,7 +614,7 @@ def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
 
 def mark_name(node: onnx.NodeProto) -> str:
     """Return the name that a Mark node carries."""
-    return next((plain_text(attribute.s) for attribute in node.attribute if plain_text(attribute.name) == "name"), "")
+    return plain_text(attribute(node, "name", ""))
 
 
 def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:

@@ -6,7 +6,6 @@ parts gave, and gives what later parts read. Weights are never read: those that 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.nodes import graphs_of
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors
@@ -37,7 +37,7 @@ _TABLE_LIMIT: Final = 50_000_000
 
 def partition(
     model: ModelLike,
-    cuts: int | str | Iterable[str | Iterable[str]] | None = None,
+    at: int | str | Iterable[str | Iterable[str]] | None = None,
     *,
     scopes: int | Iterable[str] | None = None,
     by: str = "bytes",
@@ -59,16 +59,16 @@ def partition(
     ----------
     model
         Any `ModelLike`; it is not changed.
-    cuts
-        Where to cut, one of:
+    at
+        Where to divide, one of:
 
         - names of tensors or marks: a part ends where each is made, whatever the order of the names;
         - lists of such names, in order: a part ends where all tensors of a list are made;
-        - ``"marks"``: at every mark (see `mark`); marks of one name that lie side by side are cut together. Cutting
-          at marks removes all Mark nodes;
+        - ``"marks"``: at every mark (see `mark`); parallel marks of one name end one part. Dividing at marks removes
+          all Mark nodes;
         - a number: so many parts, balanced.
     scopes
-        In place of ``cuts``: paths of scopes, each of which becomes a part (see `extract`), the other nodes forming
+        In place of ``at``: paths of scopes, each of which becomes a part (see `extract`), the other nodes forming
         parts between them; or a number, 1 for the outermost scopes, 2 for those in them. A scope that other nodes
         run in the middle of becomes several parts.
     by
@@ -95,19 +95,19 @@ def partition(
     [Model('g, part 1 of 2', 1 node, 0 B, opset 17), Model('g, part 2 of 2', 3 nodes, 0 B, opset 17)]
     """
     loaded = load(model)
-    if (cuts is None) == (scopes is None):
-        raise ExtractionError("it is not said where to cut.", advice="Give either cuts or scopes.")
+    if (at is None) == (scopes is None):
+        raise ExtractionError("partition needs either at or scopes.", advice="Give one of the two.")
     if by not in ("bytes", "time"):
         raise ExtractionError(f"parts cannot be balanced by {quoted(str(by))}.", advice='Use by="bytes" or by="time".')
     stages: list[list[str]] = []
-    if cuts is not None and not isinstance(cuts, int):
-        loaded, stages = _stages(loaded, cuts)
+    if at is not None and not isinstance(at, int):
+        loaded, stages = _stages(loaded, at)
     graph = Graph.of(loaded)
     _check(graph)
     if scopes is not None:
         number = _by_scopes(graph, scopes)
-    elif isinstance(cuts, int):
-        number = _by_weight(graph, cuts, _seconds(graph) if by == "time" else _bytes(graph))
+    elif isinstance(at, int):
+        number = _by_weight(graph, at, _seconds(graph) if by == "time" else _bytes(graph))
     else:
         number = _by_tensors(graph, stages)
     return _parts(graph, number)
@@ -124,20 +124,20 @@ def _check(graph: Graph) -> None:
     for value, name in enumerate(graph.value_names[:stop]):
         if name in seen:
             message = f"two tensors of the model have the name {quoted(name)}."
-            raise ExtractionError(message, advice="Rename one: onnx_nb.Graph.of(model).faults says who makes them.")
+            raise ExtractionError(message, advice="Rename one: onnx_nb.Graph.of(model).problems says who makes them.")
         seen.add(name)
         if flow.kinds[value] == DANGLING:
             readers = flow.readers(value)
             who = graph.node_label(readers[0]) if readers else "the model"
             message = f"{who} reads tensor {quoted(name)}, which no node makes and which is neither input nor weight."
-            raise ExtractionError(message, advice="Mend it first: onnx_nb.Graph.of(model).faults says what is wrong.")
+            raise ExtractionError(message, advice="Mend it first: onnx_nb.Graph.of(model).problems says what is wrong.")
 
 
-def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
+def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
     """Return the names of the tensors at which each part ends, and the model without marks if it is cut at some."""
-    if isinstance(cuts, str):
-        if cuts != "marks":
-            raise ExtractionError(f"cuts is a single name, {quoted(cuts)}.", advice=f"Write cuts=[{quoted(cuts)}].")
+    if isinstance(at, str):
+        if at != "marks":
+            raise ExtractionError(f"at is a single name, {quoted(at)}.", advice=f"Write at=[{quoted(at)}].")
         model, named = _without_marks(model)
         if not named:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
@@ -149,21 +149,21 @@ def _stages(model: Model, cuts: str | Iterable[str | Iterable[str]]) -> tuple[Mo
             for stage in _one_after_another(graph, [t for t in tensors if graph.producer[main_value(graph, t)] >= 0])
         ]
         return model, _in_flow_order(graph, stages)
-    listed = [cut if isinstance(cut, str) else list(cut) for cut in cuts]
-    wanted = {name for cut in listed for name in ([cut] if isinstance(cut, str) else cut)}
+    listed = [point if isinstance(point, str) else list(point) for point in at]
+    wanted = {name for point in listed for name in ([point] if isinstance(point, str) else point)}
     named = {}
     if any(_is_mark(node) and mark_name(node) in wanted for node in model.proto.graph.node):
         model, named = _without_marks(model)
     graph = Graph.of(model)
     stages = []
-    for cut in listed:
-        if isinstance(cut, str):
-            stages += _one_after_another(graph, named[cut]) if cut in named else [[cut]]
+    for point in listed:
+        if isinstance(point, str):
+            stages += _one_after_another(graph, named[point]) if point in named else [[point]]
         else:
-            stages.append([tensor for name in cut for tensor in named.get(name, [name])])
+            stages.append([tensor for name in point for tensor in named.get(name, [name])])
     if not all(stages):
-        raise ExtractionError("one of the cuts names no tensor.", advice="Leave it out.")
-    return model, _in_flow_order(graph, stages) if all(isinstance(cut, str) for cut in listed) else stages
+        raise ExtractionError("at holds an empty list of tensors.", advice="Leave it out.")
+    return model, _in_flow_order(graph, stages) if all(isinstance(point, str) for point in listed) else stages
 
 
 def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
@@ -206,8 +206,8 @@ def _maker(graph: Graph, name: str) -> int:
         try:
             graph.value(name)
         except OnnxNbError as error:
-            raise ExtractionError(f"cut {error.message}", advice=error.advice) from None
-        message = f"cut tensor {quoted(name)} lies inside a body."
+            raise ExtractionError(f"at: {error.message}", advice=error.advice) from None
+        message = f"tensor {quoted(name)} lies inside a body."
         raise ExtractionError(message, advice="Bodies of If, Loop and Scan are not divided: choose an outer tensor.")
     maker = int(graph.producer[value])
     if maker < 0:
@@ -458,7 +458,7 @@ def _window_argmin(
 
 def _bytes(graph: Graph) -> NDArray[np.float64]:
     """Return the bytes of weights that each node is the first to read."""
-    flow, frame = Flow.of(graph), graph.frames[0]
+    flow, frame = Flow.of(graph), graph.subgraphs[0]
     size = np.zeros(graph.value_count)
     weights = frame.weights.tolist()
     tensors = weight_tensors(graph, weights)
@@ -545,7 +545,7 @@ def _readers(flow: Flow, node: int) -> Iterator[int]:
 def _constant(graph: Graph, value: int) -> TensorProto | None:
     """Return a Constant's result as a weight, so that it need not pass from part to part."""
     maker = int(graph.producer[value])
-    if maker < 0 or graph.operators[graph.op_index[maker]] not in (("Constant", ""), ("Constant", "ai.onnx")):
+    if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
         return None
     node: NodeProto = graph.model.proto.graph.node[maker]
     attributes: dict[str, Any] = {plain_text(a.name): a for a in node.attribute}
@@ -637,11 +637,10 @@ def _rename(graph: onnx.GraphProto, same: Mapping[str, str]) -> None:
             for ports in (node.input, node.output):
                 if not names.keys().isdisjoint(ports):
                     ports[:] = [names.get(name, name) for name in ports]
-            for attribute in node.attribute:
-                for body in itertools.chain([attribute.g] if attribute.HasField("g") else [], attribute.graphs):
-                    own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
-                    own.update(name for inner in body.node for name in inner.output)
-                    todo.append((body, {name: root for name, root in names.items() if name not in own}))
+            for _, body in graphs_of(node):
+                own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
+                own.update(name for inner in body.node for name in inner.output)
+                todo.append((body, {name: root for name, root in names.items() if name not in own}))
         if place is not graph:
             for info in place.output:
                 info.name = names.get(info.name, info.name)

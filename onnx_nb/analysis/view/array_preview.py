@@ -195,7 +195,7 @@ def weight(graph: Graph, value: int) -> NDArray[Any]:
     >>> weight(graph, graph.value("w"))
     array([1., 3.], dtype=float32)
     """
-    name, frame = graph.value_names[value], graph.frames[int(graph.value_subgraph[value])]
+    name, frame = graph.value_names[value], graph.subgraphs[int(graph.value_subgraph[value])]
     if frame.parent < 0:
         return graph.model.tensor(name)
     held = [*frame.graph.initializer, *frame.graph.sparse_initializer]

@@ -295,7 +295,7 @@ def _input_names(graph: Graph, op: str, domain: str) -> Sequence[str]:
 
 def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
-    flags[graph.faulty_nodes] |= FAULTY
+    flags[graph.problem_nodes] |= FAULTY
     local = {(name, domain) for domain, name, _ in graph.functions}
     calls = np.asarray([key in local for key in graph.operators], bool)
     flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
@@ -395,7 +395,7 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
 def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
     flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
-    flags[graph.faulty_values] |= FAULTY_VALUE
+    flags[graph.problem_values] |= FAULTY_VALUE
     dtypes = table.each([kind.dtype for kind in graph.known_types])
     shapes = table.each([kind.shape_text for kind in graph.known_types])
     return {
@@ -411,10 +411,10 @@ def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDA
 def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
     """Pair what bodies give with the outputs of their owners: each branch of an If, the last iteration of a Loop."""
     pairs: list[tuple[int, int]] = []
-    for frame in graph.frames[1:]:
+    for frame in graph.subgraphs[1:]:
         op, domain = graph.operators[graph.op_index[frame.owner_node]]
         given = frame.outputs.tolist()
-        if op == "Loop" and domain in ("", "ai.onnx"):
+        if (op, domain) == ("Loop", ""):
             given = given[1:]  # the first says whether to go on
         made = graph.node_outputs(frame.owner_node).tolist()
         # trailing outputs may be left out by the owner, never by a body
@@ -426,7 +426,7 @@ def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
 def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]:
     """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
     found = np.zeros(graph.value_count, np.uint32)
-    for frame in graph.frames:
+    for frame in graph.subgraphs:
         kind = graph.type_index[frame.weights]
         small = np.flatnonzero(size.by_type[kind[: len(frame.graph.initializer)]] <= LITERAL_LIMIT)
         for number in np.unique(kind[small]).tolist():
@@ -435,7 +435,7 @@ def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]
             shown = _literals_of(graph.known_types[number], int(size.by_type[number]), tensors)
             found[frame.weights[positions]] = table.each(shown)
     constants: dict[bytes, int] = {}
-    makers = np.asarray([op == "Constant" and domain in ("", "ai.onnx") for op, domain in graph.operators], bool)
+    makers = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
     for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
         serialized = graph.attribute_bytes(node)
         if serialized not in constants:
@@ -610,8 +610,8 @@ def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
         "main_nodes": graph.main_count,
         "nodes": graph.node_count,
         "values": graph.value_count,
-        "nbytes": int(min(size.bytes[graph.frames[0].weights].sum(), 2**53)),
-        "faults": [_fault(fault) for fault in graph.faults],
+        "nbytes": int(min(size.bytes[graph.subgraphs[0].weights].sum(), 2**53)),
+        "faults": [_fault(fault) for fault in graph.problems],
     }
 
 

@@ -199,7 +199,7 @@ def _node(graph: Graph, index: int) -> Inspection:
         rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
         rows.append(("about it", function.doc_string))
     rows += _around(graph, int(graph.node_subgraph[index]), node.name)
-    captured = [graph.value_names[value] for value in graph.captured(index)]
+    captured = [graph.value_names[value] for value in graph.outer_values(index)]
     rows.append(("captured", ", ".join(captured)))
     scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
     rows.append(("torch module", scopes[-2] if len(scopes) > 1 else ""))
@@ -235,7 +235,7 @@ def _value(graph: Graph, index: int) -> Inspection:
 def _around(graph: Graph, frame: int, own: str) -> Iterable[tuple[str, str]]:
     """Return the subgraph or call that contains something and, inside calls, its name in the file."""
     if frame:
-        yield "inside", graph.place(frame)
+        yield "inside", graph.subgraph_label(frame)
     if graph.prefix(frame):
         yield "name in the function", own
 

@@ -412,7 +412,7 @@ def _labels(graph: Graph) -> list[str]:
     if not graph.functions:
         return graph.value_names
     prefixes: dict[int, tuple[str, str]] = {0: ("", "")}
-    for number, frame in enumerate(graph.frames[1:], 1):
+    for number, frame in enumerate(graph.subgraphs[1:], 1):
         called = frame.function
         if called is None:
             prefixes[number] = prefixes[frame.parent]

@@ -98,7 +98,7 @@ def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> l
                 f"the model has no {kind} number {odd[0]}.", advice="Show the model again: it has changed."
             )
     found = nodes | nodes_of_scopes(tree, groups, graph.node_count)
-    owner = [frame.owner_node for frame in graph.frames]
+    owner = [frame.owner_node for frame in graph.subgraphs]
 
     def inside(node: int) -> bool:
         while (frame := int(graph.node_subgraph[node])) > 0:
@@ -115,8 +115,8 @@ def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
         return "No node is selected: tensors alone cannot be extracted."
     for node in members:
         if frame := int(graph.node_subgraph[node]):
-            where = "a call of" if graph.frames[frame].function is not None else "a body of"
-            body = graph.node_label(graph.frames[frame].owner_node)
+            where = "a call of" if graph.subgraphs[frame].function is not None else "a body of"
+            body = graph.node_label(graph.subgraphs[frame].owner_node)
             return f"{graph.node_label(node)} lies inside {where} {body}: select that node instead."
     return "" if ends else "No other node reads what the selection makes."
 

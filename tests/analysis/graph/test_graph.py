@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.graph import diagnostics as faults_module
+from onnx_nb.analysis.graph import diagnostics, types
 from onnx_nb.analysis.graph import graph as graph_module
-from onnx_nb.analysis.graph import types
 from onnx_nb.analysis.graph.algorithms import strongly_connected, topological
 from onnx_nb.analysis.graph.graph import (
     BODY_INPUT,
@@ -114,7 +113,7 @@ def test_light_models_equal_a_naive_walk(name: str) -> None:
     # before IR 4 every weight is an input too
     assert {graph.value_names[v] for v in graph.overridable} == weights
     assert [graph.value_names[v] for v in graph.inputs] == [i.name for i in proto.graph.input if i.name not in weights]
-    assert not graph.faults
+    assert not graph.problems
 
 
 @given(protos())
@@ -128,8 +127,8 @@ def test_the_fast_and_the_careful_way_to_resolve_names_agree(proto: onnx.ModelPr
             "kinds": dict(zip(names, graph.value_kind.tolist(), strict=True)),
             "inputs": [names[v] for v in graph.inputs],
             "outputs": [names[v] for v in graph.outputs],
-            "weights": [names[v] for v in graph.frames[0].weights],
-            "faults": {(f.kind, f.message) for f in graph.faults},
+            "weights": [names[v] for v in graph.subgraphs[0].weights],
+            "faults": {(f.kind, f.message) for f in graph.problems},
         }
 
     fast = Graph.of(proto)
@@ -151,7 +150,7 @@ def test_order_is_topological_and_keeps_to_the_file(proto: onnx.ModelProto) -> N
     if all(a < b for a, b in zip(source, target, strict=True)):
         assert order == list(range(graph.main_count))
     else:
-        assert [fault.kind for fault in graph.faults if fault.kind in ("unsorted", "cycle")] == ["unsorted"]
+        assert [fault.kind for fault in graph.problems if fault.kind in ("unsorted", "cycle")] == ["unsorted"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=25))
@@ -192,16 +191,16 @@ def test_captured_values_of_if_loop_and_scan() -> None:
     graph = Graph.of(proto)
     check_against_naive(graph, proto)
     expected = [bodies_read(node, set()) for node in proto.graph.node]
-    assert [{graph.value_names[v] for v in graph.captured(i)} for i in range(graph.main_count)] == expected
+    assert [{graph.value_names[v] for v in graph.outer_values(i)} for i in range(graph.main_count)] == expected
     assert any(expected)
-    assert not graph.faults
+    assert not graph.problems
     inner_if = graph.names.index("/loop/If")
-    assert {graph.value_names[v] for v in graph.captured(inner_if)} == {"carried", "two"}
+    assert {graph.value_names[v] for v in graph.outer_values(inner_if)} == {"carried", "two"}
 
 
 def test_bodies_are_subgraphs_depth_first() -> None:
     graph = Graph.of(models.control_flow())
-    owners = [(graph.names[f.owner_node] if f.owner_node >= 0 else "", f.attribute, f.parent) for f in graph.frames]
+    owners = [(graph.names[f.owner_node] if f.owner_node >= 0 else "", f.attribute, f.parent) for f in graph.subgraphs]
     assert owners == [
         ("", "", -1),
         ("/choose/If", "else_branch", 0),
@@ -211,7 +210,7 @@ def test_bodies_are_subgraphs_depth_first() -> None:
         ("/loop/If", "then_branch", 3),
         ("/scan/Scan", "body", 0),
     ]
-    for f, frame in enumerate(graph.frames):
+    for f, frame in enumerate(graph.subgraphs):
         assert set(graph.node_subgraph[frame.start : frame.stop].tolist()) <= {f}
         assert [node.name for node in graph.nodes[frame.start : frame.stop]] == [n.name for n in frame.graph.node]
         kinds = {BODY_INPUT} if f else {GRAPH_INPUT}
@@ -229,9 +228,9 @@ def test_a_body_may_hide_and_return_outer_values() -> None:
     graph = Graph.of(proto_of([relu("x", "h"), choose, relu("h", "z")], inputs=("x", "flag"), outputs=("y", "z")))
     hidden = [v for v, name in enumerate(graph.value_names) if name == "h"]
     assert [int(graph.value_subgraph[v]) for v in hidden] == [0, 2]
-    assert {graph.value_names[v] for v in graph.captured(1)} == {"x"}
+    assert {graph.value_names[v] for v in graph.outer_values(1)} == {"x"}
     assert graph.consumers(hidden[0]).tolist() == [2]
-    assert graph.frames[1].outputs.tolist() == [graph.value("x")]
+    assert graph.subgraphs[1].outputs.tolist() == [graph.value("x")]
 
 
 def test_local_functions_are_found_by_their_callers() -> None:
@@ -240,7 +239,7 @@ def test_local_functions_are_found_by_their_callers() -> None:
     assert [called.name if (called := graph.called(n)) else None for n in range(graph.main_count)] == [
         n.op_type if n.domain else None for n in proto.graph.node
     ]
-    assert not graph.faults
+    assert not graph.problems
 
 
 @pytest.mark.parametrize("name", LIGHT)
@@ -289,7 +288,7 @@ def test_a_failing_inference_is_a_fault_and_no_more(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", fail)
     graph = Graph.of(proto_of([relu("x", "a"), relu("a", "y")]))
-    assert [(fault.kind, fault.message) for fault in graph.faults] == [
+    assert [(fault.kind, fault.message) for fault in graph.problems] == [
         ("inference", "onnx cannot infer types: out of luck")
     ]
     assert str(graph.type_of(graph.value("y"))) == "2 float32"
@@ -309,7 +308,7 @@ def test_what_a_file_declares_wholly_is_not_inferred_and_what_is_wrong_with_it_i
     graph = Graph.of(proto)
     assert [str(graph.type_of(graph.value(name))) for name in "xay"] == ["2 float32"] * 3
     assert not ran
-    assert [fault.message for fault in graph.faults] == ["onnx cannot infer types: out of luck"]
+    assert [fault.message for fault in graph.problems] == ["onnx cannot infer types: out of luck"]
 
 
 @pytest.mark.parametrize(
@@ -415,20 +414,20 @@ def test_what_is_wrong_is_told_and_the_graph_is_there(name: str) -> None:
     build, kind, message = BROKEN[name]
     proto = build()
     graph = Graph.of(proto)
-    found = [fault for fault in graph.faults if fault.kind == kind]
-    assert found, graph.faults
+    found = [fault for fault in graph.problems if fault.kind == kind]
+    assert found, graph.problems
     assert message in found[0].message
     assert graph.main_count == len(proto.graph.node)
     assert sorted(graph.order.tolist()) == list(range(graph.main_count))
-    assert {fault.node for fault in found} - {-1} <= set(graph.faulty_nodes.tolist())
-    assert {fault.value for fault in found} - {-1} <= set(graph.faulty_values.tolist())
+    assert {fault.node for fault in found} - {-1} <= set(graph.problem_nodes.tolist())
+    assert {fault.value for fault in found} - {-1} <= set(graph.problem_values.tolist())
 
 
 def test_a_sound_graph_has_no_faults() -> None:
     graph = Graph.of(proto_of([relu("x", "a"), relu("a", "y")]))
-    assert graph.faults == ()
-    assert not len(graph.faulty_nodes)
-    assert not len(graph.faulty_values)
+    assert graph.problems == ()
+    assert not len(graph.problem_nodes)
+    assert not len(graph.problem_values)
 
 
 def test_a_name_made_twice_means_its_latest_maker() -> None:
@@ -448,8 +447,8 @@ def test_the_number_of_described_faults_is_limited() -> None:
     graph = Graph.of(
         proto_of([helper.make_node("Add", ["x", f"ghost{i}"], [f"y{i}"]) for i in range(300)], outputs=("y0",))
     )
-    assert sum(fault.kind == "dangling_input" for fault in graph.faults) == faults_module.FAULT_LIMIT
-    assert len(graph.faulty_nodes) == 300
+    assert sum(fault.kind == "dangling_input" for fault in graph.problems) == diagnostics.PROBLEM_LIMIT
+    assert len(graph.problem_nodes) == 300
     assert (graph.value_kind == DANGLING).sum() == 300
 
 
@@ -471,7 +470,7 @@ def test_any_name_is_kept_as_it_is(name: str) -> None:
     graph = Graph.of(proto)
     assert graph.names[0] == name
     assert graph.value_names[graph.value(name)] == name
-    assert all(len(fault.message) < 1000 for fault in graph.faults)
+    assert all(len(fault.message) < 1000 for fault in graph.problems)
 
 
 def test_names_that_are_not_utf8_are_readable_and_distinct() -> None:
@@ -509,18 +508,18 @@ def nested(depth: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("depth", [1, 5, 25])
 def test_deep_nesting(depth: int) -> None:
     graph = Graph.of(nested(depth))
-    assert len(graph.frames) == 1 + 2 * depth
-    assert {graph.value_names[v] for v in graph.captured(0)} >= {"x"} | ({"flag"} if depth > 1 else set())
-    assert not [fault for fault in graph.faults if fault.kind != "inference"]
+    assert len(graph.subgraphs) == 1 + 2 * depth
+    assert {graph.value_names[v] for v in graph.outer_values(0)} >= {"x"} | ({"flag"} if depth > 1 else set())
+    assert not [fault for fault in graph.problems if fault.kind != "inference"]
 
 
 @pytest.mark.parametrize("depth", [50, 300])
 def test_nesting_deeper_than_protobuf_reads(depth: int) -> None:
     # no file can hold it, but a proto in memory can
     graph = Graph(Model(nested(depth), name="deep"))
-    assert len(graph.frames) == 1 + 2 * depth
-    assert [fault.kind for fault in graph.faults] == ["inference"]
-    assert {graph.value_names[v] for v in graph.captured(0)} == {"x", "flag"}
+    assert len(graph.subgraphs) == 1 + 2 * depth
+    assert [fault.kind for fault in graph.problems] == ["inference"]
+    assert {graph.value_names[v] for v in graph.outer_values(0)} == {"x", "flag"}
 
 
 def test_many_inputs_and_large_attributes() -> None:
@@ -577,7 +576,7 @@ def test_sparse_weights_are_weights() -> None:
 def test_exported_models_have_no_faults_and_known_types(name: str, dynamo: bool) -> None:
     path = models.exported(name, dynamo=dynamo)
     graph = Graph.of(path)
-    assert graph.faults == ()
+    assert graph.problems == ()
     made = graph.value_kind == NODE_OUTPUT
     typed = [bool(graph.type_of(v).dtype) for v in np.flatnonzero(made).tolist()]
     assert np.mean(typed) == 1
@@ -617,7 +616,7 @@ def test_a_node_that_lacks_an_input_is_told_and_does_not_reach_the_inference_of_
     proto = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=opsets)
     graph = Graph.of(proto)
     assert graph.lacking == {0}
-    (fault,) = [fault for fault in graph.faults if fault.kind == "inference"]
+    (fault,) = [fault for fault in graph.problems if fault.kind == "inference"]
     assert "broken" in fault.message
     assert fault.node == 0
 

@@ -100,8 +100,8 @@ def calling(draw: st.DrawFn) -> onnx.ModelProto:
 def flat(graph: Graph, frame: int) -> list[int]:
     """The nodes of a frame with those of calls in place of the calls."""
     found: list[int] = []
-    for node in range(graph.frames[frame].start, graph.frames[frame].stop):
-        inner = [f for f in graph.bodies(node) if graph.frames[f].function is not None]
+    for node in range(graph.subgraphs[frame].start, graph.subgraphs[frame].stop):
+        inner = [f for f in graph.bodies(node) if graph.subgraphs[f].function is not None]
         if inner:
             found += flat(graph, inner[0])
         else:
@@ -112,7 +112,7 @@ def flat(graph: Graph, frame: int) -> list[int]:
 def structure(graph: Graph, frame: int) -> list[Any]:
     """Operators, attributes and connections of a frame, whatever names things have."""
     results: dict[int, int] = {}  # what a call gives is what its function makes
-    for each in graph.frames[1:]:
+    for each in graph.subgraphs[1:]:
         if each.function is not None:
             made = graph.node_outputs(each.owner_node).tolist()
             results |= dict(zip(made, each.outputs.tolist(), strict=False))
@@ -126,9 +126,9 @@ def structure(graph: Graph, frame: int) -> list[Any]:
         return graph.value_names[value] if producer < 0 else place[producer]
 
     place: dict[int, Any] = {}
-    for f in range(len(graph.frames)):
-        for number, node in enumerate(flat(graph, f) if graph.frames[f].function is None else ()):
-            place[node] = (f if f == 0 else graph.frames[f].attribute, number)
+    for f in range(len(graph.subgraphs)):
+        for number, node in enumerate(flat(graph, f) if graph.subgraphs[f].function is None else ()):
+            place[node] = (f if f == 0 else graph.subgraphs[f].attribute, number)
     found = []
     for node in flat(graph, frame):
         bodies = [structure(graph, f) for f in graph.bodies(node)]
@@ -145,7 +145,7 @@ def test_opened_calls_are_what_the_inliner_makes_of_them(proto: onnx.ModelProto)
     inlined = Graph.of(onnx.inliner.inline_local_functions(proto))
     assert structure(opened, 0) == structure(inlined, 0)
     assert not opened.closed_calls
-    assert opened.faults == ()
+    assert opened.problems == ()
     sizes = opened.inlined_count
     assert sizes + opened.main_count - sum(opened.called(n) is not None for n in range(opened.main_count)) >= 1
 
@@ -157,7 +157,7 @@ def test_opening_keeps_the_numbers_of_what_was_there(proto: onnx.ModelProto) -> 
     assert opened.names[: plain.node_count] == plain.names
     assert opened.value_names[: plain.value_count] == plain.value_names
     assert opened.in_value[: len(plain.in_value)].tolist() == plain.in_value.tolist()
-    assert opened.frames[0].stop == plain.frames[0].stop
+    assert opened.subgraphs[0].stop == plain.subgraphs[0].stop
     assert [opened.type_of(v) for v in range(plain.value_count)] == [plain.type_of(v) for v in range(plain.value_count)]
     # names inside are told apart, however often a function is called
     assert len(set(opened.value_names)) == opened.value_count
@@ -186,7 +186,7 @@ def test_costs_inside_of_calls_add_up_to_those_of_the_call(proto: onnx.ModelProt
         assert found.total.flops == inlined.total.flops
     for group in np.flatnonzero(tree.scope_kind == FUNCTION).tolist():
         call = int(tree.scope_node[group])
-        place = graph.frames[graph.bodies(call)[0]]
+        place = graph.subgraphs[graph.bodies(call)[0]]
         assert found.scope_sums["flops"][group] == np.nan_to_num(found.flops[call])
         if not np.isnan(found.flops[call]):
             inside = found.flops[place.start : place.stop]
@@ -243,7 +243,7 @@ def test_attributes_of_a_call_reach_the_nodes_inside() -> None:
     ]
     assert ("inside", "the call Given 'first'") in shown[0].rows
     assert ("name in the function", "leaky") in shown[0].rows
-    value = inspect(proto, "value", graph.value("third::b"))
+    value = inspect(proto, "tensor", graph.value("third::b"))
     assert ("inside", "the call Default 'third'") in value.rows
     assert Graph.of(proto).nodes[0].op_type == "Given"
     assert functions[0].node[0].attribute[0].ref_attr_name == "slope"
@@ -268,10 +268,10 @@ RECURSIVE = """<ir_version: 8, opset_import: ["": 17, "my": 1]>
 def test_functions_that_call_each_other_are_a_fault() -> None:
     proto = onnx.parser.parse_model(RECURSIVE)
     graph = Graph.opened(proto)
-    (fault,) = (fault for fault in graph.faults if fault.kind == "recursion")
+    (fault,) = (fault for fault in graph.problems if fault.kind == "recursion")
     assert "'F' → 'G' → 'F'" in fault.message
     assert fault.node == 0
-    assert {fault.kind for fault in Graph.of(proto).faults} >= {"recursion"}
+    assert {fault.kind for fault in Graph.of(proto).problems} >= {"recursion"}
     assert [node.op_type for node in graph.nodes] == ["F", "Relu", "G", "Neg", "F"]
     assert graph.closed_calls == {4: "it calls itself: 'F' → 'G' → 'F'"}
     assert "not opened: it calls itself" in dict(inspect(proto, "node", 4).rows)["function"]
@@ -300,7 +300,7 @@ def test_calls_that_multiply_are_opened_up_to_a_budget(monkeypatch: pytest.Monke
     assert costs(proto).total.macs is None
     # the outermost calls come first
     depth = [0] * graph.node_count
-    for frame in graph.frames[1:]:
+    for frame in graph.subgraphs[1:]:
         depth[frame.start : frame.stop] = [depth[frame.owner_node] + 1] * (frame.stop - frame.start)
     assert min(depth[node] for node in graph.closed_calls) >= max(depth) - 1
 
@@ -339,7 +339,7 @@ def test_a_function_may_hand_its_input_on() -> None:
     through = function("Through", ["a"], ["a"], [])
     proto = model_of([helper.make_node("Through", ["x"], ["y"], "call", domain="my")], [through])
     graph = Graph.opened(proto)
-    assert graph.frames[1].outputs.tolist() == [graph.value("x")]
+    assert graph.subgraphs[1].outputs.tolist() == [graph.value("x")]
     assert columns(proto).meta["nodes"] == 1
 
 
@@ -347,7 +347,7 @@ def test_a_function_does_not_see_what_is_around_its_call() -> None:
     blind = function("Blind", ["a"], ["b"], [helper.make_node("Add", ["a", "w"], ["b"], "add")])
     graph = Graph.opened(model_of([helper.make_node("Blind", ["x"], ["y"], "call", domain="my")], [blind]))
     assert [graph.value_names[v] for v in graph.node_inputs(1).tolist()] == ["x", "call::w"]
-    assert [fault.kind for fault in graph.faults] == ["dangling_input"]
+    assert [fault.kind for fault in graph.problems] == ["dangling_input"]
 
 
 def test_extraction_inside_of_a_call_says_what_to_do() -> None:

@@ -69,7 +69,7 @@ def sibling_cycles(graph: Graph, tree: Scopes) -> list[list[int]]:
     groups = len(tree.scope_parent)
     lines = [line_of(tree, g) for g in range(groups)]
     after: dict[int, list[int]] = {}
-    for frame in range(len(graph.frames)):
+    for frame in range(len(graph.subgraphs)):
         ranks = {int(node): i for i, node in enumerate(graph.subgraph_order(frame))}
         for a, b in zip(*(ends.tolist() for ends in graph.subgraph_edges(frame)), strict=True):
             if graph.folded[a] or graph.folded[b] or ranks[a] >= ranks[b]:
@@ -109,10 +109,10 @@ def check_tree(graph: Graph, tree: Scopes) -> None:
         if drawn[node]:
             assert len(branches) == len(frame_line(graph, frame)) - 1
         if branches and drawn[node]:
-            assert tree.scope_node[branches[-1]] == graph.frames[frame].owner_node
-            called = graph.frames[frame].function is not None
+            assert tree.scope_node[branches[-1]] == graph.subgraphs[frame].owner_node
+            called = graph.subgraphs[frame].function is not None
             assert (tree.scope_kind[branches[-1]] == FUNCTION) == called
-            assert called or tree.scope_name[branches[-1]] == graph.frames[frame].attribute
+            assert called or tree.scope_name[branches[-1]] == graph.subgraphs[frame].attribute
     for group in np.flatnonzero(tree.scope_kind == BODY).tolist():
         owner = int(tree.scope_node[group])
         assert tree.scope_parent[group] == tree.node_scope[owner]
@@ -121,8 +121,8 @@ def check_tree(graph: Graph, tree: Scopes) -> None:
 
 def frame_line(graph: Graph, frame: int) -> list[int]:
     line = [frame]
-    while graph.frames[line[-1]].parent >= 0:
-        line.append(graph.frames[line[-1]].parent)
+    while graph.subgraphs[line[-1]].parent >= 0:
+        line.append(graph.subgraphs[line[-1]].parent)
     return line
 
 
@@ -148,7 +148,7 @@ def test_the_first_view_is_readable(name: str) -> None:
 def test_repeats_hold_equal_layers(name: str) -> None:
     graph, tree = tree_of(name)
     inside: dict[int, list[str]] = {}
-    for node in graph.order.tolist() if len(graph.frames) == 1 else []:
+    for node in graph.order.tolist() if len(graph.subgraphs) == 1 else []:
         if not graph.folded[node]:
             for group in line_of(tree, int(tree.node_scope[node])):
                 inside.setdefault(group, []).append(graph.operators[graph.op_index[node]][0])
@@ -548,7 +548,7 @@ def test_cycles_in_the_graph_itself_do_no_harm() -> None:
     nodes = row("/a", "/a", "/b", "/b", "/a", "/a")
     nodes[0].input[0] = "t5"
     graph = Graph.of(made(nodes))
-    assert [fault.kind for fault in graph.faults] == ["cycle"]
+    assert [fault.kind for fault in graph.problems] == ["cycle"]
     check_tree(graph, scopes(graph))
 
 

@@ -17,9 +17,10 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
+from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
-from onnx_nb.analysis.simplify import editor, rules, simplify, verify
+from onnx_nb.analysis.simplify import editor, rules, simplify
 from tests import dags, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'
@@ -712,13 +713,13 @@ def test_names_metadata_and_documentation_stay_and_merged_nodes_tell_of_all() ->
 )
 def test_every_node_that_stays_keeps_its_metadata(make: Any, target: str) -> None:
     model = onnx.load(make())
-    before = {node.name: node for node in verify.all_nodes(model.graph.node) if node.name}
+    before = {node.name: node for node in all_nodes(model.graph.node) if node.name}
     for number, node in enumerate(before.values()):
         node.doc_string = f"documentation {number}"
         node.metadata_props.add(key="a key of the user's", value=f"value {number}")
     s = onnx_nb.simplify(model, check_n=0, target=target)
     stayed = 0
-    for node in verify.all_nodes(s.model.proto.graph.node):
+    for node in all_nodes(s.model.proto.graph.node):
         if node.name not in before:
             continue
         stayed += 1

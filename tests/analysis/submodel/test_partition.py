@@ -193,15 +193,15 @@ def test_balanced_by_measured_time() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "not said where to cut"),
-        ({"cuts": ["b"], "scopes": 1}, "not said where to cut"),
-        ({"cuts": "b"}, "is a single name"),
-        ({"cuts": ["bb"]}, "cut tensor 'bb' is not in the model"),
-        ({"cuts": ["w0"]}, "it is a weight"),
-        ({"cuts": ["x"]}, "it is an input of the model"),
-        ({"cuts": [[]]}, "names no tensor"),
-        ({"cuts": 0}, "divided into 0 parts"),
-        ({"cuts": 2, "by": "luck"}, "balanced by 'luck'"),
+        ({}, "either at or scopes"),
+        ({"at": ["b"], "scopes": 1}, "either at or scopes"),
+        ({"at": "b"}, "is a single name"),
+        ({"at": ["bb"]}, "tensor 'bb' is not in the model"),
+        ({"at": ["w0"]}, "it is a weight"),
+        ({"at": ["x"]}, "it is an input of the model"),
+        ({"at": [[]]}, "empty list of tensors"),
+        ({"at": 0}, "divided into 0 parts"),
+        ({"at": 2, "by": "luck"}, "balanced by 'luck'"),
         ({"scopes": ["blok.0"]}, "scope 'blok.0' is not in the model. Closest names: 'block.0'"),
         ({"scopes": []}, "no scope is named"),
         ({"scopes": 0}, "depth 0"),
@@ -294,14 +294,14 @@ def test_exports_in_parts_are_bit_identical(name: str, dynamo: bool) -> None:
 def test_random_models_in_parts_are_bit_identical(proto: onnx.ModelProto, data: st.DataObject) -> None:
     made = [name for node in proto.graph.node for name in node.output]
     before = proto.SerializeToString(deterministic=True)
-    cuts: Any
+    points: Any
     if data.draw(st.booleans()):
-        cuts = data.draw(st.integers(1, 6))
+        points = data.draw(st.integers(1, 6))
     else:
         several = st.lists(st.sampled_from(made), min_size=1, max_size=3)
-        cuts = data.draw(st.lists(st.one_of(st.sampled_from(made), several), max_size=4))
+        points = data.draw(st.lists(st.one_of(st.sampled_from(made), several), max_size=4))
     model = load(proto)
-    assert_partition(model, partition(model, cuts), FEEDS)
+    assert_partition(model, partition(model, points), FEEDS)
     assert proto.SerializeToString(deterministic=True) == before
 
 
