@@ -5,7 +5,7 @@
 
 import { type Graph, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
-import { group } from "./rank.ts";
+import { itemsBy } from "./rank.ts";
 
 /** Top and bottom of every row. */
 export interface Rows {
@@ -125,7 +125,7 @@ class Gaps {
       this.#upperX[s] = e >= 0 && upper[s] === from[e] ? outX[e] : x[upper[s]];
       this.#lowerX[s] = k >= 0 ? inX[k] : x[lower[s]];
     }
-    this.#segments = group(rowOf, layers.rows);
+    this.#segments = itemsBy(rowOf, layers.rows);
     for (let e = 0; e < graph.source.length; e++) {
       for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
         if (placed.tails[k] === 0 || rank[layers.to[k]] === 0) continue;

@@ -1,36 +1,36 @@
 /**
- * A long layout set in columns, as a newspaper sets a long text: cut where few tensors cross from row to row, the pieces
- * side by side, and what crosses led from the foot of one column to the head of the next.
+ * Sets a long layout in columns, as a newspaper sets a long text. It is divided where few tensors cross from row to row;
+ * a tensor that crosses leads from the foot of one column to the head of the next.
  */
 
 import { type Graph, type Layout, STUB } from "./graph.ts";
 import { nameRoom } from "./labels.ts";
 
-/** At most so many tensors go on from one column to the next: of the outermost scope, and of one that lies in another. */
+/** Maximum number of tensors between two columns: in the outermost scope, and in an inner one. */
 const CROSSING = { outermost: 2, inner: 1 } as const;
-/** A column may be so many times as high as it should be, where nothing can be cut; else nothing is set in columns. */
+/** Maximum height of a column that cannot be divided, relative to the wanted height; beyond it there are no columns. */
 const TOO_HIGH = 1.5;
-/** All columns but the last are at least so high beside the highest; else nothing is. */
+/** Minimum height of every column but the last, relative to the highest; below it there are no columns. */
 const TOO_LOW = 0.3;
-/** px: between lines beside each other, from a line to what it passes, and the height of a label. */
+/** Pixels between parallel lines, from a line to what it passes, and of a label's height. */
 const ROOM = { line: 7, beside: 12, label: 13 } as const;
 
-/** Boxes that no cut can part, from top to bottom. */
+/** Boxes that overlap in y and cannot be divided. */
 interface Band {
   readonly top: number;
   bottom: number;
-  /** hyperedges that go on below it, null where it cannot be cut */
+  /** hyperedges that continue below it, null where the layout cannot be divided */
   below: readonly number[] | null;
 }
 
 interface Column {
   readonly top: number;
   readonly bottom: number;
-  /** hyperedges that go on to the next column */
+  /** hyperedges that continue in the next column */
   readonly on: readonly number[];
 }
 
-/** @param height how high columns should be; the layout stays as it is if it is no higher, or cannot be cut */
+/** @param height wanted height of a column in px; a layout that is no higher or cannot be divided is returned as it is */
 export function inColumns(graph: Graph, layout: Layout, height: number): Layout {
   if (layout.height <= height) return layout;
   const inner = graph.source.includes(-1) || graph.sink.includes(-1);
@@ -38,9 +38,9 @@ export function inColumns(graph: Graph, layout: Layout, height: number): Layout 
   const columns = balanced(bands, height);
   const heights = columns.map(({ top, bottom }) => bottom - top);
   if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
-  // a few boxes alone before all others would only be a long way round
+  // a few boxes before all others would only be a detour
   if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
-  return laidBeside(graph, layout, columns);
+  return new SideBySide(graph, layout, columns).placed();
 }
 
 function bandsOf(graph: Graph, layout: Layout, most: number): Band[] {
@@ -79,7 +79,7 @@ function bandsOf(graph: Graph, layout: Layout, most: number): Band[] {
   return bands;
 }
 
-/** As few columns as that height allows, all of about the same. */
+/** The fewest columns that the height allows, of about equal height. */
 function balanced(bands: readonly Band[], height: number): Column[] {
   let best = columnsOf(bands, height);
   let [low, high] = [height / 2, height];
@@ -111,176 +111,237 @@ function columnsOf(bands: readonly Band[], height: number): Column[] {
   return columns;
 }
 
-function laidBeside(graph: Graph, layout: Layout, columns: readonly Column[]): Layout {
-  /** the column of what lies there, what is between two columns belongs to the upper one */
-  const columnAt = (y: number): number => {
-    let at = 0;
-    while (at + 1 < columns.length && y >= columns[at + 1].top) at++;
-    return at;
-  };
-  const home = Array.from(layout.y, columnAt);
-  const lines = Array.from(graph.sink, (_, k) => points(layout, k));
-  const edge = new Int32Array(graph.sink.length);
-  for (let e = 0; e < graph.source.length; e++) edge.fill(e, graph.ptr[e], graph.ptr[e + 1]);
-  // what comes from outside enters the first column, what goes out leaves from the last
-  const starts = Array.from(graph.source, (source) => (source < 0 ? 0 : home[source]));
-  const endOf = (k: number): number => (graph.sink[k] < 0 ? columns.length - 1 : home[graph.sink[k]]);
-  const startOf = (k: number): number => (layout.stub[k] !== 0 ? endOf(k) : starts[edge[k]]);
+/** The layout with each column beside the one before, and lines that lead from its foot to the head of the next. */
+class SideBySide {
+  readonly #graph: Graph;
+  readonly #layout: Layout;
+  readonly #columns: readonly Column[];
+  /** column of each box */
+  readonly #home: number[];
+  /** edge of each line, and its points before anything moves */
+  readonly #edge: Int32Array;
+  readonly #lines: readonly Point[][];
+  /** column where each edge begins: what comes from outside enters the first */
+  readonly #starts: number[];
+  /** for each column: edge → x where it leaves at the foot */
+  readonly #leaves: readonly Map<number, number>[];
+  /** for each column its leaving edges, the outermost way first */
+  readonly #orders: readonly number[][];
+  readonly #extents: readonly Extent[];
+  readonly #labelX: Float64Array;
+  readonly #labelY: Float64Array;
+  /** column of each label, −1 for none */
+  readonly #labelHome: number[];
 
-  // where each tensor that goes on leaves its column
-  const leaves = columns.map(() => new Map<number, number>());
-  for (let k = 0; k < lines.length; k++) {
-    if (lines[k].length === 0 || layout.stub[k] !== 0) continue;
-    for (let column = startOf(k); column < endOf(k); column++) {
-      leaves[column].set(edge[k], at(lines[k], columns[column].bottom));
-    }
+  constructor(graph: Graph, layout: Layout, columns: readonly Column[]) {
+    this.#graph = graph;
+    this.#layout = layout;
+    this.#columns = columns;
+    this.#home = Array.from(layout.y, (y) => this.#columnAt(y));
+    this.#lines = Array.from(graph.sink, (_, k) => points(layout, k));
+    this.#edge = new Int32Array(graph.sink.length);
+    for (let e = 0; e < graph.source.length; e++) this.#edge.fill(e, graph.ptr[e], graph.ptr[e + 1]);
+    this.#starts = Array.from(graph.source, (source) => (source < 0 ? 0 : this.#home[source]));
+    this.#leaves = this.#leaving();
+    this.#orders = this.#leaves.map((each) => [...each].sort((p, q) => q[1] - p[1] || p[0] - q[0]).map(([e]) => e));
+    this.#extents = this.#measured();
+    this.#labelX = layout.labelX.slice();
+    this.#labelY = layout.labelY.slice();
+    this.#labelHome = Array.from(this.#labelY, (y) => (Number.isNaN(y) ? -1 : this.#columnAt(y)));
   }
 
-  const extents = columns.map(() => ({
-    left: Number.POSITIVE_INFINITY,
-    right: Number.NEGATIVE_INFINITY,
-    top: Number.POSITIVE_INFINITY,
-  }));
-  const reach = (column: number, left: number, right: number, top: number): void => {
-    const extent = extents[column];
+  /** Column at a height; what is between two columns belongs to the upper one. */
+  #columnAt(y: number): number {
+    let at = 0;
+    while (at + 1 < this.#columns.length && y >= this.#columns[at + 1].top) at++;
+    return at;
+  }
+
+  /** What goes out leaves from the last column. */
+  #endOf(k: number): number {
+    const sink = this.#graph.sink[k];
+    return sink < 0 ? this.#columns.length - 1 : this.#home[sink];
+  }
+
+  #startOf(k: number): number {
+    return this.#layout.stub[k] !== 0 ? this.#endOf(k) : this.#starts[this.#edge[k]];
+  }
+
+  #leaving(): Map<number, number>[] {
+    const leaves = this.#columns.map(() => new Map<number, number>());
+    this.#lines.forEach((line, k) => {
+      if (line.length === 0 || this.#layout.stub[k] !== 0) return;
+      for (let column = this.#startOf(k); column < this.#endOf(k); column++) {
+        leaves[column].set(this.#edge[k], at(line, this.#columns[column].bottom));
+      }
+    });
+    return leaves;
+  }
+
+  #reach(extent: Extent, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
     extent.left = Math.min(extent.left, left);
     extent.right = Math.max(extent.right, right);
     extent.top = Math.min(extent.top, top);
-  };
-  home.forEach((column, box) => {
-    reach(column, layout.x[box], layout.x[box] + graph.width[box], layout.y[box]);
-  });
-  for (let k = 0; k < lines.length; k++) {
-    for (const { x, y } of lines[k]) reach(columnAt(y), x, x, Number.POSITIVE_INFINITY);
-    if (layout.stub[k] === 0 || lines[k].length === 0) continue;
-    const room = nameRoom(graph, edge[k], lines[k][0].x, lines[k][0].y, 0);
-    reach(endOf(k), room.left, room.right, room.top);
   }
-  const labelX = layout.labelX.slice();
-  const labelY = layout.labelY.slice();
-  const labelHome = Array.from(labelY, (y) => (Number.isNaN(y) ? -1 : columnAt(y)));
-  // what goes on from a column has its label there: beside it where it is alone, else each on its own way to the next
-  const orders = leaves.map((each) => [...each].sort((p, q) => q[1] - p[1] || p[0] - q[0]).map(([e]) => e));
-  const floors = columns.map(({ bottom }) => bottom);
-  for (let e = 0; e < labelY.length; e++) {
-    const from = graph.source[e];
-    const column = from >= 0 ? home[from] : -1;
-    if (column < 0 || leaves[column].has(e)) continue;
-    const label = labelHome[e] !== column ? 0 : labelY[e] + graph.labelLength[e] / 2;
-    const tail = layout.tail[e] === 1 ? layout.y[from] + graph.height[from] + STUB.length : 0;
-    floors[column] = Math.max(floors[column], label, tail);
+
+  /** Extents of boxes, lines and stubs; labels are added once they are placed. */
+  #measured(): Extent[] {
+    const { x, y, stub } = this.#layout;
+    const extents = this.#columns.map(() => ({
+      left: Number.POSITIVE_INFINITY,
+      right: Number.NEGATIVE_INFINITY,
+      top: Number.POSITIVE_INFINITY,
+    }));
+    this.#home.forEach((column, box) => {
+      this.#reach(extents[column], x[box], x[box] + this.#graph.width[box], y[box]);
+    });
+    this.#lines.forEach((line, k) => {
+      for (const point of line) this.#reach(extents[this.#columnAt(point.y)], point.x, point.x);
+      if (stub[k] === 0 || line.length === 0) return;
+      const room = nameRoom(this.#graph, this.#edge[k], line[0].x, line[0].y, 0);
+      this.#reach(extents[this.#endOf(k)], room.left, room.right, room.top);
+    });
+    return extents;
   }
-  const feet = columns.map(({ bottom }, column) => {
-    const order = orders[column];
-    const right = Math.max(...leaves[column].values());
-    const labeled = order.map((e) => {
-      const below = !Number.isNaN(labelY[e]) && labelY[e] > bottom;
-      return starts[e] === column && below;
+
+  /** Lowest y of each column that is taken by labels and stubs of tensors that stay in it. */
+  #floors(): number[] {
+    const { y, tail } = this.#layout;
+    const floors = this.#columns.map(({ bottom }) => bottom);
+    for (let e = 0; e < this.#labelY.length; e++) {
+      const from = this.#graph.source[e];
+      const column = from >= 0 ? this.#home[from] : -1;
+      if (column < 0 || this.#leaves[column].has(e)) continue;
+      const label = this.#labelHome[e] !== column ? 0 : this.#labelY[e] + this.#graph.labelLength[e] / 2;
+      const end = tail[e] === 1 ? y[from] + this.#graph.height[from] + STUB.length : 0;
+      floors[column] = Math.max(floors[column], label, end);
+    }
+    return floors;
+  }
+
+  /** y of each leaving edge at the foot of its column, in `#orders`; places the labels that belong there. */
+  #feet(): number[][] {
+    const floors = this.#floors();
+    const feet = this.#columns.map(({ bottom }, column) => {
+      const order = this.#orders[column];
+      const right = Math.max(...this.#leaves[column].values());
+      const labeled = order.map((e) => this.#starts[e] === column && this.#labelY[e] > bottom);
+      let low = floors[column] + ROOM.label;
+      return order.map((e, place) => {
+        // a single edge has its label beside it, several have theirs on their own way to the next column
+        const single = order.length === 1;
+        if (labeled[place]) {
+          this.#labelX[e] = right + (single ? 6 : 10);
+          this.#labelY[e] = low;
+          this.#labelHome[e] = column;
+        }
+        const foot = single && labeled[place] ? low + ROOM.label : low;
+        low = foot + (labeled[place] || labeled[place + 1] === true ? ROOM.label : ROOM.line);
+        return foot;
+      });
     });
-    let low = floors[column] + ROOM.label;
-    return order.map((e, place) => {
-      const alone = order.length === 1;
-      if (labeled[place]) {
-        labelX[e] = right + (alone ? 6 : 10);
-        labelY[e] = low;
-        labelHome[e] = column;
-      }
-      const at = alone && labeled[place] ? low + ROOM.label : low;
-      low = at + (labeled[place] || labeled[place + 1] === true ? ROOM.label : ROOM.line);
-      return at;
+    this.#labelHome.forEach((column, e) => {
+      const x = this.#labelX[e];
+      if (column >= 0) this.#reach(this.#extents[column], x, x + this.#graph.labelWidth[e]);
     });
-  });
-  labelHome.forEach((column, e) => {
-    if (column >= 0) reach(column, labelX[e], labelX[e] + graph.labelWidth[e], Number.POSITIVE_INFINITY);
-  });
+    return feet;
+  }
 
-  const head = ROOM.beside + ROOM.line * Math.max(...orders.map(({ length }) => length));
-  const dx: number[] = [];
-  const dy: number[] = [];
-  let right = 0;
-  columns.forEach(({ on }, column) => {
-    const { left, right: end, top } = extents[column];
-    const shift = Math.ceil(right - left);
-    dx.push(shift);
-    dy.push(Math.ceil(head - top));
-    right = shift + end + (column + 1 === columns.length ? 0 : 2 * ROOM.beside + ROOM.line * on.length);
-  });
-
-  /** the way of each tensor from the foot of a column up to the head of the next: the outer ones around the inner ones */
-  const ways = columns.map(({ bottom }, column) => {
-    const order = orders[column];
-    return new Map(
-      order.map((e, place) => {
-        const x = (leaves[column].get(e) ?? 0) + dx[column];
-        const low = feet[column][place] + dy[column];
-        const gutter = extents[column].right + dx[column] + ROOM.beside + ROOM.line * place;
-        const high = head - ROOM.beside + 2 - ROOM.line * (order.length - 1 - place);
-        const way: Point[] = [
-          { x, y: bottom + dy[column] },
-          { x, y: low },
-          { x: gutter, y: low },
-          { x: gutter, y: high },
-        ];
-        return [e, way];
-      }),
-    );
-  });
-
-  labelHome.forEach((column, e) => {
-    if (column < 0) return;
-    labelX[e] += dx[column];
-    labelY[e] += dy[column];
-  });
-  const height = Math.max(
-    ...columns.map(({ bottom }, column) => {
+  placed(): Layout {
+    const layout = this.#layout;
+    const columns = this.#columns;
+    const feet = this.#feet();
+    const head = ROOM.beside + ROOM.line * Math.max(...this.#orders.map(({ length }) => length));
+    const dx: number[] = [];
+    const dy: number[] = [];
+    let width = 0;
+    columns.forEach(({ on }, column) => {
+      const { left, right, top } = this.#extents[column];
+      const shift = Math.ceil(width - left);
+      dx.push(shift);
+      dy.push(Math.ceil(head - top));
+      width = shift + right + (column + 1 === columns.length ? 0 : 2 * ROOM.beside + ROOM.line * on.length);
+    });
+    this.#labelHome.forEach((column, e) => {
+      if (column < 0) return;
+      this.#labelX[e] += dx[column];
+      this.#labelY[e] += dy[column];
+    });
+    const bottoms = columns.map(({ bottom }, column) => {
       const below = column + 1 === columns.length ? layout.height - bottom : 0;
       return dy[column] + Math.max(bottom + below, ...feet[column].map((foot) => foot + ROOM.line));
-    }),
-    ...Array.from(labelY, (y, e) => (Number.isNaN(y) ? 0 : y + graph.labelLength[e] / 2)),
-  );
-  const outX = layout.outX.map((x, e) => x + dx[starts[e]]);
-  const inX = layout.inX.map((x, k) => x + dx[endOf(k)]);
+    });
+    const labels = Array.from(this.#labelY, (y, e) => (Number.isNaN(y) ? 0 : y + this.#graph.labelLength[e] / 2));
+    const moved = (places: Float64Array, by: readonly number[]): Float64Array =>
+      places.map((place, box) => place + by[this.#home[box]]);
+    return {
+      ...layout,
+      ...this.#drawn(this.#ways(feet, head, dx, dy), dx, dy),
+      width,
+      height: Math.max(...bottoms, ...labels),
+      x: moved(layout.x, dx),
+      y: moved(layout.y, dy),
+      outX: layout.outX.map((x, e) => x + dx[this.#starts[e]]),
+      inX: layout.inX.map((x, k) => x + dx[this.#endOf(k)]),
+      labelX: this.#labelX,
+      labelY: this.#labelY,
+    };
+  }
 
-  const linePtr = new Uint32Array(lines.length + 1);
-  const drawn: number[] = [];
-  lines.forEach((line, k) => {
-    if (line.length > 0) {
-      const start = startOf(k);
-      const end = endOf(k);
-      const own = (column: number): Point[] =>
-        line
-          .filter(({ y }) => {
-            const above = column === start || y > columns[column].top;
-            return above && (column === end || y < columns[column].bottom);
-          })
-          .map(({ x, y }) => ({ x: x + dx[column], y: y + dy[column] }));
-      for (let column = start; column <= end; column++) {
-        for (const { x, y } of own(column)) drawn.push(x, y);
+  /** For each column: edge → its way from the foot up to the head of the next, the outer ones around the inner ones. */
+  #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Point[]>[] {
+    return this.#columns.map(({ bottom }, column) => {
+      const order = this.#orders[column];
+      return new Map(
+        order.map((e, place) => {
+          const x = (this.#leaves[column].get(e) ?? 0) + dx[column];
+          const low = feet[column][place] + dy[column];
+          const gutter = this.#extents[column].right + dx[column] + ROOM.beside + ROOM.line * place;
+          const high = head - ROOM.beside + 2 - ROOM.line * (order.length - 1 - place);
+          const foot = bottom + dy[column];
+          return [
+            e,
+            [
+              { x, y: foot },
+              { x, y: low },
+              { x: gutter, y: low },
+              { x: gutter, y: high },
+            ],
+          ];
+        }),
+      );
+    });
+  }
+
+  /** Every line with its parts in the columns that it passes and the ways between them. */
+  #drawn(ways: Map<number, Point[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
+    const linePtr = new Uint32Array(this.#lines.length + 1);
+    const drawn: number[] = [];
+    this.#lines.forEach((line, k) => {
+      const end = this.#endOf(k);
+      for (let column = this.#startOf(k); column <= end && line.length > 0; column++) {
+        const { top, bottom } = this.#columns[column];
+        for (const { x, y } of line) {
+          const inside = (column === this.#startOf(k) || y > top) && (column === end || y < bottom);
+          if (inside) drawn.push(x + dx[column], y + dy[column]);
+        }
         if (column === end) break;
-        const way = ways[column].get(edge[k]) as readonly Point[];
+        const way = ways[column].get(this.#edge[k]) as readonly Point[];
         for (const { x, y } of way) drawn.push(x, y);
-        const { top } = columns[column + 1];
-        const into = at(line, top) + dx[column + 1];
-        drawn.push(into, way[way.length - 1].y, into, top + dy[column + 1]);
+        const next = this.#columns[column + 1].top;
+        const into = at(line, next) + dx[column + 1];
+        drawn.push(into, way[way.length - 1].y, into, next + dy[column + 1]);
       }
-    }
-    linePtr[k + 1] = drawn.length / 2;
-  });
-  const moved = (places: Float64Array, by: readonly number[]): Float64Array =>
-    places.map((place, box) => place + by[home[box]]);
-  return {
-    ...layout,
-    width: right,
-    height,
-    x: moved(layout.x, dx),
-    y: moved(layout.y, dy),
-    outX,
-    inX,
-    linePtr,
-    line: Float32Array.from(drawn),
-    labelX,
-    labelY,
-  };
+      linePtr[k + 1] = drawn.length / 2;
+    });
+    return { linePtr, line: Float32Array.from(drawn) };
+  }
+}
+
+interface Extent {
+  left: number;
+  right: number;
+  top: number;
 }
 
 interface Point {
@@ -295,7 +356,7 @@ function points({ line, linePtr }: Layout, k: number): Point[] {
   });
 }
 
-/** Where a line that runs down is at a height; it runs upright beside boxes. */
+/** x of a downward line at a height; it is vertical next to boxes. */
 function at(line: readonly Point[], y: number): number {
   let last = line[0];
   for (const point of line) {

@@ -4,7 +4,7 @@
  */
 
 import { type Graph, PORTS } from "./graph.ts";
-import { FEW, group, type Ranking } from "./rank.ts";
+import { FEW, itemsBy, type Ranking } from "./rank.ts";
 
 /**
  * Vertices: boxes, the parts of tall boxes in their further rows, ports on the upper border, ports on the lower border,
@@ -51,145 +51,188 @@ export interface Layers {
 const SWEEPS = 8;
 
 export function layer(graph: Graph, ranking: Ranking): Layers {
-  const layers = build(graph, ranking);
+  const layers = new Builder(graph, ranking).build();
   sweep(layers);
   return layers;
 }
 
-function build(graph: Graph, ranking: Ranking): Layers {
-  const { source, sink, ptr } = graph;
-  const boxes = graph.width.length;
-  const edges = source.length;
-  const { backward, span } = ranking;
-  const hasTop = source.includes(-1);
-  const hasBottom = sink.includes(-1);
-  const shift = hasTop ? 1 : 0;
-  const lastRow = ranking.count + shift;
-  const rows = Math.max(lastRow + (hasBottom ? 1 : 0), 1);
+/** Makes the vertices and segments of a ranked graph: first of boxes and ports, then of the edges between them. */
+class Builder {
+  readonly #graph: Graph;
+  readonly #ranking: Ranking;
+  /** rows that the ports on the upper border take */
+  readonly #shift: number;
+  readonly #lastRow: number;
+  #firstPort: number;
+  readonly #ports: { readonly outPort: Float64Array; readonly inPort: Float64Array };
+  readonly #stub: Uint8Array;
+  readonly #foot: Int32Array;
+  readonly #from: Int32Array;
+  readonly #to: Int32Array;
+  readonly #above: Int32Array;
+  readonly #lane: Int32Array;
+  readonly #laneFrom: Int32Array;
+  readonly #rank: number[] = [];
+  readonly #dummyAbove: number[] = [];
+  readonly #upper: number[] = [];
+  readonly #lower: number[] = [];
+  readonly #upperPort: number[] = [];
+  readonly #lowerPort: number[] = [];
+  readonly #segmentEdge: number[] = [];
+  readonly #segmentSink: number[] = [];
 
-  const foot = Int32Array.from({ length: boxes }, (_, each) => each);
-  let vertices = boxes;
-  for (let each = 0; each < boxes; each++) {
-    if (span[each] === 1) continue;
-    vertices += span[each] - 1;
-    foot[each] = vertices - 1;
+  constructor(graph: Graph, ranking: Ranking) {
+    const { source, sink } = graph;
+    this.#graph = graph;
+    this.#ranking = ranking;
+    this.#shift = source.includes(-1) ? 1 : 0;
+    this.#lastRow = ranking.count + this.#shift;
+    const none = (): Int32Array => new Int32Array(sink.length).fill(-1);
+    [this.#to, this.#above, this.#lane, this.#laneFrom] = [none(), none(), none(), none()];
+    this.#from = new Int32Array(source.length).fill(-1);
+    this.#foot = Int32Array.from(ranking.span, (_, box) => box);
+    this.#firstPort = ranking.span.length;
+    ranking.span.forEach((span, box) => {
+      if (span === 1) return;
+      this.#firstPort += span - 1;
+      this.#foot[box] = this.#firstPort - 1;
+    });
+    this.#ports = portFractions(graph);
+    this.#stub = findStubs(
+      graph,
+      ranking,
+      (e) => this.#startRow(e),
+      (k) => this.#endRow(k),
+    );
   }
-  const firstPort = vertices;
 
-  // ports and the row where each hyperedge begins and where its sinks stand
-  const from = new Int32Array(edges).fill(-1);
-  const to = new Int32Array(sink.length).fill(-1);
-  for (let e = 0; e < edges; e++) {
-    if (source[e] >= 0) from[e] = foot[source[e]];
-    else if (source[e] === -1) from[e] = vertices++;
+  build(): Layers {
+    const { source, sink } = this.#graph;
+    const boxes = this.#foot.length;
+    this.#addBoxes();
+    const firstBottom = this.#addPorts();
+    const firstDummy = this.#rank.length;
+    for (let e = 0; e < source.length; e++) if (this.#from[e] >= 0) this.#route(e);
+    const rank = Int32Array.from(this.#rank);
+    const rows = Math.max(this.#lastRow + (sink.includes(-1) ? 1 : 0), 1);
+    const upper = Int32Array.from(this.#upper);
+    const lower = Int32Array.from(this.#lower);
+    return {
+      count: rank.length,
+      boxes,
+      box: this.#boxOf(rank.length),
+      foot: this.#foot,
+      firstDummy,
+      rank,
+      rows,
+      ...firstOrder(rank, rows, firstBottom, upper, lower),
+      segments: upper.length,
+      upper,
+      lower,
+      upperPort: Float32Array.from(this.#upperPort),
+      lowerPort: Float32Array.from(this.#lowerPort),
+      segmentEdge: Int32Array.from(this.#segmentEdge),
+      segmentSink: Int32Array.from(this.#segmentSink),
+      down: itemsBy(upper, rank.length),
+      up: itemsBy(lower, rank.length),
+      from: this.#from,
+      to: this.#to,
+      above: this.#above,
+      dummyAbove: Int32Array.from(this.#dummyAbove),
+      lane: this.#lane,
+      laneFrom: this.#laneFrom,
+      stub: this.#stub,
+    };
   }
-  const firstBottom = vertices;
-  for (let k = 0; k < sink.length; k++) to[k] = sink[k] >= 0 ? sink[k] : vertices++;
-  const firstDummy = vertices;
-  const startRow = (e: number): number => (source[e] >= 0 ? ranking.rank[source[e]] + span[source[e]] - 1 + shift : 0);
-  const endRow = (k: number): number => (sink[k] >= 0 ? ranking.rank[sink[k]] + shift : lastRow);
 
-  const stub = findStubs(graph, ranking, startRow, endRow);
-  const rankOf: number[] = [];
-  const upper: number[] = [];
-  const lower: number[] = [];
-  const upperPort: number[] = [];
-  const lowerPort: number[] = [];
-  const segmentEdge: number[] = [];
-  const segmentSink: number[] = [];
-  const { outPort, inPort } = portFractions(graph);
-  const above = new Int32Array(sink.length).fill(-1);
-  const lane = new Int32Array(sink.length).fill(-1);
-  const laneFrom = new Int32Array(sink.length).fill(-1);
-  const dummyAbove: number[] = [];
-  const join = (a: number, b: number, e: number, k: number): void => {
-    upper.push(a);
-    lower.push(b);
-    upperPort.push(e >= 0 && a < firstPort ? outPort[e] : 0.5);
-    lowerPort.push(k >= 0 && b < boxes ? inPort[k] : 0.5);
-    segmentEdge.push(e);
-    segmentSink.push(k);
-  };
-  const dummy = (row: number, over: number): number => {
-    rankOf.push(row);
-    dummyAbove.push(over);
-    return rankOf.length - 1;
-  };
-  for (let each = 0; each < boxes; each++) rankOf.push(ranking.rank[each] + shift);
-  for (let each = 0; each < boxes; each++) {
-    for (let part = 1; part < span[each]; part++) {
-      join(part === 1 ? each : rankOf.length - 1, rankOf.length, -1, -1);
-      rankOf.push(ranking.rank[each] + shift + part);
+  #startRow(e: number): number {
+    const box = this.#graph.source[e];
+    return box >= 0 ? this.#ranking.rank[box] + this.#ranking.span[box] - 1 + this.#shift : 0;
+  }
+
+  #endRow(k: number): number {
+    const box = this.#graph.sink[k];
+    return box >= 0 ? this.#ranking.rank[box] + this.#shift : this.#lastRow;
+  }
+
+  #join(above: number, below: number, e: number, k: number): void {
+    this.#upper.push(above);
+    this.#lower.push(below);
+    this.#upperPort.push(e >= 0 && above < this.#firstPort ? this.#ports.outPort[e] : 0.5);
+    this.#lowerPort.push(k >= 0 && below < this.#foot.length ? this.#ports.inPort[k] : 0.5);
+    this.#segmentEdge.push(e);
+    this.#segmentSink.push(k);
+  }
+
+  /** A chain of dummies down the rows from `first` to `last` under a vertex (−1: none); returns its first. */
+  #chain(e: number, above: number, first: number, last: number): number {
+    const start = this.#rank.length;
+    for (let row = first, over = above; row <= last; row++) {
+      const dummy = this.#rank.push(row) - 1;
+      this.#dummyAbove.push(over);
+      if (over >= 0) this.#join(over, dummy, e, -1);
+      over = dummy;
     }
+    return start;
   }
-  for (let v = firstPort; v < firstDummy; v++) rankOf.push(v < firstBottom ? 0 : lastRow);
-  for (let e = 0; e < edges; e++) {
-    const start = startRow(e);
+
+  /** Vertices of boxes, then of the further rows of tall ones. */
+  #addBoxes(): void {
+    const { rank, span } = this.#ranking;
+    for (const row of rank) this.#rank.push(row + this.#shift);
+    span.forEach((rows, box) => {
+      for (let part = 1; part < rows; part++) {
+        this.#join(part === 1 ? box : this.#rank.length - 1, this.#rank.length, -1, -1);
+        this.#rank.push(rank[box] + this.#shift + part);
+      }
+    });
+  }
+
+  /** Ports on the upper border, then on the lower one, whose first is returned. */
+  #addPorts(): number {
+    const { source, sink } = this.#graph;
+    source.forEach((box, e) => {
+      if (box >= 0) this.#from[e] = this.#foot[box];
+      else if (box === -1) this.#from[e] = this.#rank.push(0) - 1;
+    });
+    const firstBottom = this.#rank.length;
+    sink.forEach((box, k) => {
+      this.#to[k] = box >= 0 ? box : this.#rank.push(this.#lastRow) - 1;
+    });
+    return firstBottom;
+  }
+
+  /** One chain down for all readers of a tensor, from which each branches off; a chain of its own for each backward one. */
+  #route(e: number): void {
+    const { ptr } = this.#graph;
+    const { backward } = this.#ranking;
+    const start = this.#startRow(e);
     let deepest = start;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      if (from[e] >= 0 && !stub[k] && !backward[k]) deepest = Math.max(deepest, endRow(k) - 1);
+      if (!this.#stub[k] && !backward[k]) deepest = Math.max(deepest, this.#endRow(k) - 1);
     }
-    const first = rankOf.length; // the dummy of row start + 1
-    for (let row = start + 1, over = from[e]; row <= deepest; row++) {
-      const made = dummy(row, over);
-      join(over, made, e, -1);
-      over = made;
-    }
+    const first = this.#chain(e, this.#from[e], start + 1, deepest);
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      if (from[e] < 0 || stub[k]) continue;
+      if (this.#stub[k]) continue;
       if (backward[k]) {
-        lane[k] = rankOf.length;
-        laneFrom[k] = from[e];
-        for (let row = endRow(k), over = -1; row <= start; row++) {
-          const made = dummy(row, over);
-          if (over >= 0) join(over, made, e, -1);
-          over = made;
-        }
+        this.#lane[k] = this.#chain(e, -1, this.#endRow(k), start);
+        this.#laneFrom[k] = this.#from[e];
         continue;
       }
-      const row = endRow(k);
-      above[k] = row - 1 === start ? from[e] : first + (row - 2 - start);
-      join(above[k], to[k], e, k);
+      const row = this.#endRow(k);
+      this.#above[k] = row - 1 === start ? this.#from[e] : first + (row - 2 - start);
+      this.#join(this.#above[k], this.#to[k], e, k);
     }
   }
 
-  const box = new Int32Array(rankOf.length).fill(-1);
-  for (let each = 0; each < boxes; each++) {
-    box[each] = each;
-    if (foot[each] !== each) box.fill(each, foot[each] - span[each] + 2, foot[each] + 1);
+  #boxOf(vertices: number): Int32Array {
+    const found = new Int32Array(vertices).fill(-1);
+    this.#foot.forEach((foot, box) => {
+      found[box] = box;
+      if (foot !== box) found.fill(box, foot - this.#ranking.span[box] + 2, foot + 1);
+    });
+    return found;
   }
-  const rank = Int32Array.from(rankOf);
-  const lowerColumn = Int32Array.from(lower);
-  const upperColumn = Int32Array.from(upper);
-  const { rowPtr, order, pos } = firstOrder(rank, rows, firstBottom, upperColumn, lowerColumn);
-  return {
-    count: rank.length,
-    boxes,
-    box,
-    foot,
-    firstDummy,
-    rank,
-    rows,
-    rowPtr,
-    order,
-    pos,
-    segments: upper.length,
-    upper: upperColumn,
-    lower: lowerColumn,
-    upperPort: Float32Array.from(upperPort),
-    lowerPort: Float32Array.from(lowerPort),
-    segmentEdge: Int32Array.from(segmentEdge),
-    segmentSink: Int32Array.from(segmentSink),
-    down: group(upperColumn, rank.length),
-    up: group(lowerColumn, rank.length),
-    from,
-    to,
-    above,
-    dummyAbove: Int32Array.from(dummyAbove),
-    lane,
-    laneFrom,
-    stub,
-  };
 }
 
 /**
@@ -242,7 +285,7 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
   const outPort = new Float64Array(source.length).fill(0.5);
   const inPort = new Float64Array(sink.length).fill(0.5);
   const spread = (keys: Int32Array, slots: Int32Array, offsets: Float64Array, result: Float64Array): void => {
-    const rows = group(keys, boxes);
+    const rows = itemsBy(keys, boxes);
     for (let box = 0; box < boxes; box++) {
       const members = rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]);
       if (ports[box] === PORTS.FIXED) for (const each of members) result[each] = offsets[each] / width[box];
@@ -274,8 +317,8 @@ function firstOrder(
   const order = new Int32Array(count);
   const pos = new Int32Array(count).fill(-1);
   const filled = new Int32Array(rows);
-  const down = group(upper, count);
-  const up = group(lower, count);
+  const down = itemsBy(upper, count);
+  const up = itemsBy(lower, count);
   const settle = (v: number): void => {
     pos[v] = filled[rank[v]]++;
     order[rowPtr[rank[v]] + pos[v]] = v;

@@ -5,7 +5,7 @@
 
 import { type Graph, PORTS } from "./graph.ts";
 import type { Layers } from "./order.ts";
-import { group } from "./rank.ts";
+import { itemsBy } from "./rank.ts";
 
 /** Least distance between neighbors in a row, by how many of the two are boxes. */
 export const GAP = { boxes: 18, boxLane: 13, lanes: 10 } as const;
@@ -369,7 +369,7 @@ const OFF_MIDDLE = 0.6;
 
 /** Constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */
 function fromTheLeft(count: number, left: readonly number[], right: readonly number[]): number[] {
-  const out = group(Int32Array.from(left), count);
+  const out = itemsBy(Int32Array.from(left), count);
   const waits = new Int32Array(count);
   for (const block of right) waits[block]++;
   const ready: number[] = [];
@@ -478,10 +478,10 @@ function pushLeft(x: Float64Array, { left, right, apart }: Constraints): void {
 /** Each block in turn goes to the weighted median of where it is pulled, as far as its neighbors leave room. */
 function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: number): void {
   const count = x.length;
-  const rightOf = group(apart.left, count);
-  const leftOf = group(apart.right, count);
-  const asA = group(springs.a, count);
-  const asB = group(springs.b, count);
+  const rightOf = itemsBy(apart.left, count);
+  const leftOf = itemsBy(apart.right, count);
+  const asA = itemsBy(springs.a, count);
+  const asB = itemsBy(springs.b, count);
   for (let turn = 0; turn < turns; turn++) {
     let moved = false;
     for (let step = 0; step < count; step++) {

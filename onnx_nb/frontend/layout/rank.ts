@@ -50,7 +50,7 @@ export function sinkSources(graph: Graph): Int32Array {
 }
 
 /** For each box the sinks k whose edge it makes (`keys` = source of each sink) or reads (`keys` = sink). */
-export function group(keys: Int32Array, count: number): { ptr: Uint32Array; items: Uint32Array } {
+export function itemsBy(keys: Int32Array, count: number): { ptr: Uint32Array; items: Uint32Array } {
   const ptr = new Uint32Array(count + 1);
   for (let k = 0; k < keys.length; k++) if (keys[k] >= 0) ptr[keys[k] + 1]++;
   for (let i = 0; i < count; i++) ptr[i + 1] += ptr[i];
@@ -68,7 +68,7 @@ function findCycles(graph: Graph): Uint8Array {
   for (let k = 0; k < sink.length && sorted; k++) sorted = from[k] < 0 || sink[k] < 0 || from[k] < sink[k];
   if (sorted) return backward; // boxes come in file order, and almost every file is sorted
   const n = graph.width.length;
-  const out = group(from, n);
+  const out = itemsBy(from, n);
   const state = new Uint8Array(n); // 0 new, 1 on the path, 2 done
   const next = out.ptr.slice(0, n);
   const path: number[] = [];
@@ -99,8 +99,8 @@ function findCycles(graph: Graph): Uint8Array {
 function topologicalOrder(graph: Graph, backward: Uint8Array): Int32Array {
   const n = graph.width.length;
   const from = sinkSources(graph);
-  const out = group(from, n);
-  const into = group(graph.sink, n);
+  const out = itemsBy(from, n);
+  const into = itemsBy(graph.sink, n);
   const waits = new Int32Array(n);
   for (let k = 0; k < graph.sink.length; k++) {
     if (from[k] >= 0 && graph.sink[k] >= 0) waits[backward[k] ? from[k] : graph.sink[k]]++;
@@ -125,8 +125,8 @@ function topologicalOrder(graph: Graph, backward: Uint8Array): Int32Array {
 function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array, span: Int32Array): Int32Array {
   const n = graph.width.length;
   const from = sinkSources(graph);
-  const out = group(from, n);
-  const into = group(graph.sink, n);
+  const out = itemsBy(from, n);
+  const into = itemsBy(graph.sink, n);
   const rank = new Int32Array(n);
   for (const box of order) {
     const below = rank[box] + span[box];
@@ -148,8 +148,8 @@ function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: In
   const n = graph.width.length;
   const { source, sink, ptr } = graph;
   const from = sinkSources(graph);
-  const out = group(from, n);
-  const into = group(sink, n);
+  const out = itemsBy(from, n);
+  const into = itemsBy(sink, n);
   const edgeOf = new Int32Array(sink.length);
   const lowest = new Int32Array(source.length); // the row that a tensor reaches
   const reach = (e: number): void => {
@@ -163,7 +163,7 @@ function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: In
     edgeOf.fill(e, ptr[e], ptr[e + 1]);
     reach(e);
   }
-  const made = group(source, n);
+  const made = itemsBy(source, n);
   const hangs = new Uint8Array(n);
   for (const box of order) {
     hangs[box] = 1;

@@ -7,7 +7,7 @@ import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
 import { type Labels, nameRoom, OUTSIDE, type Placed, placeLabels, type Rows } from "./labels.ts";
 import type { Layers } from "./order.ts";
 import { halfWidth, type Places } from "./place.ts";
-import { group } from "./rank.ts";
+import { itemsBy } from "./rank.ts";
 
 /** Height between rows. */
 const ROW_GAP = { plain: 18, beside: 13, most: 60 } as const;
@@ -149,7 +149,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
     result: Float64Array,
     slack: number,
   ): void => {
-    const rows = group(keys, boxes);
+    const rows = itemsBy(keys, boxes);
     for (let box = 0; box < boxes; box++) {
       const members = Array.from(rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]));
       if (members.length === 0) continue;

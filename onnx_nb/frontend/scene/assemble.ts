@@ -23,132 +23,196 @@ export function* assemble(
   measure: Measure,
   direction: Direction,
 ): Generator<number, Scene> {
-  const queue: Arrangement[] = [root];
-  const sizes = count(queue);
-  const boxes = newBoxes(sizes.boxes);
-  const edges = newEdges(sizes.edges, sizes.points);
-  const scopes = newScopes(queue.length, sizes.boxes);
-  const says = new Int32Array(sizes.edges);
-  const { points } = edges;
-  const down = direction === "down";
-  const alongAxis = down ? 1 : 0;
-  let nextBox = 0;
-  let nextEdge = 0;
-  let nextPoint = 0;
-  let nextScope = 1;
-  /** tensors in the scopes before: what numbers their bundles */
-  let tensors = 0;
-  // of the scope at hand: the box around it and where the origin of its layout stands
-  let outer = -1;
-  let ox = 0;
-  let oy = 0;
-
-  /** across and along the flow → world */
-  const put = (across: number, along: number): void => {
-    points[nextPoint++] = down ? ox + across : ox + along;
-    points[nextPoint++] = down ? oy + along : oy + across;
-  };
-  const begin = (value: number, from: number, to: number, stub: number, captured: number): void => {
-    edges.value[nextEdge] = value;
-    edges.fromBox[nextEdge] = from;
-    edges.toBox[nextEdge] = to;
-    edges.scope[nextEdge] = outer;
-    edges.captured[nextEdge] = captured;
-    edges.stub[nextEdge] = stub;
-  };
-  const label = (value: number, across: number, along: number, what: number): void => {
-    says[nextEdge] = what;
-    const width = down ? 0 : cache.textWidth(text(columns, value, what, measure));
-    edges.labelX[nextEdge] = down ? ox + across : ox + along - width / 2;
-    edges.labelY[nextEdge] = down ? oy + along : oy + across + 6;
-  };
-
-  for (let at = 0; at < queue.length; at++) {
+  const assembler = new Assembler(columns, root, cache, measure, direction);
+  for (let at = 0; at < assembler.scopeCount; at++) {
     if (at % SOME === SOME - 1) yield 1;
-    const { scope, layout, w, h, inner } = queue[at];
-    const first = nextBox;
-    outer = scopes.box[at];
-    if (outer >= 0) {
-      ox = boxes.x[outer] + queue[at].frame.x;
-      oy = boxes.y[outer] + queue[at].frame.y;
+    assembler.add(at);
+  }
+  return assembler.scene();
+}
+
+/** Fills the columns of a scene, one open scope after the other. */
+class Assembler {
+  readonly #columns: Columns;
+  readonly #cache: Cache;
+  readonly #measure: Measure;
+  readonly #direction: Direction;
+  readonly #down: boolean;
+  readonly #queue: Arrangement[];
+  readonly #boxes: Boxes;
+  readonly #edges: Edges;
+  readonly #scopes: Placed;
+  readonly #says: Int32Array;
+  #nextBox = 0;
+  #nextEdge = 0;
+  #nextPoint = 0;
+  #nextScope = 1;
+  /** tensors in the scopes before: the numbers of their bundles begin there */
+  #tensors = 0;
+  /** of the current scope: the box around it, −1 for the root, and the origin of its layout */
+  #outer = -1;
+  #ox = 0;
+  #oy = 0;
+
+  constructor(columns: Columns, root: Arrangement, cache: Cache, measure: Measure, direction: Direction) {
+    this.#columns = columns;
+    this.#cache = cache;
+    this.#measure = measure;
+    this.#direction = direction;
+    this.#down = direction === "down";
+    this.#queue = [root];
+    const sizes = count(this.#queue);
+    this.#boxes = newBoxes(sizes.boxes);
+    this.#edges = newEdges(sizes.edges, sizes.points);
+    this.#scopes = newScopes(this.#queue.length, sizes.boxes);
+    this.#says = new Int32Array(sizes.edges);
+  }
+
+  get scopeCount(): number {
+    return this.#queue.length;
+  }
+
+  add(at: number): void {
+    const { scope, frame } = this.#queue[at];
+    const first = this.#nextBox;
+    this.#outer = this.#scopes.box[at];
+    if (this.#outer >= 0) {
+      this.#ox = this.#boxes.x[this.#outer] + frame.x;
+      this.#oy = this.#boxes.y[this.#outer] + frame.y;
     }
-    scopes.boxPtr[at] = nextBox;
-    scopes.edgePtr[at] = nextEdge;
-    const depth = outer < 0 ? 0 : Math.min(255, boxes.depth[outer] + 1);
+    this.#scopes.boxPtr[at] = this.#nextBox;
+    this.#scopes.edgePtr[at] = this.#nextEdge;
+    this.#addBoxes(this.#queue[at]);
+    for (let e = 0; e < scope.value.length; e++) this.#addTensor(this.#queue[at], e, first);
+    this.#tensors += scope.value.length;
+  }
+
+  #addBoxes({ scope, layout, w, h, inner }: Arrangement): void {
+    const boxes = this.#boxes;
+    const depth = this.#outer < 0 ? 0 : Math.min(255, boxes.depth[this.#outer] + 1);
     for (let item = 0; item < scope.kind.length; item++) {
-      const box = nextBox++;
+      const box = this.#nextBox++;
       const opened = inner[item] !== undefined;
       boxes.kind[box] = opened ? BOX.OPEN : scope.kind[item];
       boxes.id[box] = scope.id[item];
-      boxes.parent[box] = outer;
+      boxes.parent[box] = this.#outer;
       boxes.depth[box] = depth;
-      boxes.x[box] = ox + (down ? layout.x[item] : layout.y[item]);
-      boxes.y[box] = oy + (down ? layout.y[item] : layout.x[item]);
+      boxes.x[box] = this.#ox + (this.#down ? layout.x[item] : layout.y[item]);
+      boxes.y[box] = this.#oy + (this.#down ? layout.y[item] : layout.x[item]);
       boxes.w[box] = w[item];
       boxes.h[box] = h[item];
       if (!opened) continue;
-      scopes.inside[box] = nextScope;
-      scopes.box[nextScope++] = box;
+      this.#scopes.inside[box] = this.#nextScope;
+      this.#scopes.box[this.#nextScope++] = box;
     }
-
-    const start = outer < 0 ? 0 : down ? boxes.y[outer] - oy : boxes.x[outer] - ox;
-    const end = outer < 0 ? 0 : start + (down ? boxes.h[outer] : boxes.w[outer]);
-    for (let e = 0; e < scope.value.length; e++) {
-      const value = scope.value[e];
-      const source = scope.source[e];
-      const from = source >= 0 ? first + source : source === BORDER ? outer : -1;
-      let labeled = Number.isNaN(layout.labelX[e]);
-      if (layout.tail[e] === 1) {
-        const many = scope.ptr[e + 1] > scope.ptr[e];
-        const along = source < 0 ? start : layout.y[source] + (down ? h[source] : w[source]);
-        begin(value, from, -1, 1, 0);
-        put(layout.outX[e], along);
-        put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
-        if (!labeled) label(value, layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
-        labeled = true;
-        edges.ptr[++nextEdge] = nextPoint / 2;
-      }
-      for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
-        const p0 = layout.linePtr[k];
-        const p1 = layout.linePtr[k + 1];
-        if (p0 === p1) continue;
-        const sink = scope.sink[k];
-        const stub = layout.stub[k] === 0 ? 0 : 1;
-        begin(value, from, sink >= 0 ? first + sink : sink === BORDER ? outer : -1, stub, scope.captured[k]);
-        if (stub === 0 && scope.bundle[e] >= 0) edges.bundle[nextEdge] = tensors + scope.bundle[e];
-        for (let p = p0; p < p1; p++) put(layout.line[2 * p], layout.line[2 * p + 1]);
-        // where a line passes the border of its scope it begins (ends) on the border of the box
-        if (sink === BORDER) points[nextPoint - 2 + alongAxis] = (down ? oy : ox) + end;
-        if (source === BORDER && stub === 0) points[nextPoint - 2 * (p1 - p0) + alongAxis] = (down ? oy : ox) + start;
-        if (layout.stub[k] === 1) {
-          const length = down ? 12 : cache.textWidth(text(columns, value, SAYS.NAME, measure));
-          const along = layout.line[2 * p0 + 1] - STUB.above - length / 2;
-          label(value, layout.inX[k] - STUB.lead, along, SAYS.NAME);
-        } else if (stub === 0 && !labeled) {
-          labeled = true;
-          label(value, layout.labelX[e], layout.labelY[e], spokenFor(scope, e, measure));
-        }
-        edges.ptr[++nextEdge] = nextPoint / 2;
-      }
-    }
-    tensors += scope.value.length;
   }
-  scopes.boxPtr[queue.length] = nextBox;
-  scopes.edgePtr[queue.length] = nextEdge;
-  const around = bounds(boxes, edges);
-  // a label may stand out to either side of everything
-  let left = around.x;
-  let right = around.x + around.w;
-  for (let edge = 0; edge < edges.count; edge++) {
-    if (edges.labelX[edge] < left) left = edges.labelX[edge];
-    if (!(edges.labelX[edge] + EDGE_TEXT.type > right)) continue;
-    right = Math.max(
-      right,
-      edges.labelX[edge] + cache.textWidth(text(columns, edges.value[edge], says[edge], measure)),
+
+  /** The lines of a tensor: a tail if it leads nowhere in particular, and one to each reader. */
+  #addTensor({ scope, layout, w, h }: Arrangement, e: number, first: number): void {
+    const edges = this.#edges;
+    const source = scope.source[e];
+    const from = source >= 0 ? first + source : source === BORDER ? this.#outer : -1;
+    const [start, end] = this.#borders();
+    let labeled = Number.isNaN(layout.labelX[e]);
+    if (layout.tail[e] === 1) {
+      const many = scope.ptr[e + 1] > scope.ptr[e];
+      const along = source < 0 ? start : layout.y[source] + (this.#down ? h[source] : w[source]);
+      this.#begin(scope.value[e], from, -1, 1, 0);
+      this.#put(layout.outX[e], along);
+      this.#put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
+      if (!labeled) this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
+      labeled = true;
+      edges.ptr[++this.#nextEdge] = this.#nextPoint / 2;
+    }
+    for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
+      const [p0, p1] = [layout.linePtr[k], layout.linePtr[k + 1]];
+      if (p0 === p1) continue;
+      const sink = scope.sink[k];
+      const stub = layout.stub[k] === 0 ? 0 : 1;
+      const to = sink >= 0 ? first + sink : sink === BORDER ? this.#outer : -1;
+      this.#begin(scope.value[e], from, to, stub, scope.captured[k]);
+      if (stub === 0 && scope.bundle[e] >= 0) edges.bundle[this.#nextEdge] = this.#tensors + scope.bundle[e];
+      for (let p = p0; p < p1; p++) this.#put(layout.line[2 * p], layout.line[2 * p + 1]);
+      // a line that passes the border of its scope begins or ends on the border of the box
+      const flow = this.#down ? 1 : 0;
+      const origin = this.#down ? this.#oy : this.#ox;
+      if (sink === BORDER) edges.points[this.#nextPoint - 2 + flow] = origin + end;
+      if (source === BORDER && stub === 0) edges.points[this.#nextPoint - 2 * (p1 - p0) + flow] = origin + start;
+      if (layout.stub[k] === 1) {
+        const length = this.#down ? 12 : this.#textWidth(scope.value[e], SAYS.NAME);
+        const along = layout.line[2 * p0 + 1] - STUB.above - length / 2;
+        this.#label(scope.value[e], layout.inX[k] - STUB.lead, along, SAYS.NAME);
+      } else if (stub === 0 && !labeled) {
+        labeled = true;
+        this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], spokenFor(scope, e, this.#measure));
+      }
+      edges.ptr[++this.#nextEdge] = this.#nextPoint / 2;
+    }
+  }
+
+  /** Where the box around the current scope begins and ends along the flow, from the origin of the layout. */
+  #borders(): [start: number, end: number] {
+    if (this.#outer < 0) return [0, 0];
+    const { x, y, w, h } = this.#boxes;
+    const start = this.#down ? y[this.#outer] - this.#oy : x[this.#outer] - this.#ox;
+    return [start, start + (this.#down ? h[this.#outer] : w[this.#outer])];
+  }
+
+  /** Adds a point: across and along the flow → world. */
+  #put(across: number, along: number): void {
+    const { points } = this.#edges;
+    points[this.#nextPoint++] = this.#ox + (this.#down ? across : along);
+    points[this.#nextPoint++] = this.#oy + (this.#down ? along : across);
+  }
+
+  #begin(value: number, from: number, to: number, stub: number, captured: number): void {
+    const edges = this.#edges;
+    edges.value[this.#nextEdge] = value;
+    edges.fromBox[this.#nextEdge] = from;
+    edges.toBox[this.#nextEdge] = to;
+    edges.scope[this.#nextEdge] = this.#outer;
+    edges.captured[this.#nextEdge] = captured;
+    edges.stub[this.#nextEdge] = stub;
+  }
+
+  #label(value: number, across: number, along: number, what: number): void {
+    this.#says[this.#nextEdge] = what;
+    const width = this.#down ? 0 : this.#textWidth(value, what);
+    this.#edges.labelX[this.#nextEdge] = this.#down ? this.#ox + across : this.#ox + along - width / 2;
+    this.#edges.labelY[this.#nextEdge] = this.#down ? this.#oy + along : this.#oy + across + 6;
+  }
+
+  #textWidth(value: number, what: number): number {
+    return this.#cache.textWidth(text(this.#columns, value, what, this.#measure));
+  }
+
+  scene(): Scene {
+    const [boxes, edges, says] = [this.#boxes, this.#edges, this.#says];
+    this.#scopes.boxPtr[this.#queue.length] = this.#nextBox;
+    this.#scopes.edgePtr[this.#queue.length] = this.#nextEdge;
+    const around = bounds(boxes, edges);
+    // a label may extend beyond every box
+    let left = around.x;
+    let right = around.x + around.w;
+    for (let edge = 0; edge < edges.count; edge++) {
+      if (edges.labelX[edge] < left) left = edges.labelX[edge];
+      if (!(edges.labelX[edge] + EDGE_TEXT.type > right)) continue;
+      right = Math.max(right, edges.labelX[edge] + this.#textWidth(edges.value[edge], says[edge]));
+    }
+    const bounded = { ...around, x: left, w: right - left };
+    const { labels } = this.#cache;
+    return new Assembled(
+      this.#columns,
+      boxes,
+      edges,
+      this.#scopes,
+      says,
+      bounded,
+      this.#direction,
+      labels,
+      this.#measure,
     );
   }
-  const bounded = { ...around, x: left, w: right - left };
-  return new Assembled(columns, boxes, edges, scopes, says, bounded, direction, cache.labels, measure);
 }
 
 /** Lengthens the queue, which holds the root, by all that is open inside, each after the one around it. */
