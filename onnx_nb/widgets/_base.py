@@ -12,6 +12,7 @@ import anywidget
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import OWN, overlay
@@ -247,10 +248,10 @@ class LinkedWidget(ResultWidget):
     def _checked(self, model: Model) -> str:
         found, count = self._found(model)
         if count and not found:
-            message = f"none of the {count:,} tensors of {self!r} is in {model.called}."
+            message = f"none of the {count:,} tensors of {self!r} is in {label_of(model)}."
             raise OnnxNbError(message, advice="Give the graph of a model that they are of.")
         few = "" if found == count else f", which has {found:,} of {count:,} tensors"
-        return f"Linked with the graph of {model.called}{few}"
+        return f"Linked with the graph of {label_of(model)}{few}"
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any) -> None:

@@ -11,7 +11,7 @@ import traitlets
 
 from onnx_nb.analysis.compare.diff import Diff, diff
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.diff_columns import diff_columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.html import pair_page
@@ -134,6 +134,6 @@ def _checked(reference: Model, candidate: Model, given: Diff | None) -> Diff:
         ("candidate", candidate, given.candidate),
     ):
         if model is not other and model.proto != other.proto:
-            message = f"the differences given are not those of {model.called}: their {side} is {other.called}."
+            message = f"the differences given are not those of {label_of(model)}: their {side} is {label_of(other)}."
             raise OnnxNbError(message, advice="Leave differences out, or give the models they were made of.")
     return given

@@ -29,7 +29,7 @@ from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.model import archive
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.progress import Done, count_of
@@ -576,7 +576,7 @@ def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | Non
         return lockstep.Running(load(given), memory_limit=limit, providers=providers)
     side = lockstep.Kept(given)
     if not side.names:
-        message = f"the capture of {given.model.called} kept no arrays."
+        message = f"the capture of {label_of(given.model)} kept no arrays."
         raise AlignmentError(message, advice='Capture with keep="*", or give the model itself.')
     return side
 
@@ -706,7 +706,7 @@ def _compared(
             )
         )
     if not points:
-        message = f"{graphs[0].model.called} and {graphs[1].model.called} have no value in common."
+        message = f"{label_of(graphs[0].model)} and {label_of(graphs[1].model)} have no value in common."
         why = next(iter(misfits.values()), "")
         advice = "Are they the same model, run on the same feeds?"
         raise AlignmentError(f"{message} Of the first of the same name, {why}." if why else message, advice=advice)
@@ -821,7 +821,9 @@ def _feeds(sides: _Sides, feeds: Any) -> Iterator[dict[str, Any]]:
             break
         yield feed
     if number != count:
-        message = f"the capture of {captures[0].graph.model.called} was run on {count} feeds, and not on those given."
+        message = (
+            f"the capture of {label_of(captures[0].graph.model)} was run on {count} feeds, and not on those given."
+        )
         raise FeedError(message, advice="Give the feeds of the capture.")
 
 
@@ -832,7 +834,7 @@ def _kept_feed(side: lockstep.Kept, number: int) -> dict[str, Any]:
         if side.graph.value(name) in side.names:
             feed[name] = side.array(name, number)
         elif name not in model.initializers:
-            message = f"the capture of {model.called} did not keep its input {quoted(name)}."
+            message = f"the capture of {label_of(model)} did not keep its input {quoted(name)}."
             raise FeedError(message, advice="Give feeds= on which it was run, or keep the inputs as well.")
     return feed
 

@@ -25,7 +25,7 @@ from onnx_nb.analysis.graph.algorithms import upward
 from onnx_nb.analysis.graph.attribute_text import attribute_text
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
 
 if TYPE_CHECKING:
@@ -685,12 +685,12 @@ class _Protos:
         return f"{sparse}{self.graph.type_of(value)}"
 
     def what(self, value: int) -> str:
-        return f"weight {quoted(self.graph.value_names[value])} of {self.graph.model.called}"
+        return f"weight {quoted(self.graph.value_names[value])} of {label_of(self.graph.model)}"
 
     def pieces(self, tensor: onnx.TensorProto, what: str) -> tuple[object, Iterator[bytes | memoryview]]:
         """Return where the bytes of a weight lie, for equality, and the bytes in pieces of `CHUNK`."""
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            extent = self.graph.model.storage.extent(tensor, what)
+            extent = storage_of(self.graph.model).extent(tensor, what)
             source = extent.source
             at = (source.path, extent.offset) if source.path is not None else (id(source), extent.offset)
             return at, extent.stream(CHUNK)

@@ -25,6 +25,7 @@ from onnx_nb.analysis.compare.value_matching import Option, Sample
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run.array_store import Spilled, Store, unspilled
@@ -165,7 +166,7 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
     if not set(needed) <= set(feed):
         if len(needed) != len(feed):
             missing = ", ".join(quoted(name) for name in needed if name not in feed)
-            message = f"{model.called} also needs {missing}, which the reference does not have."
+            message = f"{label_of(model)} also needs {missing}, which the reference does not have."
             raise FeedError(message, advice="Compare models with the same inputs.")
         feed = dict(zip(needed, feed.values(), strict=True))
     given = {}

@@ -27,6 +27,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.node_table import LARGE
 from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import label_of, storage_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
@@ -289,10 +290,10 @@ class _Half:
         tensor = self._protos[frame].get(value)
         if tensor is None:
             return b""
-        what = f"weight {quoted(self.value_names[value])} of {graph.model.called}"
+        what = f"weight {quoted(self.value_names[value])} of {label_of(graph.model)}"
         try:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                return graph.model.storage.extent(tensor, what).array()[:SAMPLE].tobytes()
+                return storage_of(graph.model).extent(tensor, what).array()[:SAMPLE].tobytes()
             return tensors.raw_bytes(tensor, what)[:SAMPLE]
         except (OnnxNbError, ValueError):  # not there, or strings: other things must tell the nodes apart
             return b""

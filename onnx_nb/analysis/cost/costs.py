@@ -23,7 +23,7 @@ from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted,
 from onnx_nb.analysis.graph.algorithms import depths, upward
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.shape_inference import Case, Kind, Types, infer
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.tensors import declared_bytes
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
@@ -286,11 +286,7 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     loaded = load(model)
     if shapes:
         return _counted(infer(loaded, shapes))
-    with loaded.lock:
-        if Costs not in loaded.memo:
-            loaded.memo[Costs] = _counted(infer(loaded))
-        found: Costs = loaded.memo[Costs]
-    return found
+    return cached(loaded, Costs, lambda: _counted(infer(loaded)))
 
 
 def scaled(number: float) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from onnx_nb.analysis.errors import ExtractionError
 from onnx_nb.analysis.graph.algorithms import strongly_connected, topological
 from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, Graph
+from onnx_nb.analysis.model.model import cached
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
@@ -46,12 +47,7 @@ class Flow:
     @classmethod
     def of(cls, graph: Graph) -> Flow:
         """Return the flow of a graph, made at the first call and kept with its model."""
-        model = graph.model
-        with model.lock:
-            if cls not in model.memo:
-                model.memo[cls] = cls(graph)
-            found: Flow = model.memo[cls]
-        return found
+        return cached(graph.model, cls, lambda: cls(graph))
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -33,7 +33,7 @@ from onnx_nb.analysis.graph.subgraphs import (
     may_hold_graphs,
 )
 from onnx_nb.analysis.graph.types import Types, ValueType
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 if TYPE_CHECKING:
@@ -137,11 +137,7 @@ class Graph:
             Any `ModelLike`; it is not changed.
         """
         loaded = load(model)
-        with loaded.lock:
-            if cls not in loaded.memo:
-                loaded.memo[cls] = cls(loaded)
-            found: Graph = loaded.memo[cls]
-        return found
+        return cached(loaded, cls, lambda: cls(loaded))
 
     @classmethod
     def opened(cls, model: ModelLike) -> Graph:
@@ -169,11 +165,7 @@ class Graph:
         plain = cls.of(loaded)
         if not plain.functions:
             return plain
-        with loaded.lock:
-            if "opened" not in loaded.memo:
-                loaded.memo["opened"] = cls(loaded, plain)
-            found: Graph = loaded.memo["opened"]
-        return found
+        return cached(loaded, (cls, "opened"), lambda: cls(loaded, plain))
 
     def __init__(self, model: Model, plain: Graph | None = None) -> None:
         self.model = model

@@ -27,7 +27,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.subgraphs import INLINED, key_of
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.nodes import attribute
 from onnx_nb.analysis.model.value_info import dimensions, fits, input_types
 
@@ -171,7 +171,7 @@ def _bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dic
     sizes: dict[str, int] = {}
     given: dict[str, tuple[int, ...]] = {}
     for key, size in shapes.items():
-        asked = requested_size(graph.model.called, key, size, declared, symbols)
+        asked = requested_size(label_of(graph.model), key, size, declared, symbols)
         if isinstance(asked, int):
             _agree(sizes, key, asked)
             continue
@@ -520,7 +520,7 @@ class _Walk:
             inlined = onnx.inliner.inline_local_functions(model)
         except Exception:  # noqa: BLE001 (the C++ side lets out any kind; what is unknown then is reported)
             return None, []
-        graph = Graph.of(self.graph.model.with_proto(inlined, model.graph.name))
+        graph = Graph.of(with_proto(self.graph.model, inlined, model.graph.name))
         if any((domain, op) == (case.domain, plain_text(case.node.op_type)) for op, domain in graph.operators):
             return None, []  # it calls itself, or needs another opset than the model has
         walk = _Walk(graph, self._symbols, {})

@@ -2,7 +2,7 @@
 
 A tensor with external data says in which file its bytes lie, and where. `audit` compares what every tensor says with
 what is there, without reading the weights; `convert` and `inline` write the model anew, with its weights beside it or
-in it; `load_from` opens it with the data in another folder; `check` is onnx's checker and `audit` together.
+in it; `check` is onnx's checker and `audit` together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
 from onnx_nb.analysis.model import wire
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.save import PAGE, Layout, write_model
 from onnx_nb.analysis.model.storage import (
     KNOWN_KEYS,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.tensors import Place
     from onnx_nb.analysis.progress import Progress
 
-__all__ = ["Audit", "DataFile", "Problem", "TensorEntry", "audit", "check", "convert", "inline", "load_from"]
+__all__ = ["Audit", "DataFile", "Problem", "TensorEntry", "audit", "check", "convert", "inline"]
 
 LARGEST_UNIT: Final = 65536
 """Windows maps files in units of it; no tool asks for a larger alignment."""
@@ -172,7 +172,7 @@ class Audit:
         return data_frame(self.rows(), list(TensorEntry.__dataclass_fields__))
 
 
-def audit(model: ModelLike, checksums: bool = False, *, progress: Progress | None = None) -> Audit:  # noqa: FBT001, FBT002  # documented so
+def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | None = None) -> Audit:
     """Compare what every tensor says of its external data with what is there; milliseconds at any size.
 
     It goes on after a problem, so that all of them are told. Tensors in attributes, in the bodies of If, Loop and Scan,
@@ -227,6 +227,7 @@ class _Auditor:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.label = label_of(model)
         self.problems: list[Problem] = []
         self.found: list[_Found] = []
         self.files: dict[object, _File] = {}
@@ -237,7 +238,7 @@ class _Auditor:
             found = _Found(tensor, place)
             self.found.append(found)
             if tensor.data_location == TensorProto.EXTERNAL:
-                found.claim = Claim.of(tensor, f"{place.label} of {self.model.called}")
+                found.claim = Claim.of(tensor, f"{place.label} of {self.label}")
                 by_location.setdefault(found.claim.location, []).append(found)
             else:
                 self._check_inner(found)
@@ -271,7 +272,7 @@ class _Auditor:
 
     def _check_inner(self, found: _Found) -> None:
         """Compare the values that a tensor holds itself with its type and shape."""
-        tensor, what = found.tensor, f"{found.place.label} of {self.model.called}"
+        tensor, what = found.tensor, f"{found.place.label} of {self.label}"
         if tensor.HasField("segment"):
             message = f"{what} is one segment of a tensor, which no version of ONNX defines how to join."
             self._say("size", "error", (message, "Export the model again."), [found])
@@ -296,11 +297,11 @@ class _Auditor:
 
     def _check_location(self, location: str, users: list[_Found]) -> None:
         """Check all tensors whose bytes lie at one location."""
-        what = f"{_named(users)} of {self.model.called}"
+        what = f"{_named(users)} of {self.label}"
         source: Source | None = None
         failed: OnnxNbError | None = None
         try:
-            source = self.model.storage.source(location, what)
+            source = storage_of(self.model).source(location, what)
         except OnnxNbError as error:
             failed = error
         inner = source is not None and source.permanent
@@ -370,7 +371,7 @@ class _Auditor:
 
     def _overlap(self, found: _Found, other: _Found, file: _File) -> None:
         message = (
-            f"{found.place.label} and {other.place.label} of {self.model.called} use some of the same bytes of "
+            f"{found.place.label} and {other.place.label} of {self.label} use some of the same bytes of "
             f"{quoted(file.location)}, at {found.start} to {found.stop} and {other.start} to {other.stop}."
         )
         advice = "One of them has values that are not its own, unless that was meant: export the model again."
@@ -387,16 +388,12 @@ class _Auditor:
             form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
             inner = [found for found in users if found.place.in_body]
             if inner:
-                message = (
-                    f"{name} {form}, and onnxruntime refuses that for {inner[0].place.label} of {self.model.called}."
-                )
+                message = f"{name} {form}, and onnxruntime refuses that for {inner[0].place.label} of {self.label}."
                 self._say("link", "error", (message, _REWRITE), inner)
-            message = f"{name}, with {_named(users)} of {self.model.called}, {form}: onnx.load refuses to read it."
+            message = f"{name}, with {_named(users)} of {self.label}, {form}: onnx.load refuses to read it."
             self._say("link", "warning", (message, _REWRITE), users)
         if file.orphan:
-            message = (
-                f"{file.orphan} of the {file.source.nbytes} bytes of {name} belong to no tensor of {self.model.called}."
-            )
+            message = f"{file.orphan} of the {file.source.nbytes} bytes of {name} belong to no tensor of {self.label}."
             advice = f"They may be left from an earlier save, or belong to another model. {_REWRITE}"
             self.problems.append(Problem("orphan", "warning", message, advice, 0, file.location))
 
@@ -409,7 +406,7 @@ class _Auditor:
             for found in users:
                 found.checksum = "not verified"
             if users and compute:
-                extent = Extent(file.source, 0, file.source.nbytes, f"{quoted(file.location)} of {self.model.called}")
+                extent = Extent(file.source, 0, file.source.nbytes, f"{quoted(file.location)} of {self.label}")
                 try:
                     file.sha1 = _sha1(extent, meter)
                     self._compare(file, users, meter)
@@ -434,14 +431,14 @@ class _Auditor:
                 wrong.setdefault(found.given_checksum, []).append(found)
         for given, those in wrong.items():
             message = (
-                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_named(those)} of {self.model.called} it "
+                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_named(those)} of {self.label} it "
                 f"should be {quoted(given)}."
             )
             advice = "The file was changed or damaged after the model was written: get it again."
             self._say("checksum", "error", (message, advice), those)
         if own:
             message = (
-                f"the checksum in {_named(own)} of {self.model.called} is that of the tensor's own bytes; the "
+                f"the checksum in {_named(own)} of {self.label} is that of the tensor's own bytes; the "
                 f"specification means that of the whole file {quoted(file.location)}."
             )
             self._say("checksum", "warning", (message, _REWRITE), own)
@@ -449,7 +446,7 @@ class _Auditor:
     def _is_own(self, found: _Found, file: _File, meter: _Meter) -> bool:
         if not found.inside or found.start is None or found.stop is None:
             return False
-        what = f"{found.place.label} of {self.model.called}"
+        what = f"{found.place.label} of {self.label}"
         digest = _sha1(Extent(file.source, found.start, found.stop - found.start, what), meter)
         return found.given_checksum.strip().lower() == digest
 
@@ -678,7 +675,7 @@ def convert(
         attributes=attributes,
         checksums=checksums,
     )
-    write_model(target, loaded.proto, loaded.storage, loaded.called, layout=layout, progress=progress)
+    write_model(target, loaded.proto, storage_of(loaded), label_of(loaded), layout=layout, progress=progress)
     return target
 
 
@@ -713,50 +710,8 @@ def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress
     """
     loaded = load(model)
     target = Path(path)
-    write_model(target, loaded.proto, loaded.storage, loaded.called, layout=None, progress=progress)
+    write_model(target, loaded.proto, storage_of(loaded), label_of(loaded), layout=None, progress=progress)
     return target
-
-
-def load_from(model: ModelLike, data_dir: str | os.PathLike[str]) -> Model:
-    """Open a model whose external data lies in another folder, and see at once that the files are there.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`; it is not changed.
-    data_dir
-        The folder that the locations of external data are relative to.
-
-    Raises
-    ------
-    ExternalDataError
-        If there is no such folder, or a file that a tensor needs is not in it.
-
-    Notes
-    -----
-    The key ``basepath`` is not looked at. The specification (IR.md) says that a program *may* note in it from which
-    folder it loaded a model; ``onnx.external_data_helper`` writes it if told to, never reads it, and drops it when the
-    model is saved; onnxruntime refuses a file that has it. It is a path of someone else's machine in a file that is not
-    trusted, so the folder is the model's own, or the one given here.
-
-    Examples
-    --------
-    >>> import numpy, onnx, os, tempfile
-    >>> weight = onnx.numpy_helper.from_array(numpy.arange(1000.0), "w")
-    >>> proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = convert(proto, f"{folder}/model.onnx")
-    ...     os.mkdir(f"{folder}/elsewhere")
-    ...     os.rename(f"{path}.data", f"{folder}/elsewhere/model.onnx.data")
-    ...     load_from(path, f"{folder}/elsewhere").tensor("w")[:3].copy()
-    array([0., 1., 2.])
-    """
-    loaded = load(model, data_dir=data_dir)
-    for tensor, place in placed(loaded.proto):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            what = f"{place.label} of {loaded.called}"
-            loaded.storage.source(Claim.of(tensor, what).location, what)
-    return loaded
 
 
 def check(model: ModelLike, *, full: bool = False, checksums: bool = False, progress: Progress | None = None) -> Audit:
@@ -796,7 +751,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     Audit('g': 0 of 0 tensors outside, 0 B in 0 files, no problems)
     """
     loaded = load(model)
-    audited = audit(loaded, checksums, progress=progress)
+    audited = audit(loaded, checksums=checksums, progress=progress)
     errors = [problem for problem in audited.problems if problem.severity == "error"]
     if errors:
         first = errors[0]
@@ -808,7 +763,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         try:
             path.write_bytes(_for_checker(loaded).SerializeToString())
         except EncodeError as error:
-            message = f"{loaded.called} holds more than 2 GB besides the weights of its main graph."
+            message = f"{label_of(loaded)} holds more than 2 GB besides the weights of its main graph."
             raise ModelFileError(message, advice="Move large Constant nodes to initializers.") from error
         Path(folder, "weights").touch()
         try:
@@ -816,7 +771,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
             said = shortened(str(error).replace(folder, "").strip(), 1000)
             raise ModelFileError(
-                f"onnx's checker refuses {loaded.called}: {said.rstrip('.')}.",
+                f"onnx's checker refuses {label_of(loaded)}: {said.rstrip('.')}.",
                 advice="Export the model again, or repair what it names.",
             ) from error
     return audited
@@ -829,7 +784,7 @@ def _for_checker(model: Model) -> ModelProto:
     for tensor, place in placed(proto):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
-        extent = model.storage.extent(tensor, f"{place.label} of {model.called}")
+        extent = storage_of(model).extent(tensor, f"{place.label} of {label_of(model)}")
         # Shapes are inferred from the values of small tensors, and the checker reads the indices of sparse ones.
         if extent.nbytes < wire.THRESHOLD or place.kind == "sparse indices":
             embed(tensor, extent)

@@ -15,11 +15,19 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
-from onnx_nb.analysis.model.tensors import VALUE_FIELDS, raw_bytes, stored_bytes, type_and_shape
+from onnx_nb.analysis.model.tensors import (
+    VALUE_FIELDS,
+    decoded,
+    placed,
+    raw_bytes,
+    stored_bytes,
+    type_and_shape,
+    values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,6 +81,20 @@ class Storage:
         for problem in claim.beyond(source):
             raise problem
         return Extent(source, claim.offset or 0, claim.nbytes or 0, what)
+
+    def extents(self, proto: ModelProto, label: str) -> list[Extent]:
+        """Return where the bytes of all external data of a model are, in the order of `tensors.external`."""
+        return [
+            self.extent(tensor, f"{place.label} of {label}")
+            for tensor, place in placed(proto)
+            if tensor.data_location == TensorProto.EXTERNAL
+        ]
+
+    def values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
+        """Return the values of a tensor, inside of it or external; ``what`` names it in messages."""
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return decoded(self.extent(tensor, what).array(), tensor, what)
+        return values(tensor, what)
 
     def source(self, location: str, what: str) -> Source:
         """Return what lies at a location; ``what`` lies there is for messages."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnx import TypeProto
+from onnx import TypeProto, ValueInfoProto
 
 from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.model.tensors import dtype_name
@@ -14,7 +15,25 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 Dims = tuple[int | str | None, ...]
-"""Sizes of a declared shape: a number, a symbol, or ``None`` if nothing is said."""
+"""Sizes of a declared shape: a number, a symbol, or ``None`` where the size is not declared."""
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """Declared type of a graph input or output."""
+
+    name: str
+    dtype: str
+    """Element type, as ``"float32"``; of a sequence, optional or map its whole type, as ``"seq(float32 [n, 3])"``."""
+    shape: Dims | None
+    """``None`` if the rank is not declared, or the value is not a tensor."""
+
+
+def value_info(proto: ValueInfoProto) -> ValueInfo:
+    """Return the declared type of a graph input or output."""
+    if proto.type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
+        return ValueInfo(plain_text(proto.name), type_text(proto.type), None)
+    return ValueInfo(plain_text(proto.name), dtype_name(_tensor(proto.type).elem_type), dimensions(proto.type))
 
 
 def input_types(model: Model) -> dict[str, TypeProto]:

@@ -27,7 +27,7 @@ from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.alignment import NEAR, Alignment, Match, Proposals, feeds_of
 from onnx_nb.analysis.pytorch.attribute_proof import proven
@@ -619,7 +619,7 @@ class _Regions:
             target.input.add(name=names[value]).type.CopyFrom(kind)
         for value in values:
             target.output.add(name=_made(names[value]))
-        return graph.model.with_proto(proto, target.name)
+        return with_proto(graph.model, proto, target.name)
 
     def _arrays(self, inputs: Iterable[int]) -> dict[int, NDArray[Any]]:
         found = {}

@@ -18,7 +18,7 @@ from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.pytorch.export import marked
 from onnx_nb.analysis.pytorch.record import to_numpy
 from onnx_nb.analysis.pytorch.source_lines import source_of
@@ -133,7 +133,7 @@ class Debugger:
             raise AlignmentError(message, advice=advice)
         given = [port.name for port in proto.graph.input if port.name not in source.initializers]
         self._inputs = given
-        debugging = extract(source.with_proto(proto), given, outputs, keep_redundant=False)
+        debugging = extract(with_proto(source, proto), given, outputs, keep_redundant=False)
         debugging.save(output_path)
         return debugging
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_nb.analysis.errors import ExportError
 from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.model import Model, load
+from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.pytorch.record import as_given, is_tensor, is_traced_by_dynamo, parameters_of, tensors_in, watched
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def export(
     if opset is not None and got != opset:
         message = f"opset {opset} was asked for, and torch's {exporter} exporter gave opset {got}."
         raise ExportError(message, advice=f"Ask for opset {got}, or try the other exporter: {_other(exporter)}.")
-    return model.with_proto(model.proto, type(module).__name__)
+    return with_proto(model, model.proto, type(module).__name__)
 
 
 def _by_dynamo(

@@ -20,6 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.run import session
 
@@ -69,7 +70,7 @@ def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
     target.input.extend(source.input)
     there = {tensor.name for tensor in target.initializer}
     target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
-    return model.with_proto(proto)
+    return with_proto(model, proto)
 
 
 def originals(graph: Graph, low: Graph) -> dict[int, int]:
@@ -121,7 +122,7 @@ def _without_weights(model: Model) -> Model:
     graph.output.clear()
     for name in dict.fromkeys(name for node in source.graph.node for name in node.output if name):
         graph.output.add(name=name)
-    return model.with_proto(proto)
+    return with_proto(model, proto)
 
 
 _MAKERS: Final = frozenset(

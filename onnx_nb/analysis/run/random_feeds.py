@@ -19,7 +19,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_inference import requested_size
 from onnx_nb.analysis.graph.subgraphs import INLINED
 from onnx_nb.analysis.graph.types import INFERENCE_LIMIT
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import Dims, dimensions, input_types, type_text
 from onnx_nb.analysis.run import input_constraints
@@ -105,7 +105,7 @@ class _Sizes:
     def _take(
         self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
     ) -> None:
-        asked = requested_size(model.called, key, size, declared, symbols)
+        asked = requested_size(label_of(model), key, size, declared, symbols)
         if isinstance(asked, int):
             self.symbols[key] = asked
             return
@@ -191,8 +191,8 @@ def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> 
             proto = inliner.inline_local_functions(proto)
         except (onnx.checker.ValidationError, RuntimeError):
             # of recursive functions, say: less is known then, and onnxruntime says what is wrong
-            return model.with_proto(proto)
-    return model.with_proto(proto)
+            return with_proto(model, proto)
+    return with_proto(model, proto)
 
 
 def _innermost(kind: TypeProto) -> TypeProto:

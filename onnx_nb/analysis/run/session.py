@@ -20,6 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.model.for_onnxruntime import for_onnxruntime
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.tensors import decoded, numpy_dtype
@@ -141,7 +142,7 @@ def create(
     import onnxruntime as ort
 
     loaded = load(model)
-    proto, folder, buffers = loaded.for_onnxruntime()
+    proto, folder, buffers = for_onnxruntime(loaded)
     if written_to is None:
         proto = _without_notes(proto)
     if outputs is not None:

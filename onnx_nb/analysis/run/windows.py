@@ -24,6 +24,7 @@ from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import BODY_INPUT, INITIALIZER, Graph
 from onnx_nb.analysis.graph.subgraphs import key_of
+from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run import session as sessions
@@ -473,7 +474,7 @@ class Windows:
         if len(nodes) > 1:
             name += f" … {graph.node_label(nodes[-1])}"
         made_session = sessions.create(
-            self.model.with_proto(proto, name),
+            with_proto(self.model, proto, name),
             optimize=False,
             providers=self._providers,
             transient=True,
@@ -535,7 +536,7 @@ class Windows:
             proto.graph.node.append(self.graph.nodes[int(self.graph.producer[value])])
         proto.graph.name = "weight"
         proto.graph.output.add(name=name)
-        made = sessions.create(self.model.with_proto(proto, quoted(name)), optimize=False, transient=True)
+        made = sessions.create(with_proto(self.model, proto, quoted(name)), optimize=False, transient=True)
         return sessions.run_values(made, {}, name=quoted(name))[name]
 
     def _functions_of(self, nodes: Sequence[int]) -> list[onnx.FunctionProto]:

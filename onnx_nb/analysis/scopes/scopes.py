@@ -16,6 +16,7 @@ import numpy as np
 
 from onnx_nb.analysis.graph.algorithms import depths, lines, strongly_connected, upward
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import cached
 from onnx_nb.analysis.scopes.scope_sources import gathered, metadata, node_names, tidy, weight_names
 from onnx_nb.analysis.scopes.structure import (
     CHILDREN_LIMIT,
@@ -102,12 +103,7 @@ def scopes(graph: Graph) -> Scopes:
     >>> found.source, found.scope_name, found.node_scope.tolist()
     ('names', ['', 'a', 'b'], [1, 1, 1, 2, 2, 2])
     """
-    model = graph.model
-    with model.lock:
-        if Scopes not in model.memo:
-            model.memo[Scopes] = _scopes(Graph.opened(model))
-        found: Scopes = model.memo[Scopes]
-    return found
+    return cached(graph.model, Scopes, lambda: _scopes(Graph.opened(graph.model)))
 
 
 def _scopes(graph: Graph) -> Scopes:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, shortened
 from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.run import session
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class Folding:
             node = proto.graph.node.add()
             net.write_node(op, node, _name)
         proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
-        model = net.source.with_proto(proto, f"the constants of {net.source.name}", net.large)
+        model = with_proto(net.source, proto, f"the constants of {net.source.name}", net.large)
         made_session = session.create(model, optimize=False, transient=True)
         results = session.run_session(made_session, {}, name=model.name)
         return {value: np.asarray(results[_name(value)]) for value in wanted}

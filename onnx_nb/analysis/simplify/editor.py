@@ -25,6 +25,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.model import storage, tensors, wire
+from onnx_nb.analysis.model.model import read_tensor, with_proto
 from onnx_nb.analysis.model.value_info import Dims, dimensions
 
 if TYPE_CHECKING:
@@ -345,7 +346,7 @@ class Rewriting:
         if isinstance(known.tensor, TensorProto) and known.tensor.data_location != TensorProto.EXTERNAL:
             return tensors.values(known.tensor, what)
         assert known.tensor is not None  # noqa: S101 (one of the two)
-        return self.source.read(known.tensor, self.names[value])
+        return read_tensor(self.source, known.tensor, self.names[value])
 
     def twin(self, op: Op) -> Op | None:
         """Return another node of the same frame that stands earlier and computes the same."""
@@ -870,7 +871,7 @@ class Rewriting:
         for domain in sorted(set(self.opsets) - set(self.graph.opsets)):
             proto.opset_import.add(domain=domain, version=self.opset(domain))
         self._write_graph(proto.graph, 0)
-        return self.source.with_proto(proto, self.source.name, self.large)
+        return with_proto(self.source, proto, self.source.name, self.large)
 
     def _write_graph(self, target: onnx.GraphProto, frame: int) -> None:
         origin = self.graph.subgraphs[frame].graph

@@ -26,7 +26,7 @@ from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data, wire
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.value_info import dimensions, type_text
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
@@ -324,9 +324,9 @@ def simplify(
     check = Check(shaped, result, loaded if dynamic and not input_shapes else shaped, rtol, atol)
     check.run(check_n, check_feeds, tell)
     if strict and check.verdict != "verified":
-        raise SimplificationError(f"{loaded.called} simplified is not the same: {check.said}", advice=_UNDO)
+        raise SimplificationError(f"{label_of(loaded)} simplified is not the same: {check.said}", advice=_UNDO)
     if check.wrong:
-        warnings.warn(f"{loaded.called} simplified is not the same: {check.said}", stacklevel=2)
+        warnings.warn(f"{label_of(loaded)} simplified is not the same: {check.said}", stacklevel=2)
     tell(1.0, "done")
     return Simplification(
         loaded,
@@ -416,7 +416,7 @@ def _checked_names(asked: Iterable[str]) -> set[str]:
 def _check_structure(graph: Graph) -> None:
     for fault in graph.problems:
         if fault.kind in ("cycle", "recursion") or (fault.kind == "duplicate_name" and fault.value >= 0):
-            raise SimplificationError(f"{graph.model.called}: {fault.message}", advice="Repair or export it again.")
+            raise SimplificationError(f"{label_of(graph.model)}: {fault.message}", advice="Repair or export it again.")
 
 
 # --- the model as it is asked for -------------------------------------------------------------------------------------
@@ -447,16 +447,16 @@ def _shaped(model: Model, asked: Mapping[str | None, Any], dynamic: Mapping[str,
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in sizes:
                 dim.dim_value = sizes[dim.dim_param]
-    return model.with_proto(proto)
+    return with_proto(model, proto)
 
 
 def _input(model: Model, inputs: Mapping[str, onnx.ValueInfoProto], name: object) -> onnx.ValueInfoProto:
     if isinstance(name, str) and name in inputs:
         return inputs[name]
     listed = ", ".join(f"{quoted(known)} ({type_text(info.type)})" for known, info in list(inputs.items())[:20])
-    message = f"{model.called} has no input {quoted(str(name))}."
+    message = f"{label_of(model)} has no input {quoted(str(name))}."
     if name is None:
-        message = f"{model.called} has {len(inputs)} inputs, and {{None: shape}} is for one that has a single one."
+        message = f"{label_of(model)} has {len(inputs)} inputs, and {{None: shape}} is for one that has a single one."
     raise SimplificationError(message, advice=f"Its inputs: {listed or 'none'}.")
 
 
@@ -487,7 +487,7 @@ def _bind(
             d.dim_param: None for info in inputs.values() for d in info.type.tensor_type.shape.dim if d.dim_param
         }
         if key not in symbols:
-            message = f"{model.called} has no dimension {quoted(str(key))}."
+            message = f"{label_of(model)} has no dimension {quoted(str(key))}."
             listed = ", ".join(map(quoted, symbols)) or "none"
             raise SimplificationError(message, advice=f"Its dimensions of any size: {listed}. A shape is a list.")
         _agree(sizes, str(key), int(shape))
@@ -538,7 +538,7 @@ def _without_replaceable(model: Model) -> tuple[Model, list[TensorProto]]:
     wire.copy_fields(proto, without, without=("graph",))
     wire.copy_fields(proto.graph, without.graph, without=("initializer",))
     without.graph.initializer.extend(t for t in proto.graph.initializer if plain_text(t.name) not in inputs)
-    return model.with_proto(without), apart
+    return with_proto(model, without), apart
 
 
 def _with(model: Model, replaceable: Sequence[TensorProto]) -> Model:
@@ -548,7 +548,7 @@ def _with(model: Model, replaceable: Sequence[TensorProto]) -> Model:
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     proto.graph.initializer.extend(replaceable)
-    return model.with_proto(proto)
+    return with_proto(model, proto)
 
 
 def _without_unread(model: Model) -> Model:
@@ -564,7 +564,7 @@ def _without_unread(model: Model) -> Model:
     wire.copy_fields(model.proto.graph, proto.graph, without=("input", "initializer"))
     proto.graph.input.extend(info for info in model.proto.graph.input if plain_text(info.name) not in unread)
     proto.graph.initializer.extend(t for t in model.proto.graph.initializer if plain_text(t.name) not in unread)
-    return model.with_proto(proto)
+    return with_proto(model, proto)
 
 
 # --- the work ---------------------------------------------------------------------------------------------------------
@@ -671,7 +671,7 @@ class _Work:
         used = {entry.domain: entry.version for new in found if new is not None for entry in new.opset_import}
         for domain in sorted(set(used) - imported):
             proto.opset_import.add(domain=domain, version=used[domain])
-        return model.with_proto(proto)
+        return with_proto(model, proto)
 
     def _function(self, model: Model, function: FunctionProto) -> FunctionProto | None:
         proto = ModelProto(ir_version=max(model.proto.ir_version, 8), opset_import=function.opset_import)
@@ -684,7 +684,7 @@ class _Work:
             if any(attribute.ref_attr_name for attribute in node.attribute):
                 node.domain = _OPAQUE + node.domain
         prefix = f"{plain_text(function.domain)}.{plain_text(function.name)}/"
-        rewritten = self.rewritten(model.with_proto(proto, prefix[:-1]), prefix).proto
+        rewritten = self.rewritten(with_proto(model, proto, prefix[:-1]), prefix).proto
         if rewritten is proto:
             return None
         body = rewritten.graph

@@ -23,6 +23,7 @@ from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Gra
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.graph.subgraphs import Key, key_of
 from onnx_nb.analysis.model import tensors, wire
+from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.storage import references
 
@@ -92,7 +93,7 @@ def assemble(
         target.input.extend(_info(plain_text(tensor.name), tensor_type(tensor)) for tensor in added)
     target.output.extend(_port(graph, value, types) for value in outputs)
     _check_names(model.proto.graph, (info.name for info in (*target.input, *target.output)))
-    return model.with_proto(proto, name=name)
+    return with_proto(model, proto, name=name)
 
 
 def weights_of(graph: Graph, nodes: Iterable[int], inputs: Iterable[int], outputs: Iterable[int] = ()) -> list[int]:
@@ -467,7 +468,7 @@ class _Types:
         proto = _bare(self._model, nodes, weights_of(graph, nodes, inputs), inputs, ())
         proto.ir_version = max(proto.ir_version, 4)
         proto.graph.input.extend(_port(graph, value, self._known) for value in inputs)
-        return self._model.with_proto(proto, name=f"the nodes before {quoted(graph.value_names[lacking[0]])}")
+        return with_proto(self._model, proto, name=f"the nodes before {quoted(graph.value_names[lacking[0]])}")
 
     def _give_up(self, value: int) -> None:
         tried = "; ".join(dict.fromkeys(self._reasons)) or "nothing tells it"

@@ -19,7 +19,7 @@ from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.nodes import graphs_of
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
@@ -616,7 +616,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
     infos = [info for info in proto.graph.value_info if info.name not in dead]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(infos)
-    return model.with_proto(proto), {name: [_root(same, t) for t in tensors] for name, tensors in marked.items()}
+    return with_proto(model, proto), {name: [_root(same, t) for t in tensors] for name, tensors in marked.items()}
 
 
 def _root(same: Mapping[str, str], name: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import shortened
+from onnx_nb.analysis.model.model import read_tensor
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -199,7 +200,7 @@ def weight(graph: Graph, value: int) -> NDArray[Any]:
     if frame.parent < 0:
         return graph.model.tensor(name)
     held = [*frame.graph.initializer, *frame.graph.sparse_initializer]
-    return graph.model.read(held[int(np.flatnonzero(frame.weights == value)[0])], name)
+    return read_tensor(graph.model, held[int(np.flatnonzero(frame.weights == value)[0])], name)
 
 
 def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:

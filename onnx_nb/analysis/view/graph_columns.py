@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import depths, sorted_unique, upward
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.types import ValueType
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
@@ -160,12 +160,8 @@ def columns(model: ModelLike) -> Columns:
     (['x', 'a', 'z'], [0, 1, 0])
     """
     loaded = load(model)
-    with loaded.lock:
-        if Columns not in loaded.memo:
-            graph = Graph.opened(loaded)
-            loaded.memo[Columns] = _columns(graph, scopes(graph))
-        found: Columns = loaded.memo[Columns]
-    return found
+    graph = Graph.opened(loaded)
+    return cached(loaded, Columns, lambda: _columns(graph, scopes(graph)))
 
 
 def _columns(graph: Graph, tree: Scopes) -> Columns:

@@ -18,7 +18,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.algorithms import upward
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
@@ -240,20 +240,20 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     (4, {'n': 1})
     """
     loaded = load(model)
-    with loaded.lock:
-        if run_costs not in loaded.memo:
-            found, bound = costs(loaded), {}
-            if found.unbound:
-                shapes = {name: np.shape(array) for name, array in random_feeds(loaded).items()}
-                graph = Graph.of(loaded)
-                for value in graph.inputs:
-                    shape = graph.type_of(int(value)).shape or ()
-                    sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
-                    bound.update({dim: size for dim, size in sizes if dim in found.unbound})
-                found = costs(loaded, shapes)
-            loaded.memo[run_costs] = found, bound
-        kept: tuple[Costs, Mapping[str, int]] = loaded.memo[run_costs]
-    return kept
+    return cached(loaded, run_costs, lambda: _run_costs(loaded))
+
+
+def _run_costs(model: Model) -> tuple[Costs, Mapping[str, int]]:
+    found, bound = costs(model), {}
+    if found.unbound:
+        shapes = {name: np.shape(array) for name, array in random_feeds(model).items()}
+        graph = Graph.of(model)
+        for value in graph.inputs:
+            shape = graph.type_of(int(value)).shape or ()
+            sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
+            bound.update({dim: size for dim, size in sizes if dim in found.unbound})
+        found = costs(model, shapes)
+    return found, bound
 
 
 def _profiled(path: Path) -> Mapping[str, float]:

@@ -818,15 +818,15 @@ def test_data_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "model.onnx.data").rename(tmp_path / "elsewhere" / "model.onnx.data")
     assert not external_data.audit(path).ok
     with pytest.raises(ExternalDataError, match=r"weight 'main' of model.onnx is external data in 'model.onnx.data'"):
-        external_data.load_from(path, tmp_path)
+        onnx_nb.load(path, data_dir=tmp_path).tensor("main")
     with pytest.raises(ExternalDataError, match=r"data_dir .*nowhere.* is not a folder"):
-        external_data.load_from(path, tmp_path / "nowhere")
-    model = external_data.load_from(path, tmp_path / "elsewhere")
+        onnx_nb.load(path, data_dir=tmp_path / "nowhere")
+    model = onnx_nb.load(path, data_dir=tmp_path / "elsewhere")
     assert external_data.check(model).ok
     assert by_onnx(external_data.inline(model, tmp_path / "one.onnx")) == expected
     proto = onnx.load(path, load_external_data=False)
     assert external_data.audit(proto).problems[0].kind == "missing file"
-    assert external_data.audit(external_data.load_from(proto, tmp_path / "elsewhere")).problems == ()
+    assert external_data.audit(onnx_nb.load(proto, data_dir=tmp_path / "elsewhere")).problems == ()
 
 
 def test_basepath_is_never_followed(tmp_path: Path) -> None:
@@ -836,7 +836,7 @@ def test_basepath_is_never_followed(tmp_path: Path) -> None:
     path = written(model_of(tensor), tmp_path / "in")
     assert kinds(external_data.audit(path)) == ["error basepath", "error missing file"]
     assert not can_onnx(path)
-    model = external_data.load_from(path, tmp_path / "elsewhere")
+    model = onnx_nb.load(path, data_dir=tmp_path / "elsewhere")
     copied = external_data.convert(model, tmp_path / "copy.onnx", threshold=0)
     assert external_data.check(copied).problems == ()
     assert b"basepath" not in copied.read_bytes()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir
 import onnxruntime
 import pytest
@@ -25,7 +26,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.model import storage, tensors, wire
-from onnx_nb.analysis.model.model import Model, load
+from onnx_nb.analysis.model.for_onnxruntime import for_onnxruntime
+from onnx_nb.analysis.model.model import Model, load, with_proto
 from tests import models
 
 if TYPE_CHECKING:
@@ -245,9 +247,7 @@ def test_a_model_proto_is_not_copied_with_its_weights() -> None:
 def test_a_model_travels_to_another_process(source: str, tmp_path: Path) -> None:
     model = pickle.loads(pickle.dumps(load(SOURCES[source](tmp_path))))  # noqa: S301  # our own
     assert np.array_equal(model.tensor("second.weight"), np.arange(7, 1007))
-    assert model.memo == {}
-    with model.lock:
-        assert repr(model) == repr(load(SOURCES[source](tmp_path)))
+    assert repr(model) == repr(load(SOURCES[source](tmp_path)))
 
 
 def test_another_graph_finds_the_same_weights(tmp_path: Path) -> None:
@@ -257,13 +257,36 @@ def test_another_graph_finds_the_same_weights(tmp_path: Path) -> None:
         part.CopyFrom(model.proto)
         del part.graph.node[1:], part.graph.initializer[1:]
         part.graph.output[0].name = "y0"
-        sub = model.with_proto(part, "part")
+        sub = with_proto(model, part, "part")
         assert sub.path is None
         assert sub.nbytes == 4000
         path = sub.save(tmp_path / "part.onnx")
         assert path.stat().st_size < 4300
         onnx.checker.check_model(path, full_check=True)
         assert np.array_equal(run(path, {"x": np.zeros(1, np.float32)})[0], np.arange(1000))
+
+
+def test_inputs_and_outputs_are_described() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[batch, 3] x, seq(int64[2]) s, float16[4] w) => (float[batch, ?] y, int8 z) <float16[4] w = {1, 2, 3, 4}>
+    { y = Relu(x) z = Constant <value_int = 1> () }"""
+    model = load(onnx.parser.parse_model(text))
+    assert [(info.name, info.dtype, info.shape) for info in model.inputs] == [
+        ("x", "float32", ("batch", 3)),
+        ("s", "seq(int64 [2])", None),
+    ]
+    assert [(info.name, info.dtype, info.shape) for info in model.outputs] == [
+        ("y", "float32", ("batch", None)),
+        ("z", "int8", ()),
+    ]
+
+
+def test_public_attributes_of_a_model_are_few() -> None:
+    public = {name for name in dir(load(PROTO)) if not name.startswith("_")}
+    assert public == {
+        *("inputs", "outputs", "name", "path", "proto", "initializers", "nbytes"),
+        *("tensor", "tensor_names", "save", "to_proto"),
+    }
 
 
 def test_what_a_model_looks_like(tmp_path: Path) -> None:
@@ -590,7 +613,7 @@ def test_a_file_that_is_read_from_is_not_overwritten(how: str, tmp_path: Path) -
         target = tmp_path / "link.onnx"
         target.hardlink_to(path)
     model = load(path)
-    part = model.with_proto(model.proto)
+    part = with_proto(model, model.proto)
     for each in (model, part):
         with pytest.raises(ModelFileError, match=r"which is read from it\. Save under another name"):
             each.save(target)
@@ -885,7 +908,7 @@ def test_external_data_is_not_trusted(entries: dict[str, str], problem: str, tmp
         lambda: model.tensor("w"),
         lambda: model.save(tmp_path / "copy.onnx"),
         model.to_proto,
-        model.for_onnxruntime,
+        lambda: for_onnxruntime(model),
     ):
         with pytest.raises(ExternalDataError, match=f"(?s)weight 'w' of model.onnx.*({problem})"):
             use()
@@ -914,7 +937,7 @@ def test_a_hub_cache_of_links_is_read(tmp_path: Path) -> None:
     assert np.array_equal(model.tensor("w"), np.arange(1000))
     assert model.name == "model.onnx"
     unread = load(snapshot / "model.onnx")
-    assert np.array_equal(unread.with_proto(unread.proto, "made of it").tensor("w"), np.arange(1000))
+    assert np.array_equal(with_proto(unread, unread.proto, "made of it").tensor("w"), np.arange(1000))
     onnx.checker.check_model(model.save(tmp_path / "copy.onnx"))
     (snapshot / "data").unlink()
     (snapshot / "data").symlink_to("../../../secret")
