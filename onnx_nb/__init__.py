@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.random_feeds import random_feeds
     from onnx_nb.analysis.run.session import run
     from onnx_nb.analysis.run.validate_feeds import validate_feeds
-    from onnx_nb.analysis.simplify.simplify import Simplification, rewrites, simplify
+    from onnx_nb.analysis.simplify.rule_names import rules
+    from onnx_nb.analysis.simplify.simplify import Simplification, simplify
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
     from onnx_nb.analysis.submodel.partition import partition
     from onnx_nb.drawing.graphviz import to_graphviz
@@ -105,7 +106,7 @@ _HOME = {
     "random_feeds": "analysis.run.random_feeds",
     "read_feeds": "analysis.run.feeds",
     "record": "analysis.pytorch.record",
-    "rewrites": "analysis.simplify.simplify",
+    "rules": "analysis.simplify.rule_names",
     "run": "analysis.run.session",
     "simplify": "analysis.simplify.simplify",
     "summarize": "analysis.cost.summary",
@@ -164,7 +165,7 @@ __all__ = [
     "random_feeds",
     "read_feeds",
     "record",
-    "rewrites",
+    "rules",
     "run",
     "simplify",
     "summarize",

@@ -98,21 +98,21 @@ class SimplificationPanel(PairWidget):
 
     @property
     def skipped(self) -> list[str]:
-        """What is left out: names of rewrites and keys of changes, as ``skipped_optimizers`` takes them."""
-        return list(self.simplification.options.get("skipped_optimizers", ()))
+        """What is left out: names of rules and keys of changes, as ``skip`` takes them."""
+        return list(self.simplification.options.get("skip", ()))
 
     def undo(self, *names: str) -> Simplification:
-        """Simplify once more without changes, or without all of a rewrite; show the result.
+        """Simplify once more without changes, or without all of a rule; show the result.
 
         Parameters
         ----------
         names
-            Keys of changes, or names of `onnx_nb.rewrites`.
+            Keys of changes, or names of `onnx_nb.rules`.
 
         Raises
         ------
         SimplificationError
-            If there is no such rewrite, or with ``strict`` if the result is not verified; nothing changes then.
+            If there is no such rule, or with ``strict`` if the result is not verified; nothing changes then.
         """
         return self._again([*self.skipped, *names])
 
@@ -192,7 +192,7 @@ class SimplificationPanel(PairWidget):
 
     def _again(self, skipped: list[str], call: Call | None = None) -> Simplification:
         progress = None if call is None else call.progress
-        found = self.simplification.again(progress=progress, skipped_optimizers=list(dict.fromkeys(skipped)))
+        found = self.simplification.again(progress=progress, skip=list(dict.fromkeys(skipped)))
         self._show(found)
         return found
 

@@ -49,7 +49,7 @@ class Change:
     """One thing that was done to the graph."""
 
     rule: str
-    """A name of `rewrites`, as "fuse_bn_into_conv"."""
+    """A name of `rules`, as "fuse_bn_into_conv"."""
     key: str
     """The name of this change among all: of the tensor that was made where it happened."""
     before: tuple[str, ...]

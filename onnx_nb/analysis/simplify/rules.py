@@ -64,7 +64,7 @@ def _extract_constant(net: Rewriting, op: Op) -> str | None:
 
 @_rule("eliminate_identity", "Identity")
 def _identity(net: Rewriting, op: Op) -> str | None:
-    """Leave out Identity nodes."""
+    """Remove Identity nodes."""
     return _pass(net, op, "it copies")
 
 

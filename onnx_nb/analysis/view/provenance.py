@@ -18,7 +18,7 @@ import numpy as np
 from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Side, inverse, sides
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
-from onnx_nb.analysis.simplify.simplify import Simplification, rewrites
+from onnx_nb.analysis.simplify.rule_names import rules
 from onnx_nb.analysis.view.capture_table import numbered
 from onnx_nb.analysis.view.diff_columns import side_columns
 from onnx_nb.analysis.view.graph_columns import Columns
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.protofields import Ints
     from onnx_nb.analysis.simplify.editor import Change
+    from onnx_nb.analysis.simplify.simplify import Simplification
 
 SHOWN: Final = 64
 """So many nodes of a change are shown on each side."""
@@ -66,7 +67,7 @@ class Provenance:
             arrays[f"targets_{at}"] = np.asarray([target for each in found for target in each], np.int32)
             arrays[f"targets_end_{at}"] = np.cumsum([0, *map(len, found)]).astype(np.int32)
             arrays[f"change_{at}"] = change
-        known = rewrites()
+        known = rules()
         counts = Counter(change.rule for change in self.changes)
         names = {rule: row for row, rule in enumerate(counts)}
         arrays["rule"] = np.asarray([names[change.rule] for change in self.changes], np.uint32)
@@ -176,7 +177,7 @@ def account(found: Simplification) -> dict[str, Any]:
             for each in left[:LISTED]
         ],
         "left_count": len(left),
-        "skipped": list(found.options.get("skipped_optimizers", ())),
+        "skipped": list(found.options.get("skip", ())),
         "outputs": [
             [shortened(name, LONGEST), f"{errors.max_abs:.3g}", errors.outside, errors.count]
             for name, errors in list(found.differences.items())[:LISTED]
