@@ -208,9 +208,9 @@ class GraphWidget {
       model.on(`change:${trait}`, changed);
       signal.addEventListener("abort", () => model.off(`change:${trait}`, changed));
     };
-    const cut = (): Patch => ({ inputs: namesIn(model, "inputs"), outputs: namesIn(model, "outputs") });
-    follow("inputs", cut);
-    follow("outputs", cut);
+    const boundary = (): Patch => ({ inputs: namesIn(model, "inputs"), outputs: namesIn(model, "outputs") });
+    follow("inputs", boundary);
+    follow("outputs", boundary);
     const select = (): void => {
       if (telling) return;
       const before = view.state.selection;

@@ -106,7 +106,7 @@ class GraphWidget:
 
     def wait_for_plan(self) -> None:
         """Wait until the kernel has said what the extraction would take."""
-        self.expect("view.state.plan !== null || view.state.cut.outputs.length === 0")
+        self.expect("view.state.plan !== null || view.state.boundary.outputs.length === 0")
 
     def extract(self) -> Locator:
         """Press Extract, taking the suggested inputs first if some are missing; return the pane with the submodel."""

@@ -76,7 +76,7 @@ def test_the_first_notebook_from_top_to_bottom_and_with_the_mouse(themed_lab: Ju
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
     lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
-    graph.expect("[view.state.cut.inputs, view.state.cut.outputs]", [[], []])
+    graph.expect("[view.state.boundary.inputs, view.state.boundary.outputs]", [[], []])
     graph.click("/blocks.1/Add_output_0", "tensor")
     graph.press("Input")
     graph.click("/blocks.2/Add_output_0", "tensor")
@@ -214,7 +214,7 @@ def test_a_page_that_was_too_busy_to_start_a_widget_in_time_hears_of_the_kernel(
     lab.open(lab.server.write("late.ipynb", source, "g")).run_all()
     graph = GraphWidget(lab.widget("graph"))
     lab.kernel.run("g.outputs = [next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'MaxPool')]")
-    graph.expect("view.state.cut.outputs.length", 1)
+    graph.expect("view.state.boundary.outputs.length", 1)
     graph.click("data_0", "tensor")
     graph.press("Input")
     graph.extract()

@@ -107,11 +107,11 @@ function wrapped(pen: Pen, text: string, width: number): string[] {
     else lines.push(word);
   }
   const [first, ...rest] = lines;
-  if (rest.length === 0) return [cut(pen, first, width)];
-  return [cut(pen, first, width), cut(pen, rest.join(" "), width)];
+  if (rest.length === 0) return [shortened(pen, first, width)];
+  return [shortened(pen, first, width), shortened(pen, rest.join(" "), width)];
 }
 
-function cut(pen: Pen, text: string, width: number): string {
+function shortened(pen: Pen, text: string, width: number): string {
   let kept = text.length;
   while (kept > 1 && pen.measureText(kept < text.length ? `${text.slice(0, kept)}…` : text).width > width) {
     kept = Math.floor(kept * 0.94);

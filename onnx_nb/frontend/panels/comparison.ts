@@ -275,7 +275,7 @@ export function createComparison(
     }
     if (isolate !== undefined) {
       parts.push(
-        act("Isolate", "Cut its part of the model out, with what it got", () =>
+        act("Isolate", "Boundary its part of the model out, with what it got", () =>
           task.run(`Cutting ${elide(name, 80)} out …`, (ended, told) => isolate(name, ended, told)),
         ),
       );

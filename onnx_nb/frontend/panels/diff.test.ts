@@ -4,7 +4,7 @@ import type { Columns, Packed, Target } from "../protocol/columns.ts";
 import { PairData, wordsOf } from "../protocol/diff.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { boxOf } from "../render/highlights.ts";
-import { Tones } from "../scene/diffstatus.ts";
+import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
 import { createPair, type Pair, sideBySide } from "./diff.ts";
 import { FakeHost, furnish, settled } from "./testing.ts";
@@ -252,14 +252,14 @@ describe("a pair of graphs", () => {
   });
 });
 
-describe("the tones of boxes", () => {
+describe("the statuses of boxes", () => {
   it("sum up over closed scopes", () => {
-    const tones = new Tones(new PairData(packed()).tones(1));
+    const statuses = new DiffStatuses(new PairData(packed()).statuses(1));
     const enc = id(RIGHT, "scope", "enc");
-    expect(tones.of(BOX.SCOPE, enc)).toBe("changed");
-    expect(tones.say(BOX.SCOPE, enc)).toEqual({ long: "2 added, 1 changed", short: "+2 ~1" });
-    expect(tones.of(BOX.NODE, id(RIGHT, "node", "enc/exp"))).toBe("added");
-    expect(tones.of(BOX.NODE, id(RIGHT, "node", "abs"))).toBeNull();
+    expect(statuses.of(BOX.SCOPE, enc)).toBe("changed");
+    expect(statuses.say(BOX.SCOPE, enc)).toEqual({ long: "2 added, 1 changed", short: "+2 ~1" });
+    expect(statuses.of(BOX.NODE, id(RIGHT, "node", "enc/exp"))).toBe("added");
+    expect(statuses.of(BOX.NODE, id(RIGHT, "node", "abs"))).toBeNull();
   });
 
   it("are told in words", () => {

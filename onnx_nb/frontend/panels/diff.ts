@@ -9,7 +9,7 @@ import type { GraphHost, Patch } from "../protocol/host.ts";
 import type { Point } from "../render/camera.ts";
 import { boxOf } from "../render/highlights.ts";
 import { watchTheme } from "../render/theme.ts";
-import { SIGNS, type Tone, Tones } from "../scene/diffstatus.ts";
+import { type DiffStatus, DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { search } from "../search/search.ts";
@@ -57,7 +57,7 @@ export interface Pair {
 const SIDES = [0, 1] as const;
 /** How the graphs are called by tests and tools. */
 const ROLES = ["reference", "candidate"] as const;
-const WORDS: readonly Tone[] = ["removed", "added", "changed"];
+const WORDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 /** Below this width the graphs stand one above the other. */
 const NARROW = 760;
 /** … each so much lower, that both are on one screen. */
@@ -242,7 +242,7 @@ export function createPair(
         view.apply({ selection: targets[side].map((each) => ({ ...each, name: columns[side].nameOf(each) })) });
         for (const target of targets[side].slice(1, OPENED)) view.dispatch({ type: "reveal", target });
         const [target] = targets[side];
-        if (target !== undefined) view.dispatch({ type: "reveal", target, centerd: true });
+        if (target !== undefined) view.dispatch({ type: "reveal", target, centered: true });
       }
       remember();
     });
@@ -361,7 +361,7 @@ export function createPair(
     const name = found === null ? `nothing like it` : columns[there].nameOf(found) || "(unnamed)";
     const rows: [string, string][] = [[`in ${titles[there]}`, name]];
     if (target.kind === "scope") {
-      const { long } = new Tones(data.tones(side)).say(BOX.SCOPE, target.id);
+      const { long } = new DiffStatuses(data.statuses(side)).say(BOX.SCOPE, target.id);
       rows.push(["differs", long || "no"]);
       return rows;
     }
@@ -383,7 +383,7 @@ export function createPair(
     class: "onnx-nb-field onnx-nb-pair-filter",
     attrs: { type: "search", placeholder: "Filter differences", "aria-label": "Filter differences" },
   });
-  const off = new Set<Tone>();
+  const off = new Set<DiffStatus>();
   let shown: readonly number[] = [];
   let at = -1;
 
@@ -462,7 +462,7 @@ export function createPair(
     const chosen = target(side);
     leader = side;
     views[side].dispatch({ type: "select", target: chosen });
-    if (chosen !== null) views[side].dispatch({ type: "reveal", target: chosen, centerd: true });
+    if (chosen !== null) views[side].dispatch({ type: "reveal", target: chosen, centered: true });
     tell();
     voice.textContent = elide(
       `${count.textContent}: ${change.op || change.kind} ${change.name} ${wordsOf(change)}`,
@@ -518,7 +518,7 @@ export function createPair(
       {
         open: opens[side],
         height: options.height,
-        tones: new Tones(data.tones(side)),
+        statuses: new DiffStatuses(data.statuses(side)),
         looked() {
           if (synced && leader === side && !following) putBeside(side);
         },

@@ -42,21 +42,24 @@ export function createExtractBar(
     if (shown?.plan == null) return;
     const { suggestion, missing, redundant } = shown.plan;
     const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
-    const kept = shown.cut.inputs.filter((value) => !redundant.includes(value));
-    dispatch({ type: "cut", cut: { inputs: [...new Set([...kept, ...wanted])], outputs: shown.cut.outputs } });
+    const kept = shown.boundary.inputs.filter((value) => !redundant.includes(value));
+    dispatch({
+      type: "boundary",
+      boundary: { inputs: [...new Set([...kept, ...wanted])], outputs: shown.boundary.outputs },
+    });
   };
 
   const replace = (): void => {
     if (shown?.plan == null) return;
-    dispatch({ type: "cut", cut: { inputs: shown.plan.alternative, outputs: shown.cut.outputs } });
+    dispatch({ type: "boundary", boundary: { inputs: shown.plan.alternative, outputs: shown.boundary.outputs } });
   };
 
   const fill = (state: State): void => {
     const round = next();
-    const { cut, plan } = state;
+    const { boundary, plan } = state;
     chips.replaceChildren();
-    if (cut.inputs.length === 0 && cut.outputs.length === 0) return;
-    const most = NAMES[cut.inputs.length + cut.outputs.length + (plan?.missing.length ?? 0) <= FEW ? 0 : 1];
+    if (boundary.inputs.length === 0 && boundary.outputs.length === 0) return;
+    const most = NAMES[boundary.inputs.length + boundary.outputs.length + (plan?.missing.length ?? 0) <= FEW ? 0 : 1];
     const chip = (value: number, type: "input" | "output"): HTMLElement => {
       const redundant = type === "input" && (plan?.redundant.includes(value) ?? false);
       const name = columns.valueNameOf(value);
@@ -82,13 +85,13 @@ export function createExtractBar(
       if (values.length > CHIPS)
         chips.append(el("span", { class: "onnx-nb-dim" }, `and ${values.length - CHIPS} more`));
     };
-    some("in", cut.inputs, "input");
+    some("in", boundary.inputs, "input");
     for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
-      const { inputs, outputs } = cut;
+      const { inputs, outputs } = boundary;
       chips.append(
         button(
           `+ add: ${elide(name, most)}`,
-          () => dispatch({ type: "cut", cut: { inputs: [...inputs, value], outputs } }),
+          () => dispatch({ type: "boundary", boundary: { inputs: [...inputs, value], outputs } }),
           round,
           { class: "onnx-nb-chip onnx-nb-missing", title: `${name}\n${message}`.slice(0, 2000) },
         ),
@@ -96,16 +99,16 @@ export function createExtractBar(
     }
     const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
     chips.append(el("span", { class: "onnx-nb-dim onnx-nb-plan" }, result));
-    some("out", cut.outputs, "output");
+    some("out", boundary.outputs, "output");
   };
 
   return {
     update(state) {
       const before = shown;
       shown = state;
-      const { cut, plan, busy } = state;
-      if (before?.cut !== cut || before?.plan !== plan) fill(state);
-      const empty = cut.inputs.length === 0 && cut.outputs.length === 0;
+      const { boundary, plan, busy } = state;
+      if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
+      const empty = boundary.inputs.length === 0 && boundary.outputs.length === 0;
       const text = busy ?? (host.live ? advice(state) : (host.reason ?? NO_KERNEL));
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
@@ -119,27 +122,27 @@ export function createExtractBar(
       stop.hidden = busy === null || host.cancellable !== true;
       const lacking = plan !== null && plan.missing.length > 0;
       add.hidden = !lacking;
-      const added = plan === null ? 0 : plan.suggestion.filter((value) => !cut.inputs.includes(value)).length;
+      const added = plan === null ? 0 : plan.suggestion.filter((value) => !boundary.inputs.includes(value)).length;
       add.textContent = added > 1 ? "Add them" : "Add it";
       const other = plan?.alternative ?? [];
       instead.hidden = other.length === 0;
       if (other.length > 0) {
         const names = other.map((value) => columns.valueNameOf(value));
-        instead.textContent = other.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use a smaller cut";
+        instead.textContent = other.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use other inputs";
         instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
       }
-      undo.hidden = state.undo.at(-1)?.cut === undefined;
+      undo.hidden = state.undo.at(-1)?.boundary === undefined;
       clear.hidden = empty;
-      extract.disabled = !host.live || cut.outputs.length === 0 || busy !== null || lacking;
-      extract.title = extract.disabled && busy === null ? text : "Cut this part out as a model of its own (x)";
+      extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || lacking;
+      extract.title = extract.disabled && busy === null ? text : "Boundary this part out as a model of its own (x)";
     },
   };
 }
 
-function advice({ cut, plan }: State): string {
-  if (cut.inputs.length === 0 && cut.outputs.length === 0) {
+function advice({ boundary, plan }: State): string {
+  if (boundary.inputs.length === 0 && boundary.outputs.length === 0) {
     return "To cut out a submodel, select a tensor and press Input or Output (keys i, o).";
   }
-  if (cut.outputs.length === 0) return "Now select the tensor where it should end and press Output (o).";
+  if (boundary.outputs.length === 0) return "Now select the tensor where it should end and press Output (o).";
   return plan?.message ?? "";
 }

@@ -70,16 +70,16 @@ describe("a graph view", () => {
     press("o"); // the only output of the selected node
     expect(host.planned).toEqual([[["p"], ["y"]]]);
     press("z", { ctrlKey: true });
-    expect(view.state.cut.outputs).toEqual([]);
+    expect(view.state.boundary.outputs).toEqual([]);
     press("Z", { ctrlKey: true, shiftKey: true });
-    expect(view.state.cut.outputs).toEqual([target("tensor", "y").id]);
+    expect(view.state.boundary.outputs).toEqual([target("tensor", "y").id]);
   });
 
   it("takes over what the kernel changed without telling it back", () => {
     const view = show();
     const before = host.patches.length;
     view.apply({ inputs: ["p", "no such tensor"], outputs: ["y"], selection: [], open: [0] });
-    expect(view.state.cut).toEqual({ inputs: [target("tensor", "p").id], outputs: [target("tensor", "y").id] });
+    expect(view.state.boundary).toEqual({ inputs: [target("tensor", "p").id], outputs: [target("tensor", "y").id] });
     expect([...view.state.open]).toEqual([0]);
     expect(host.patches).toHaveLength(before);
   });
@@ -448,7 +448,7 @@ describe("extraction", () => {
     expect(buttonIn(root, "Extract").disabled).toBe(true);
     expect(text(".onnx-nb-extract")).toMatch(/kernel/);
     press("i");
-    expect(view.state.cut.inputs).toEqual([]);
+    expect(view.state.boundary.inputs).toEqual([]);
   });
 });
 

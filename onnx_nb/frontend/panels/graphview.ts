@@ -5,7 +5,7 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type Patch } from "../protocol/host.ts";
-import type { Tones } from "../scene/diffstatus.ts";
+import type { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
@@ -46,7 +46,7 @@ export interface GraphOptions {
   /** without these it is a view inside another one: no bar below, no pane beside */
   readonly alone?: Alone;
   /** what is different from the graph beside it */
-  readonly tones?: Tones;
+  readonly statuses?: DiffStatuses;
   /** how long a layout may hold up the page, in ms, before it goes on in slices */
   readonly atOnce?: number;
   /** the camera has moved, by hand or in a glide */
@@ -80,7 +80,7 @@ export interface Handle extends GraphView {
 const HEIGHT = 600;
 
 /** An extraction as one would write it in a cell. */
-function callOf(columns: Columns, { inputs, outputs }: State["cut"]): string {
+function callOf(columns: Columns, { inputs, outputs }: State["boundary"]): string {
   const list = (values: readonly number[]): string =>
     `[${values.map((value) => JSON.stringify(columns.valueNameOf(value))).join(", ")}]`;
   return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
@@ -113,10 +113,10 @@ export function createGraphView(
         stage.fit(action.targets);
         return;
       case "extract":
-        if (state.cut.outputs.length > 0 || !host.live) work.extract();
+        if (state.boundary.outputs.length > 0 || !host.live) work.extract();
         return;
       case "reveal":
-        bringIntoView(action.target, action.centerd ?? false);
+        bringIntoView(action.target, action.centered ?? false);
         return;
       case "save":
         stage.save(action.what);
@@ -161,10 +161,10 @@ export function createGraphView(
       root.classList.toggle("onnx-nb-selected", targets.length > 0);
       if (!quiet) host.changed({ selection: targets.map((target) => ({ ...target, name: columns.nameOf(target) })) });
     }
-    if (state.cut !== before.cut) {
-      if (!quiet) host.changed(namesOf(columns, state.cut));
+    if (state.boundary !== before.boundary) {
+      if (!quiet) host.changed(namesOf(columns, state.boundary));
       if (action.type === "input" || action.type === "output") {
-        const chosen = state.cut[`${action.type}s`].includes(action.value);
+        const chosen = state.boundary[`${action.type}s`].includes(action.value);
         voice.say(`${columns.valueNameOf(action.value)} is ${chosen ? "an" : "no longer an"} ${action.type}`);
       }
       work.plan();
@@ -237,15 +237,15 @@ export function createGraphView(
     stage.goTo(camera, true);
   };
 
-  const bringIntoView = (target: Target, centerd = false): void => {
+  const bringIntoView = (target: Target, centered = false): void => {
     const shown = shownAs(columns, target);
     const closed = columns.ancestry(columns.scopeOf(shown)).filter((group) => !state.open.has(group));
     if (closed.length > 0) dispatch({ type: "openAll", groups: closed });
-    stage.show(shown, centerd);
+    stage.show(shown, centered);
   };
 
   const showSubmodel = (submodel: Columns): void =>
-    beside?.show(submodel, callOf(columns, state.cut), (inner, closing) => {
+    beside?.show(submodel, callOf(columns, state.boundary), (inner, closing) => {
       handle.submodel = createGraphView(inner, submodel, NOBODY, {}, closing);
     });
 
@@ -294,7 +294,7 @@ export function createGraphView(
       failed: fail,
       looked: () => options.looked?.(),
       atOnce: options.atOnce,
-      tones: options.tones ?? null,
+      statuses: options.statuses ?? null,
       start: { columnHeight: options.given?.columnHeight ?? 0, brief: options.given?.brief ?? false },
     },
     signal,
@@ -307,7 +307,7 @@ export function createGraphView(
     },
     signal,
   );
-  const help = createHelp(stage.element, options.tones === undefined ? [] : PAIR_KEYS, stage.focus, signal);
+  const help = createHelp(stage.element, options.statuses === undefined ? [] : PAIR_KEYS, stage.focus, signal);
   const toolbar = createToolbar(
     bar,
     columns,
@@ -364,9 +364,9 @@ export function createGraphView(
             return target === null ? [] : [target.id];
           });
         if (patch.inputs !== undefined || patch.outputs !== undefined) {
-          const inputs = patch.inputs === undefined ? state.cut.inputs : values(patch.inputs);
-          const outputs = patch.outputs === undefined ? state.cut.outputs : values(patch.outputs);
-          dispatch({ type: "cut", cut: { inputs, outputs } });
+          const inputs = patch.inputs === undefined ? state.boundary.inputs : values(patch.inputs);
+          const outputs = patch.outputs === undefined ? state.boundary.outputs : values(patch.outputs);
+          dispatch({ type: "boundary", boundary: { inputs, outputs } });
         }
         if (patch.selection !== undefined) {
           dispatch({ type: "selectAll", targets: patch.selection.map(({ kind, id }) => ({ kind, id })) });

@@ -49,9 +49,9 @@ describe("undo", () => {
     expect(view.state.direction).toBe("down");
     undo();
     expect(selected(view.state)).toEqual([]);
-    expect(view.state.cut.outputs).toHaveLength(1);
+    expect(view.state.boundary.outputs).toHaveLength(1);
     undo();
-    expect(view.state.cut.outputs).toEqual([]);
+    expect(view.state.boundary.outputs).toEqual([]);
     expect(view.state.open.has(enc)).toBe(false);
     undo();
     expect(view.state.open.has(enc)).toBe(true);
@@ -81,9 +81,9 @@ describe("undo", () => {
     const view = show({
       given: { inputs: ["p"], outputs: ["y"], selection: [{ ...target("node", "sum"), name: "sum" }] },
     });
-    expect(view.state.cut.outputs).toHaveLength(1);
+    expect(view.state.boundary.outputs).toHaveLength(1);
     undo();
-    expect(view.state.cut.outputs).toHaveLength(1);
+    expect(view.state.boundary.outputs).toHaveLength(1);
   });
 });
 

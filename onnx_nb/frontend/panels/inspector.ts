@@ -6,7 +6,7 @@ import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type
 import { categoryVariable } from "../render/theme.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
-import { boxesIn } from "../scene/scope.ts";
+import { boxesIn } from "../scene/scopegraph.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { search, statedKeys } from "../search/search.ts";
 import type { Alone } from "./alone.ts";
@@ -32,7 +32,7 @@ export function createInspector(
 ): Inspector {
   const next = fillings(signal);
   let selection: State["selection"] | undefined;
-  let cut: State["cut"] | undefined;
+  let boundary: State["boundary"] | undefined;
   let open: State["open"] | undefined;
   let numbers: OverlayData | undefined;
   let captures = 0;
@@ -129,8 +129,8 @@ export function createInspector(
         state.captures !== captures
       ) {
         fill(state);
-      } else if (state.cut !== cut || state.open !== open) marks?.(state);
-      ({ selection, cut, open, captures } = state);
+      } else if (state.boundary !== boundary || state.open !== open) marks?.(state);
+      ({ selection, boundary, open, captures } = state);
       numbers = state.overlay?.data;
     },
   };
@@ -409,8 +409,8 @@ function cutButtons(
   if (why !== "") root.append(el("p", { class: "onnx-nb-dim" }, why));
   return (state) => {
     for (const [element, chosen] of [
-      [input, state.cut.inputs],
-      [output, state.cut.outputs],
+      [input, state.boundary.inputs],
+      [output, state.boundary.outputs],
     ] as const) {
       element.disabled = why !== "";
       element.setAttribute("aria-pressed", String(chosen.includes(value)));

@@ -53,9 +53,9 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     i: () => end("input"),
     o: () => end("output"),
     x: () => {
-      const { cut, plan, busy } = state();
+      const { boundary, plan, busy } = state();
       if (!host.live) say(host.reason ?? NO_KERNEL);
-      else if (cut.outputs.length === 0) say("Select the tensor where it should end and press o first");
+      else if (boundary.outputs.length === 0) say("Select the tensor where it should end and press o first");
       else if (busy !== null || plan === null || plan.missing.length > 0) say(busy ?? plan?.message ?? "");
       else dispatch({ type: "extract" });
     },
@@ -92,7 +92,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
   const commands: Readonly<Record<string, (event: KeyboardEvent) => boolean>> = {
     z: (event) => done(() => dispatch({ type: event.shiftKey ? "redo" : "undo" })),
     y: () => done(() => dispatch({ type: "redo" })),
-    a: () => done(() => dispatch({ type: "selectAll", targets: stage.beside() })),
+    a: () => done(() => dispatch({ type: "selectAll", targets: stage.siblings() })),
     c: () => {
       const targets = selected(state());
       // marked text is what a person means to copy

@@ -146,7 +146,7 @@ describe("the inspector", () => {
     expect(root.textContent).toContain("MatMul");
     expect(root.textContent).toContain("Split");
     buttonIn(root, "Output").click();
-    expect(state.cut.outputs).toEqual([at("tensor", "p").id]);
+    expect(state.boundary.outputs).toEqual([at("tensor", "p").id]);
     expect(buttonIn(root, "Output").getAttribute("aria-pressed")).toBe("true");
     expect(buttonIn(root, "Input").getAttribute("aria-pressed")).toBe("false");
   });
@@ -231,11 +231,11 @@ describe("the bar of an extraction", () => {
     dispatch({ type: "output", value: at("tensor", "q").id });
     expect(buttonIn(root, "Extract").disabled).toBe(false);
     root.querySelector<HTMLButtonElement>("[aria-label='Remove input p']")?.click();
-    expect(state.cut.inputs).toEqual([]);
+    expect(state.boundary.inputs).toEqual([]);
     buttonIn(root, "Undo").click();
-    expect(state.cut.inputs).toEqual([at("tensor", "p").id]);
+    expect(state.boundary.inputs).toEqual([at("tensor", "p").id]);
     buttonIn(root, "Clear").click();
-    expect(state.cut).toEqual({ inputs: [], outputs: [] });
+    expect(state.boundary).toEqual({ inputs: [], outputs: [] });
   });
 });
 

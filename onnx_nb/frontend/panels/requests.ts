@@ -1,5 +1,5 @@
 /**
- * What the view asks of the kernel: the plan of an extraction as soon as the cut changes, numbers to color by, and one
+ * What the view asks of the kernel: the plan of an extraction as soon as its inputs or outputs change, numbers to color by, and one
  * long piece of work at a time, which shows progress and can be cancelled.
  */
 
@@ -7,11 +7,11 @@ import { unpack } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { failure, type GraphHost, NO_KERNEL } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Cut, Dispatch, State } from "../scene/state.ts";
+import type { Boundary, Dispatch, State } from "../scene/state.ts";
 import { download } from "./save.ts";
 
 export interface Work {
-  /** asks what an extraction would take, now that the cut is another */
+  /** asks what an extraction would take, for the inputs and outputs chosen now */
   plan(): void;
   extract(): void;
   /** runs the model and looks at one tensor, or at all for null */
@@ -27,9 +27,9 @@ export interface Work {
 }
 
 /** The names of chosen tensors. */
-export function namesOf(columns: Columns, cut: Cut): { inputs: string[]; outputs: string[] } {
+export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[]; outputs: string[] } {
   const named = (values: readonly number[]): string[] => values.map((value) => columns.valueNameOf(value));
-  return { inputs: named(cut.inputs), outputs: named(cut.outputs) };
+  return { inputs: named(boundary.inputs), outputs: named(boundary.outputs) };
 }
 
 /** @param extracted takes the submodel and what to say of it */
@@ -104,14 +104,14 @@ export function createWork(
     plan() {
       planning?.abort();
       planning = null;
-      const { cut } = state();
-      if (!host.live || cut.outputs.length === 0) return;
+      const { boundary } = state();
+      if (!host.live || boundary.outputs.length === 0) return;
       const round = new AbortController();
       planning = round;
-      const { inputs, outputs } = namesOf(columns, cut);
+      const { inputs, outputs } = namesOf(columns, boundary);
       host.plan(inputs, outputs, round.signal).then(
         (reply) => {
-          if (!round.signal.aborted && state().cut === cut) dispatch({ type: "plan", plan: reply });
+          if (!round.signal.aborted && state().boundary === boundary) dispatch({ type: "plan", plan: reply });
         },
         (error: unknown) => {
           if (!round.signal.aborted) dispatch({ type: "error", error: failure(error) });
@@ -120,7 +120,7 @@ export function createWork(
     },
     extract() {
       void work({ busy: "Extracting the submodel…" }, async (round) => {
-        const { inputs, outputs } = namesOf(columns, state().cut);
+        const { inputs, outputs } = namesOf(columns, state().boundary);
         const reply = await host.extract(inputs, outputs, round);
         const packed = await unpack(reply.columns);
         return () => {

@@ -81,7 +81,7 @@ export function createSelection(
           figures.replaceChildren(...reply.rows.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
           note.textContent = reply.obstacle;
           take.disabled = reply.obstacle !== "";
-          take.addEventListener("click", () => cut(reply, dispatch), { signal: round });
+          take.addEventListener("click", () => choose(reply, dispatch), { signal: round });
         },
         (error: unknown) => {
           if (!round.aborted) note.textContent = elide(failure(error).message, 300);
@@ -135,8 +135,8 @@ export async function copyNames(
   say(names.length === 0 ? "They have no names" : done ? `${counted(names.length, "name")} copied` : "Copy failed");
 }
 
-function cut({ inputs, outputs }: SelectionReply, dispatch: Dispatch): void {
-  dispatch({ type: "cut", cut: { inputs, outputs } });
+function choose({ inputs, outputs }: SelectionReply, dispatch: Dispatch): void {
+  dispatch({ type: "boundary", boundary: { inputs, outputs } });
 }
 
 /** The word of a search that means all before or after a target; null if it cannot be named. */

@@ -7,7 +7,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import type { SideOf } from "../protocol/diff.ts";
 import { failure, type GraphHost } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
-import { SIGNS, type Tone } from "../scene/diffstatus.ts";
+import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { createPair, type Pair } from "./diff.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, focused, plain } from "./dom.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
@@ -648,18 +648,18 @@ export function createSimplification(
 /** In words, with counts, and with the signs that boxes bear. */
 function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
   const kept = left[0] - left[1] - left[2];
-  const entries: readonly (readonly [Tone, number, string])[] = [
+  const entries: readonly (readonly [DiffStatus, number, string])[] = [
     ["removed", left[1], "removed"],
     ["folded", left[2], "folded"],
     ["new", right[1], "new"],
   ];
   const shown = entries
     .filter(([, count]) => count > 0)
-    .map(([tone, count, word]) =>
+    .map(([status, count, word]) =>
       el(
         "span",
-        { class: `onnx-nb-tone onnx-nb-${tone}` },
-        el("i", { class: "onnx-nb-sign", attrs: { "aria-hidden": true } }, SIGNS[tone]),
+        { class: `onnx-nb-tone onnx-nb-${status}` },
+        el("i", { class: "onnx-nb-sign", attrs: { "aria-hidden": true } }, SIGNS[status]),
         `${plain(count)} ${word}`,
       ),
     );

@@ -5,7 +5,7 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { beside, touched } from "../render/boxselection.ts";
+import { siblingsOf, touched } from "../render/boxselection.ts";
 import * as cameras from "../render/camera.ts";
 import { draw, middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
@@ -14,7 +14,7 @@ import { type Step, walk } from "../render/navigation.ts";
 import { toSvg } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import { createCache, extentOf, sceneInParts } from "../scene/build.ts";
-import type { Tones } from "../scene/diffstatus.ts";
+import type { DiffStatuses } from "../scene/diffstatus.ts";
 import { briefly, type Measure } from "../scene/labels.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
@@ -66,10 +66,10 @@ export interface Stage {
   /** Puts the viewer elsewhere at once; `looked` is not called. */
   standAt(camera: cameras.Camera): void;
   /** Moves the camera to what is drawn of a target: as little as it must, or so that it is in the middle. */
-  show(target: Target, centerd?: boolean): void;
+  show(target: Target, centered?: boolean): void;
   zoomBy(factor: number): void;
   /** All in the scope around the selection; if all of it is selected, in the one further out. */
-  beside(): Target[];
+  siblings(): Target[];
   /** What is next to the selection. */
   neighbor(step: Step, tensors: boolean): Target | null;
   save(what: Saving): void;
@@ -95,7 +95,7 @@ export interface Staged {
   /** the camera has moved, by hand or in a glide */
   looked(): void;
   /** what is different from the graph beside it */
-  readonly tones: Tones | null;
+  readonly statuses: DiffStatuses | null;
   /** how high the columns are that the outermost scope is set in at first, world px; 0 for one column */
   readonly start: { readonly columnHeight: number; readonly brief: boolean };
   /** how long a layout may hold up the page, in ms, before it goes on in slices */
@@ -124,7 +124,7 @@ export function createStage(
   root: HTMLElement,
   columns: Columns,
   host: GraphHost,
-  { state, dispatch, say, rested, dressed, laid, sized, failed, looked, tones, atOnce, start }: Staged,
+  { state, dispatch, say, rested, dressed, laid, sized, failed, looked, statuses, atOnce, start }: Staged,
   signal: AbortSignal,
 ): Stage {
   const cache = createCache();
@@ -328,7 +328,7 @@ export function createStage(
 
   const pictureOf = (scene: Scene): Picture => {
     marks ??= marksOf(scene, columns, state(), faults);
-    return { scene, columns, index, marks, theme, measure, overlay: state().overlay, tones };
+    return { scene, columns, index, marks, theme, measure, overlay: state().overlay, statuses };
   };
 
   const paint = (): void => {
@@ -681,13 +681,13 @@ export function createStage(
         if (targets === undefined) glide(cameras.fitAll(scene.bounds, view));
         else if (rects.length > 0) glide(cameras.fitAll(cameras.around(rects), view, 48));
       }),
-    show: (target, centerd = false) =>
+    show: (target, centered = false) =>
       whenLaid(() => {
         const rect = place(target);
-        if (rect !== null) glide(cameras.reveal(camera, rect, view, { centerd }));
+        if (rect !== null) glide(cameras.reveal(camera, rect, view, { centered }));
       }),
     zoomBy: (factor) => look(cameras.zoom(camera, factor, view.w / 2, view.h / 2, farthest())),
-    beside: () => (scene === null ? [] : beside(scene, columns, selected(state()))),
+    siblings: () => (scene === null ? [] : siblingsOf(scene, columns, selected(state()))),
     neighbor: (step, tensors) => (scene === null ? null : walk(scene, columns, state().selection, step, tensors)),
     save,
     locate(target) {

@@ -1,13 +1,13 @@
 /** What corresponds to what in two graphs, and what differs, as `Differences.columns` packs it. */
 
-import type { Tone, ToneData } from "../scene/diffstatus.ts";
+import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
 import type { Columns, Packed, Target, TypedArray } from "./columns.ts";
 
 /** 0 is the reference, 1 the candidate. */
 export type SideOf = 0 | 1;
 
 export interface Change {
-  readonly what: Tone;
+  readonly what: DiffStatus;
   /** "node", "attribute", "weight", … */
   readonly kind: string;
   readonly name: string;
@@ -24,23 +24,23 @@ export interface Change {
 
 interface Half {
   readonly there: Readonly<Record<Target["kind"], Int32Array>>;
-  readonly tones: ToneData;
+  readonly statuses: DiffStatusData;
 }
 
 export class PairData {
   readonly changes: readonly Change[];
   /** how many there are, also those that were not sent */
   readonly total: number;
-  readonly counts: Readonly<Partial<Record<Tone, number>>>;
+  readonly counts: Readonly<Partial<Record<DiffStatus, number>>>;
   readonly message: string;
   readonly #halves: readonly [Half, Half];
   readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
 
   constructor({ meta, arrays }: Packed) {
     const { changes, total, counts, message, made } = meta as unknown as {
-      changes: readonly (readonly [Tone, ...string[]])[];
+      changes: readonly (readonly [DiffStatus, ...string[]])[];
       total: number;
-      counts: Partial<Record<Tone, number>>;
+      counts: Partial<Record<DiffStatus, number>>;
       message: string;
       /** what it is called to be in the candidate only */
       made?: "new";
@@ -61,7 +61,7 @@ export class PairData {
       };
       return {
         there: { node: column("node"), tensor: column("value"), scope: column("scope") },
-        tones: {
+        statuses: {
           only: side === 0 ? "removed" : (made ?? "added"),
           folded: side === 0 ? "folded" : "folded in",
           nodes: column("node_state"),
@@ -88,8 +88,8 @@ export class PairData {
     else listed.push(change);
   }
 
-  tones(side: SideOf): ToneData {
-    return this.#halves[side].tones;
+  statuses(side: SideOf): DiffStatusData {
+    return this.#halves[side].statuses;
   }
 
   /** What a target of one side is on the other; null if the other has no such thing. */

@@ -18,7 +18,7 @@ export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Ta
  * All nodes and scopes in the open scope around the selection; once all of those are selected those one scope further
  * out. Without a selection those at the root.
  */
-export function beside(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
+export function siblingsOf(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
   const chosen = new Set(selection.map((target) => boxOf(scene, columns, target)));
   const { count, parent } = scene.boxes;
   const last = selection.at(-1);

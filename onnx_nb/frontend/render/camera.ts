@@ -117,9 +117,9 @@ function center(bounds: Rect, view: Size, k: number): Camera {
 
 /**
  * Brings `rect` wholly into view, at a size that can be read: not at all if it is there, by the smallest move if some of
- * it is, into the middle if none is, or if it is to be `centerd`.
+ * it is, into the middle if none is, or if it is to be `centered`.
  */
-export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centerd = false } = {}): Camera {
+export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centered = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const largest = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
   if (largest < k) k = Math.max(K_LEGIBLE, largest);
@@ -130,7 +130,7 @@ export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, ce
   const seen = visible(camera, view);
   const away =
     rect.x > seen.x + seen.w || rect.x + rect.w < seen.x || rect.y > seen.y + seen.h || rect.y + rect.h < seen.y;
-  if ((away || centerd) && rect.h * k <= view.h && rect.w * k <= view.w) return center(rect, view, k);
+  if ((away || centered) && rect.h * k <= view.h && rect.w * k <= view.w) return center(rect, view, k);
   const edge = margin / 2 / k;
   return {
     x: nearest(seen.x, seen.w, rect.x - edge, rect.w + 2 * edge),

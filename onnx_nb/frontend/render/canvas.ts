@@ -4,7 +4,7 @@
  */
 
 import type { Columns } from "../protocol/columns.ts";
-import { SIGNS, type Tone, type Tones } from "../scene/diffstatus.ts";
+import { type DiffStatus, type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import type { Label } from "../scene/scene.ts";
@@ -27,7 +27,7 @@ export interface Picture {
   /** numbers that color the boxes; null for the categories of their ops */
   readonly overlay: Overlay | null;
   /** what is different from the graph that this one is compared with */
-  readonly tones?: Tones | null;
+  readonly statuses?: DiffStatuses | null;
 }
 
 /** The fill of a box by its number, and the ink on it; null where the overlay says nothing of it. */
@@ -39,12 +39,12 @@ function painted({ overlay, scene, theme }: Picture, box: number): { fill: strin
   return { fill: theme.ramp.color(t), ink: theme.ramp.ink(t) };
 }
 
-/** The tone of a box and its color; null where nothing is different. */
-function toned({ tones, scene, theme }: Picture, box: number): { tone: Tone; color: string } | null {
-  const tone = tones?.of(scene.boxes.kind[box], scene.boxes.id[box]) ?? null;
-  if (tone === null) return null;
+/** The status of a box and its color; null where nothing is different. */
+function statusOf({ statuses, scene, theme }: Picture, box: number): { status: DiffStatus; color: string } | null {
+  const status = statuses?.of(scene.boxes.kind[box], scene.boxes.id[box]) ?? null;
+  if (status === null) return null;
   const { bad, good, warn } = theme;
-  return { tone, color: { removed: bad, added: good, new: good, changed: warn, folded: warn }[tone] };
+  return { status, color: { removed: bad, added: good, new: good, changed: warn, folded: warn }[status] };
 }
 
 /** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */
@@ -81,7 +81,7 @@ export type Pen = Pick<
 const PATCH = 9;
 /** An edge whose ends are this close on screen is left out. */
 const SPECK = 1.2;
-/** How strongly the tone of a box tints it: text on it stays as legible. */
+/** How strongly the status of a box tints it: text on it stays as legible. */
 const TINT = 0.13;
 /** What is said on the edge of a box that is different, px. */
 const PILL = { h: 14, pad: 6, font: 10, over: 20, up: 3 } as const;
@@ -297,7 +297,7 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { kind, x, y, w, h } = scene.boxes;
-  for (const [color, same] of grouped(boxes, (box) => toned(picture, box)?.color)) {
+  for (const [color, same] of grouped(boxes, (box) => statusOf(picture, box)?.color)) {
     ctx.beginPath();
     for (const box of same) ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);
     ctx.fillStyle = color;
@@ -312,17 +312,17 @@ function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 
 /** In words, on the upper edge of the box, what is different about it: colors alone do not tell everybody. */
 function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
-  const { scene, theme, tones, measure } = picture;
-  if (tones == null) return;
+  const { scene, theme, statuses, measure } = picture;
+  if (statuses == null) return;
   const { kind, id, x, y, w } = scene.boxes;
   const legible = TEXT.line * k >= LEGIBLE;
   ctx.textBaseline = "middle";
   ctx.font = `600 ${PILL.font}px ${theme.font}`;
   for (const box of boxes) {
-    const found = toned(picture, box);
+    const found = statusOf(picture, box);
     if (found === null) continue;
-    const said = tones.say(kind[box], id[box]);
-    const sign = kind[box] === BOX.SCOPE ? "" : `${SIGNS[found.tone]} `;
+    const said = statuses.say(kind[box], id[box]);
+    const sign = kind[box] === BOX.SCOPE ? "" : `${SIGNS[found.status]} `;
     const long = `${sign}${said.long}`;
     const width = (text: string): number => measure(text, PILL.font, true) + 2 * PILL.pad;
     const text = width(long) <= w[box] + PILL.over ? long : said.short;
@@ -360,10 +360,10 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const colorOf = (box: number): string => {
-    const different = toned(picture, box);
+    const different = statusOf(picture, box);
     if (different !== null) return different.color;
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
-    if (picture.tones != null) return theme.line;
+    if (picture.statuses != null) return theme.line;
     if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
     if (kind[box] === BOX.SCOPE) return theme.edge;
     const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfScope(id[box]);

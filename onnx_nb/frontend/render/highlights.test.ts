@@ -53,8 +53,8 @@ describe("marksOf", () => {
   });
 
   it("marks missing tensors over everything else, redundant ones, and the way of the extraction", () => {
-    const cut = { inputs: [value("x"), value("y")], outputs: [value("r")] };
-    const marks = marksOf(closed, columns, { ...state, cut, plan }, new Map());
+    const boundary = { inputs: [value("x"), value("y")], outputs: [value("r")] };
+    const marks = marksOf(closed, columns, { ...state, boundary, plan }, new Map());
     expect(marks.values.get(value("x"))).toBe(EDGE.MISSING);
     expect(marks.values.get(value("y"))).toBe(EDGE.REDUNDANT);
     expect(marks.values.get(value("r"))).toBe(EDGE.LIT);

@@ -38,7 +38,7 @@ export function boxOf(scene: Scene, columns: Columns, target: Target): number {
 }
 
 export function marksOf(scene: Scene, columns: Columns, state: State, faults: ReadonlyMap<number, number>): Marks {
-  const { selection, hover, cut, plan } = state;
+  const { selection, hover, boundary, plan } = state;
   const values = new Map<number, number>();
   const mark = (value: number, how: number): void => {
     values.set(value, Math.max(how, values.get(value) ?? EDGE.PLAIN));
@@ -59,8 +59,8 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
   }
   if (hover?.kind === "tensor") mark(hover.id, EDGE.HOVER);
-  for (const value of cut.inputs) mark(value, EDGE.LIT);
-  for (const value of cut.outputs) mark(value, EDGE.LIT);
+  for (const value of boundary.inputs) mark(value, EDGE.LIT);
+  for (const value of boundary.outputs) mark(value, EDGE.LIT);
 
   const taken = new Map<number, number>();
   const glowing = new Set<number>();
@@ -68,7 +68,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     for (const value of plan.redundant) values.set(value, EDGE.REDUNDANT);
     for (const { value } of plan.missing) mark(value, EDGE.MISSING);
     count(scene, columns, plan.nodes, taken);
-    glow(scene, columns, plan.nodes, cut.inputs, taken, glowing);
+    glow(scene, columns, plan.nodes, boundary.inputs, taken, glowing);
   }
 
   const found = litBy(state.hits, scene, columns);
@@ -85,8 +85,8 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     taken,
     values,
     glowing,
-    inputs: new Set(cut.inputs),
-    outputs: new Set(cut.outputs),
+    inputs: new Set(boundary.inputs),
+    outputs: new Set(boundary.outputs),
     faults,
     hits: found.boxes,
   };

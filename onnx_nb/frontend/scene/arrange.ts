@@ -6,7 +6,7 @@ import type { Columns } from "../protocol/columns.ts";
 import type { Arrangement, Cache } from "./cache.ts";
 import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
-import { BORDER, type Scope } from "./scope.ts";
+import { BORDER, type ScopeGraph } from "./scopegraph.ts";
 
 /** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
 const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
@@ -42,7 +42,7 @@ export function* arrangeAll(
   }
   visible.sort((a, b) => columns.scopeDepth[b] - columns.scopeDepth[a] || a - b);
   const arranged = cache.arranged(direction);
-  const innerOf = ({ kind, id }: Scope, item: number): Arrangement | undefined =>
+  const innerOf = ({ kind, id }: ScopeGraph, item: number): Arrangement | undefined =>
     kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
   for (let at = 0; at < visible.length; at++) {
     const known = arranged.get(visible[at]);
@@ -57,7 +57,7 @@ export function* arrangeAll(
 
 function arrange(
   columns: Columns,
-  scope: Scope,
+  scope: ScopeGraph,
   inner: readonly (Arrangement | undefined)[],
   cache: Cache,
   direction: Direction,
@@ -125,14 +125,14 @@ function arrange(
     nameLength: down ? text.name.map(thin) : text.name,
   };
   const { width, height, layout: long } = cache.layout(graph);
-  const columnHeight = scope.group === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
+  const columnHeight = scope.scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
   const layout = down && columnHeight > 0 ? inColumns(graph, long, columnHeight) : long;
   const frame = framed(scope, layout, cache, direction);
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
 /** How wide each item must be for the ports on its sides. */
-function portRoom(scope: Scope): Float64Array {
+function portRoom(scope: ScopeGraph): Float64Array {
   const ins = new Uint32Array(scope.kind.length);
   const outs = new Uint32Array(scope.kind.length);
   for (const item of scope.sink) if (item >= 0) ins[item]++;
@@ -190,8 +190,8 @@ function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number,
 }
 
 /** Size of an open group, and where the origin of its layout stands in it. */
-function framed(scope: Scope, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
-  const title = cache.size(BOX.OPEN, scope.group);
+function framed(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
+  const title = cache.size(BOX.OPEN, scope.scope);
   const entered = scope.source.includes(BORDER);
   const left = scope.sink.includes(BORDER);
   if (direction === "down") {
@@ -216,7 +216,7 @@ const NAME_MARGIN = 4;
 /** Widths of the texts on hyperedges (0: none) and of their names at stubs. */
 function labelRoom(
   columns: Columns,
-  scope: Scope,
+  scope: ScopeGraph,
   cache: Cache,
   measure: Measure,
 ): { label: Float64Array; name: Float64Array } {
@@ -240,7 +240,7 @@ function labelRoom(
 const WHOLE = new Intl.NumberFormat("en");
 
 /** How many tensors the label of a hyperedge stands for, 0 for none. */
-export function spokenFor(scope: Scope, e: number, measure: Measure): number {
+export function spokenFor(scope: ScopeGraph, e: number, measure: Measure): number {
   return (measure.brief === true ? scope.speaksBriefly : scope.speaksFor)[e];
 }
 

@@ -7,7 +7,7 @@ import type { Arrangement, Cache } from "./cache.ts";
 import type { Labels, Measure } from "./labels.ts";
 import type { Label } from "./scene.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
-import { BORDER } from "./scope.ts";
+import { BORDER } from "./scopegraph.ts";
 
 /** What an edge's label says; larger numbers than TYPE: the type of so many tensors. */
 const SAYS = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;

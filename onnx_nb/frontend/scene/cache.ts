@@ -3,10 +3,10 @@
 import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
 import type { Columns } from "../protocol/columns.ts";
-import { Alike } from "./interner.ts";
+import { Interner } from "./interner.ts";
 import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
-import { type Scope, scopesOf } from "./scope.ts";
+import { type ScopeGraph, scopesOf } from "./scopegraph.ts";
 
 /** A layout and the sizes that it was made for. */
 export interface Laid {
@@ -17,7 +17,7 @@ export interface Laid {
 
 /** What one scope looks like, from the left end of its upper border, before its title and padding. */
 export interface Arrangement {
-  readonly scope: Scope;
+  readonly scope: ScopeGraph;
   readonly layout: Layout;
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
@@ -36,7 +36,7 @@ export class Cache {
   /** w, h of every node, and of every group closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
   #scopeSize = new Float32Array(0);
-  readonly #layouts = new Alike<Laid>();
+  readonly #layouts = new Interner<Laid>();
   /** how each group was arranged last; where the flow goes down by the height of columns */
   readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
@@ -76,7 +76,7 @@ export class Cache {
     return known;
   }
 
-  scope(group: number): Scope {
+  scope(group: number): ScopeGraph {
     return scopesOf(this.#columns as Columns).of(group);
   }
 

@@ -2,7 +2,7 @@
 
 type Lists = readonly ArrayLike<number>[];
 
-export class Alike<T> {
+export class Interner<T> {
   readonly #known = new Map<number, { readonly lists: Lists; readonly made: T }[]>();
   #size = 0;
 

@@ -2,7 +2,7 @@
 
 import { type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
 import { rounded } from "./formatting.ts";
-import { Alike } from "./interner.ts";
+import { Interner } from "./interner.ts";
 import { BOX, type Label, type Pair } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
@@ -57,7 +57,7 @@ const REMEMBERED = 500;
 export class Labels {
   readonly #columns: Columns;
   readonly #measure: Measure;
-  readonly #nodes = new Alike<Fitted>();
+  readonly #nodes = new Interner<Fitted>();
   /** what the text of the node at hand is made of */
   readonly #parts: number[] = [];
 

@@ -1,7 +1,7 @@
 /** Which groups are open when a model is shown for the first time. */
 
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
-import { scopesOf } from "./scope.ts";
+import { scopesOf } from "./scopegraph.ts";
 
 /** Of a graph of so few nodes everything is shown. */
 const FEW = 24;

@@ -6,7 +6,7 @@ import { along } from "../render/curve.ts";
 import { buildScene, createCache, sceneInParts } from "./build.ts";
 import { TEXT } from "./labels.ts";
 import { BOX, type Direction, keepInPlace, type Scene } from "./scene.ts";
-import { type Scope, scopesOf } from "./scope.ts";
+import { type ScopeGraph, scopesOf } from "./scopegraph.ts";
 
 const BERT = `
 input ids batch×seq int64
@@ -471,7 +471,7 @@ output y
     );
     expect(second.sink).toBe(first.sink);
     expect(second.kind).toBe(first.kind);
-    const names = ({ kind, id }: Scope): string[] =>
+    const names = ({ kind, id }: ScopeGraph): string[] =>
       Array.from(id, (each, item) => columns.nameOf({ kind: kind[item] === BOX.NODE ? "node" : "scope", id: each }));
     expect(names(first).every((name) => name.includes("layer.0"))).toBe(true);
     expect(names(second)).toEqual(names(first).map((name) => name.replace("layer.0", "layer.1")));

@@ -17,7 +17,7 @@ export interface Plan {
   readonly nodes: Int32Array;
   readonly missing: readonly Missing[];
   readonly redundant: readonly number[];
-  /** inputs that complete the cut, when `missing` is not empty */
+  /** inputs that complete the extraction, when `missing` is not empty */
   readonly suggestion: readonly number[];
   /** other inputs worth a look, in place of all chosen ones: fewer, or without what a side path brings in */
   readonly alternative: readonly number[];
@@ -25,7 +25,7 @@ export interface Plan {
   readonly message: string;
 }
 
-export interface Cut {
+export interface Boundary {
   readonly inputs: readonly number[];
   readonly outputs: readonly number[];
 }
@@ -46,7 +46,10 @@ export interface Bookmark {
 }
 
 /** What a person can undo: each is kept as it was before the step. */
-type Undoable = Pick<State, "cut" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks">;
+type Undoable = Pick<
+  State,
+  "boundary" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
+>;
 export type Change = Partial<Undoable>;
 
 export interface State {
@@ -60,7 +63,7 @@ export interface State {
   /** dragging selects what it goes around, and a click adds to the selection */
   readonly gathering: boolean;
   readonly hover: Target | null;
-  readonly cut: Cut;
+  readonly boundary: Boundary;
   /** steps back, the last one at the end, and steps forward again */
   readonly undo: readonly Change[];
   readonly redo: readonly Change[];
@@ -99,7 +102,7 @@ export type Action =
   | { readonly type: "selectAll"; readonly targets: readonly Target[]; readonly add?: boolean }
   | { readonly type: "gathering"; readonly gathering: boolean }
   | { readonly type: "input" | "output"; readonly value: number }
-  | { readonly type: "cut"; readonly cut: Cut }
+  | { readonly type: "boundary"; readonly boundary: Boundary }
   | { readonly type: "undo" }
   | { readonly type: "redo" }
   | { readonly type: "clear" }
@@ -132,7 +135,7 @@ export type Command =
   | { readonly type: "bookmark" }
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
   /** brings it into view, or even into the middle of it */
-  | { readonly type: "reveal"; readonly target: Target; readonly centerd?: boolean };
+  | { readonly type: "reveal"; readonly target: Target; readonly centered?: boolean };
 
 const COMMANDS: Readonly<Record<Command["type"], true>> = {
   extract: true,
@@ -160,7 +163,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     others: NONE,
     gathering: false,
     hover: null,
-    cut: { inputs: [], outputs: [] },
+    boundary: { inputs: [], outputs: [] },
     undo: [],
     redo: [],
     plan: null,
@@ -192,7 +195,7 @@ export function reduce(state: State, action: Action, columns: Columns): State {
 /** Keeps what the step changed, for undo. */
 function recorded(before: State, after: State, action: Action): State {
   const change: Change = {
-    ...(before.cut !== after.cut && { cut: before.cut }),
+    ...(before.boundary !== after.boundary && { boundary: before.boundary }),
     ...(before.open !== after.open && { open: before.open }),
     ...(before.direction !== after.direction && { direction: before.direction }),
     ...(before.overlay !== after.overlay && { overlay: before.overlay, color: before.color }),
@@ -215,7 +218,7 @@ function back(state: State, way: "undo" | "redo"): State {
   return {
     ...state,
     ...change,
-    ...(change.cut !== undefined && { plan: null, error: null }),
+    ...(change.boundary !== undefined && { plan: null, error: null }),
     [way]: state[way].slice(0, -1),
     [there]: [...state[there], inverse],
   };
@@ -260,13 +263,13 @@ function changed(
     case "hover":
       return same(state.hover, action.target) ? state : { ...state, hover: action.target };
     case "input":
-      return recut(state, { ...state.cut, inputs: flipped(state.cut.inputs, action.value) });
+      return withBoundary(state, { ...state.boundary, inputs: flipped(state.boundary.inputs, action.value) });
     case "output":
-      return recut(state, { ...state.cut, outputs: flipped(state.cut.outputs, action.value) });
-    case "cut":
-      return sameCut(state.cut, action.cut) ? state : recut(state, action.cut);
+      return withBoundary(state, { ...state.boundary, outputs: flipped(state.boundary.outputs, action.value) });
+    case "boundary":
+      return sameBoundary(state.boundary, action.boundary) ? state : withBoundary(state, action.boundary);
     case "clear":
-      return recut(state, { inputs: [], outputs: [] });
+      return withBoundary(state, { inputs: [], outputs: [] });
     case "plan":
       return { ...state, plan: action.plan };
     case "search":
@@ -305,12 +308,12 @@ export function same(a: Target | null, b: Target | null): boolean {
   return a === b || (a !== null && b !== null && a.kind === b.kind && a.id === b.id);
 }
 
-function sameCut(a: Cut, b: Cut): boolean {
+function sameBoundary(a: Boundary, b: Boundary): boolean {
   return a.inputs.join() === b.inputs.join() && a.outputs.join() === b.outputs.join();
 }
 
-function recut(state: State, cut: Cut): State {
-  return { ...state, cut, plan: null, error: null };
+function withBoundary(state: State, boundary: Boundary): State {
+  return { ...state, boundary, plan: null, error: null };
 }
 
 function flipped(values: readonly number[], value: number): readonly number[] {

@@ -4,7 +4,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import { chains } from "./chain.ts";
 import { globOf, type Matcher, shapeOf } from "./pattern.ts";
 import { type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
-import { type Ranks, Texts } from "./stringindex.ts";
+import { type Ranks, StringIndex } from "./stringindex.ts";
 import { trace } from "./trace.ts";
 
 /** How many hits are kept; a search with more is too wide to step through. */
@@ -41,7 +41,7 @@ export function search(columns: Columns, text: string, most = MOST_HITS): Found 
 
 /** Makes ready what the first search would have to wait for. */
 export function prepare(columns: Columns): void {
-  Texts.of(columns);
+  StringIndex.of(columns);
 }
 
 export function* searching(columns: Columns, text: string, most = MOST_HITS): Searching {
@@ -148,13 +148,13 @@ class Judge {
   readonly #chain: boolean;
   /** there is no other term, so what is only near is not found */
   readonly #alone: boolean;
-  readonly #texts: Texts;
+  readonly #texts: StringIndex;
 
   constructor(columns: Columns, { chain, steps }: Query) {
     this.#columns = columns;
     this.#chain = chain;
     this.#alone = !chain && steps[0].terms.length === 1 && !steps[0].terms[0].negative;
-    this.#texts = Texts.of(columns);
+    this.#texts = StringIndex.of(columns);
   }
 
   of(term: Term): Verdicts {

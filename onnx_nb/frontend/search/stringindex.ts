@@ -9,9 +9,9 @@ export type Ranks = (string: number) => number;
 
 /** Of a longer string only the beginning is matched with a pattern. */
 const MATCHED = 1000;
-const known = new WeakMap<Columns, Texts>();
+const known = new WeakMap<Columns, StringIndex>();
 
-export class Texts {
+export class StringIndex {
   readonly #columns: Columns;
   readonly #ptr: Uint32Array;
   /** one character a byte, A–Z in lower case */
@@ -19,10 +19,10 @@ export class Texts {
   /** … in their own case, where all are of ASCII */
   #plain: string | null | undefined;
 
-  static of(columns: Columns): Texts {
+  static of(columns: Columns): StringIndex {
     let texts = known.get(columns);
     if (texts === undefined) {
-      texts = new Texts(columns);
+      texts = new StringIndex(columns);
       known.set(columns, texts);
     }
     return texts;

@@ -1,10 +1,10 @@
 /**
- * One scope as a graph of its own: its items (child groups and nodes, at the root also inputs and outputs) and one
+ * One scope as a graph of its own: its items (child scopes and nodes, at the root also inputs and outputs) and one
  * hyperedge a tensor, with the borders of the scope where a tensor enters or leaves. It does not depend on what is open.
  */
 
 import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
-import { Alike } from "./interner.ts";
+import { Interner } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are no item. */
@@ -41,9 +41,9 @@ interface Shape {
   readonly bundle: Int32Array;
 }
 
-export class Scope implements Shape {
-  readonly group: number;
-  /** item → the node, group or value */
+export class ScopeGraph implements Shape {
+  readonly scope: number;
+  /** item → the node, scope or value */
   readonly id: Int32Array;
   /** hyperedge → its tensor */
   readonly value: Int32Array;
@@ -58,8 +58,8 @@ export class Scope implements Shape {
   readonly speaksBriefly: Uint32Array;
   readonly bundle: Int32Array;
 
-  constructor(group: number, id: Int32Array, value: Int32Array, shape: Shape) {
-    this.group = group;
+  constructor(scope: number, id: Int32Array, value: Int32Array, shape: Shape) {
+    this.scope = scope;
     this.id = id;
     this.value = value;
     this.kind = shape.kind;
@@ -75,21 +75,21 @@ export class Scope implements Shape {
   }
 }
 
-const known = new WeakMap<Columns, Scopes>();
+const known = new WeakMap<Columns, ScopeGraphs>();
 
 /** The scopes of a model, found once for all who ask. */
-export function scopesOf(columns: Columns): Scopes {
-  let scopes = known.get(columns);
-  if (scopes === undefined) {
-    scopes = new Scopes(columns);
-    known.set(columns, scopes);
+export function scopesOf(columns: Columns): ScopeGraphs {
+  let graphs = known.get(columns);
+  if (graphs === undefined) {
+    graphs = new ScopeGraphs(columns);
+    known.set(columns, graphs);
   }
-  return scopes;
+  return graphs;
 }
 
 /** The nodes and scopes right inside a scope. */
-export function boxesIn(columns: Columns, group: number): Target[] {
-  const { kind, id } = scopesOf(columns).of(group);
+export function boxesIn(columns: Columns, scope: number): Target[] {
+  const { kind, id } = scopesOf(columns).of(scope);
   return Array.from(id, (each, item): Target[] => {
     if (kind[item] === BOX.NODE) return [{ kind: "node", id: each }];
     return kind[item] === BOX.SCOPE ? [{ kind: "scope", id: each }] : [];
@@ -97,11 +97,11 @@ export function boxesIn(columns: Columns, group: number): Target[] {
 }
 
 /** Builds scopes of one model; holds scratch memory between calls. */
-class Scopes {
+class ScopeGraphs {
   readonly #columns: Columns;
-  readonly #known = new Map<number, Scope>();
-  readonly #shapes = new Alike<Shape>();
-  /** group → nearest enclosing branch of a body (itself included), −1 in the main graph */
+  readonly #known = new Map<number, ScopeGraph>();
+  readonly #shapes = new Interner<Shape>();
+  /** scope → nearest enclosing branch of a body (itself included), −1 in the main graph */
   readonly #branch: Int32Array;
   /** the same with calls of functions, which do not capture: they are given what they read */
   readonly #frame: Int32Array;
@@ -120,11 +120,11 @@ class Scopes {
     this.#columns = columns;
     this.#branch = new Int32Array(columns.scopeCount).fill(-1);
     this.#frame = new Int32Array(columns.scopeCount).fill(-1);
-    for (let group = 1; group < columns.scopeCount; group++) {
-      const kind = columns.scopeKind[group];
-      const parent = columns.scopeParent[group];
-      this.#branch[group] = kind === SCOPE_KIND.BRANCH ? group : this.#branch[parent];
-      this.#frame[group] = kind === SCOPE_KIND.BRANCH || kind === SCOPE_KIND.FUNCTION ? group : this.#frame[parent];
+    for (let scope = 1; scope < columns.scopeCount; scope++) {
+      const kind = columns.scopeKind[scope];
+      const parent = columns.scopeParent[scope];
+      this.#branch[scope] = kind === SCOPE_KIND.BRANCH ? scope : this.#branch[parent];
+      this.#frame[scope] = kind === SCOPE_KIND.BRANCH || kind === SCOPE_KIND.FUNCTION ? scope : this.#frame[parent];
     }
     this.#item = new Int32Array(columns.nodeCount);
     this.#stamp = new Uint32Array(columns.nodeCount);
@@ -132,22 +132,22 @@ class Scopes {
     this.#edgeStamp = new Uint32Array(columns.valueCount);
   }
 
-  of(group: number): Scope {
-    let scope = this.#known.get(group);
-    if (scope === undefined) {
-      scope = this.#build(group);
-      this.#known.set(group, scope);
+  of(scope: number): ScopeGraph {
+    let graph = this.#known.get(scope);
+    if (graph === undefined) {
+      graph = this.#build(scope);
+      this.#known.set(scope, graph);
     }
-    return scope;
+    return graph;
   }
 
-  #build(group: number): Scope {
-    const { nodes, kind, id } = this.#items(group);
-    return this.#edges(group, nodes, kind, id);
+  #build(scope: number): ScopeGraph {
+    const { nodes, kind, id } = this.#items(scope);
+    return this.#edges(scope, nodes, kind, id);
   }
 
   /** Numbers the items in file order and notes the item of every node inside. */
-  #items(group: number): { nodes: Int32Array; kind: number[]; id: number[] } {
+  #items(scope: number): { nodes: Int32Array; kind: number[]; id: number[] } {
     const columns = this.#columns;
     const stamp = ++this.#now;
     const found: { kind: number; id: number; first: number }[] = [];
@@ -159,7 +159,7 @@ class Scopes {
       this.#stamp[node] = stamp;
     };
     const bodyItem = new Map<number, number>();
-    for (const child of columns.childrenOf(group)) {
+    for (const child of columns.childrenOf(scope)) {
       const item = found.length;
       const before = nodes.length;
       const stack = [child];
@@ -173,11 +173,11 @@ class Scopes {
       if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
       found.push({ kind: BOX.SCOPE, id: child, first });
     }
-    for (const node of columns.membersOf(group)) {
+    for (const node of columns.membersOf(scope)) {
       if (columns.isFolded(node)) continue;
       const body = bodyItem.get(node);
       if (body !== undefined) visit(node, body);
-      else if (node === columns.scopeNode[group]) this.#stamp[node] = 0;
+      else if (node === columns.scopeNode[scope]) this.#stamp[node] = 0;
       else {
         visit(node, found.length);
         found.push({ kind: BOX.NODE, id: node, first: node });
@@ -194,7 +194,7 @@ class Scopes {
     return { nodes: Int32Array.from(nodes).sort(), kind, id };
   }
 
-  #edges(group: number, nodes: Int32Array, kind: number[], id: number[]): Scope {
+  #edges(scope: number, nodes: Int32Array, kind: number[], id: number[]): ScopeGraph {
     const columns = this.#columns;
     const stamp = this.#now;
     const value: number[] = [];
@@ -222,7 +222,7 @@ class Scopes {
         captured[edge].push(captures);
       }
     };
-    const root = group === 0;
+    const root = scope === 0;
     if (root) {
       for (const tensor of columns.graphInputs) {
         if (this.#edgeStamp[tensor] === stamp) continue; // listed twice: a fault, drawn once
@@ -238,7 +238,7 @@ class Scopes {
         case VALUE.DANGLING:
           return NOBODY;
         case VALUE.BODY_INPUT:
-          return this.#bodyInput(group, tensor, kind, id);
+          return this.#bodyInput(scope, tensor, kind, id);
         default:
           return root ? NOBODY : BORDER;
       }
@@ -266,14 +266,14 @@ class Scopes {
         const frame = this.#frame[columns.nodeScope[node]];
         const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
         let leaves =
-          !root && output && this.#frame[group] === frame && columns.scopeKind[group] !== SCOPE_KIND.FUNCTION;
+          !root && output && this.#frame[scope] === frame && columns.scopeKind[scope] !== SCOPE_KIND.FUNCTION;
         for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
       }
     }
     // the node that owns this body reads and makes its values at the border
-    const owner = columns.ownerOf(group);
+    const owner = columns.ownerOf(scope);
     if (owner >= 0) {
       for (const tensor of columns.inputsOf(owner)) {
         if (tensor >= 0 && !columns.isConstant(tensor)) edgeOf(tensor, BORDER);
@@ -302,7 +302,7 @@ class Scopes {
       }
     }
     const shape = this.#shared(finish(columns, kind, id, { value, source, sinks, captured }));
-    return new Scope(group, this.#pooled(id), this.#pooled(value), shape);
+    return new ScopeGraph(scope, this.#pooled(id), this.#pooled(value), shape);
   }
 
   /** An array that lies in one block with others: tens of thousands of small ones take several times as much memory. */
@@ -326,7 +326,7 @@ class Scopes {
   }
 
   /** A body input is a pill in the innermost branch that holds all its readers; outside of it nothing shows it. */
-  #bodyInput(group: number, tensor: number, kind: number[], id: number[]): number {
+  #bodyInput(scope: number, tensor: number, kind: number[], id: number[]): number {
     let home = this.#home.get(tensor);
     if (home === undefined) {
       const branches = Array.from(
@@ -336,15 +336,15 @@ class Scopes {
       home = branches.reduce((a, b) => this.#commonBranch(a, b));
       this.#home.set(tensor, home);
     }
-    if (home === group) {
+    if (home === scope) {
       kind.push(BOX.INPUT);
       id.push(tensor);
       return kind.length - 1;
     }
-    for (let around = this.#branch[group]; around >= 0; around = this.#branchAround(around)) {
+    for (let around = this.#branch[scope]; around >= 0; around = this.#branchAround(around)) {
       if (around === home) return BORDER;
     }
-    return home < 0 && group === 0 ? NOBODY : INSIDE;
+    return home < 0 && scope === 0 ? NOBODY : INSIDE;
   }
 
   #commonBranch(a: number, b: number): number {
