@@ -1,45 +1,40 @@
-"""The graph as DOT, for papers and for people who edit it: what the widget shows, laid out by Graphviz.
+"""A model's graph as DOT, for papers and for people who edit it; Graphviz measures the text and finds the layout.
 
-Open scopes are clusters, everything else is a node. Names come from files that are not trusted: none is ever an
-identifier, all text is escaped, and whole names are in tooltips.
+An open scope is a cluster, a closed one a box. An edge runs from the box that makes a tensor to each box that reads it,
+across the borders of clusters. Names come from untrusted files: no name is an identifier, all text is escaped, and full
+names are in the tooltips.
 """
 
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import graphviz
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.drawing.boxes import (
-    Box,
-    Boxes,
-    Edge,
-    Label,
-    Pair,
-    Sheet,
-    edge_text,
-    elide,
-    node_label,
-    pill_label,
-    scope_label,
-    type_text,
-)
+from onnx_nb.analysis.formatting import count_text, shortened
+from onnx_nb.analysis.graph.operators import CATEGORIES, category
+from onnx_nb.analysis.scopes.scopes import BODY, ROWS
+from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns
+from onnx_nb.drawing.outline import Box, Boxes, Edge, Outline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from onnx_nb.analysis.model.model import ModelLike
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
 
 BOX_LIMIT = 2000
-"""Of more boxes than this dot would hardly find an end."""
+"""Boxes in one drawing at most: dot may not finish with more."""
 
 MANY = 8
-"""A tensor with more readers is drawn as stubs with its name: dot hardly ends if such lines pass a whole model."""
+"""Readers of a tensor above which named stubs replace its lines: dot may not finish with lines across a whole model."""
+
+PAIRS = 4
+"""Weights and attributes listed in a node's box."""
 
 Direction = Literal["down", "right"]
 Theme = Literal["light", "dark"]
@@ -53,33 +48,33 @@ def to_graphviz(
     theme: Theme = "light",
     highlight: Iterable[str] = (),
 ) -> graphviz.Digraph:
-    """Draw a model as DOT.
+    """Return a drawing of a model as DOT.
 
     Parameters
     ----------
     model
         Any `ModelLike`; it is not changed and no weight is read.
     open
-        Paths of the scopes to open, with those around them; ``*`` and ``?`` stand for any characters, so that ``["*"]``
-        opens everything and ``[]`` nothing. By default what the widget opens at first: everything in a graph of at most
-        24 nodes, else from the outside in as long as that gives at most 60 boxes.
+        Paths of the scopes to open, together with the scopes around them. ``*`` and ``?`` are wildcards: ``["*"]``
+        opens every scope and ``[]`` none. By default the scopes that the widget opens first: all of them in a graph of
+        at most 24 nodes, else from the outside in while the drawing has at most 60 boxes.
     direction
-        Where the data flows to: ``"down"`` or ``"right"``.
+        Direction of the data flow: ``"down"`` or ``"right"``.
     theme
         ``"light"`` or ``"dark"``, in the widget's colors.
     highlight
-        Names of tensors, nodes or scopes to light up. What lies in a closed scope lights up that scope.
+        Names of tensors, nodes or scopes to highlight. A node in a closed scope highlights that scope.
 
     Returns
     -------
     graphviz.Digraph
-        Its ``source`` is the text, to edit or save. It shows itself in a cell, and ``render`` writes a file: these
-        need the program ``dot``, without which graphviz raises ``ExecutableNotFound``.
+        ``source`` is the DOT text. The drawing displays itself in a cell, and ``render`` writes a file; both need the
+        program ``dot`` and raise ``graphviz.ExecutableNotFound`` without it.
 
     Raises
     ------
     OnnxNbError
-        If a scope or a name is not in the model, or if the picture would have more than 2,000 boxes.
+        If a scope or a name is not in the model, or if the drawing would have more than 2,000 boxes.
 
     Examples
     --------
@@ -89,12 +84,12 @@ def to_graphviz(
     >>> [line.split(" [")[0].strip() for line in drawn.source.splitlines() if "->" in line]
     ['input0:s -> node0:n', 'node0:s -> node1:i0:n', 'input0:s -> node1:i1:n', 'node1:s -> output0:n']
     """
-    sheet = Sheet(columns(model))
-    marks = _Marks()
+    outline = Outline(model)
+    marks = _Marks(outline)
     for name in [highlight] if isinstance(highlight, str) else highlight:
-        marks.light(sheet, *sheet.find(name))
-    opened = sheet.first_opening() if open is None else sheet.matching(open)
-    return _Drawing(sheet, opened, marks, direction, theme).made
+        marks.highlight(*outline.find(name))
+    opened = outline.first_opening() if open is None else outline.matching(open)
+    return _Drawing(outline, opened, marks, direction, theme).dot
 
 
 def view_to_graphviz(
@@ -108,23 +103,23 @@ def view_to_graphviz(
     direction: Direction = "down",
     theme: Theme = "light",
 ) -> graphviz.Digraph:
-    """Draw a model as a widget shows it.
+    """Return a drawing of a model as a widget shows it.
 
     Parameters
     ----------
     model
         Any `ModelLike`.
     view, selection, inputs, outputs
-        As in the traits of `ModelGraph`. What the model does not have is left out.
+        As in the traits of `ModelGraph`. Names that the model does not have are ignored.
     plan
-        The planned extraction: what it would take glows, missing inputs are red, redundant ones gray.
+        The planned extraction: its nodes are highlighted, missing inputs are red, redundant ones dashed.
     direction, theme
         As for `to_graphviz`.
 
     Raises
     ------
     OnnxNbError
-        If the picture would have more than 2,000 boxes.
+        If the drawing would have more than 2,000 boxes.
 
     Examples
     --------
@@ -134,486 +129,404 @@ def view_to_graphviz(
     >>> "in &#160;scalar f32" in drawn.source
     True
     """
-    sheet = Sheet(columns(model))
-    marks = _Marks()
-    for chosen in selection:
-        kind, number = str(chosen.get("kind")), chosen.get("id")
-        # a node need not have a name
-        there = isinstance(number, int) and 0 <= number < sheet.sizes.get(kind, 0)
-        at = number if there else sheet.named(kind).get(str(chosen.get("name")))
-        if isinstance(at, int):
-            marks.light(sheet, kind, at)
-    marks.cut(sheet, inputs, outputs)
+    outline = Outline(model)
+    marks = _Marks(outline)
+    for each in selection:
+        names, number = outline.numbers.get(str(each.get("kind")), {}), each.get("id")
+        if not (isinstance(number, int) and 0 <= number < outline.sizes.get(str(each.get("kind")), 0)):
+            number = names.get(str(each.get("name")))  # nodes without a name have a number only
+        if number is not None:
+            marks.highlight(str(each["kind"]), number)
+    tensors = outline.numbers["tensor"]
+    for style, chosen in (("in", inputs), ("out", outputs)):
+        marks.values.update({tensors[name]: style for name in chosen if name in tensors})
     if plan is not None:
-        marks.plan(sheet, plan)
-    opened = sheet.first_opening() if view.get("open") is None else sheet.at_paths(view["open"])
-    return _Drawing(sheet, opened, marks, direction, theme).made
+        marks.plan(plan)
+    opened = outline.first_opening() if view.get("open") is None else outline.at_paths(view["open"])
+    return _Drawing(outline, opened, marks, direction, theme).dot
 
 
-@dataclass
 class _Marks:
-    """What is lit up."""
+    """What a drawing highlights."""
 
-    nodes: set[int] = field(default_factory=set)
-    groups: set[int] = field(default_factory=set)
-    values: dict[int, str] = field(default_factory=dict)
-    """Value → how it is drawn: lit, in, out, glow, missing or redundant."""
+    def __init__(self, outline: Outline) -> None:
+        self._outline = outline
+        self.nodes: set[int] = set()
+        self.scopes: set[int] = set()
+        self.values: dict[int, str] = {}
+        """Value → its style: lit, in, out, taken, missing or redundant."""
 
-    def light(self, sheet: Sheet, kind: str, number: int) -> None:
-        """Light up a node, a scope, or a tensor with what makes and reads it."""
+    def highlight(self, kind: str, number: int) -> None:
+        """Highlight a node, a scope, or a tensor with its producer and its readers."""
         if kind == "node":
             self.nodes.add(number)
         elif kind == "scope":
-            self.groups.add(number)
+            self.scopes.add(number)
         else:
             self.values[number] = "lit"
-            maker = int(sheet.producer[number])
-            self.nodes.update(sheet.readers(number), [maker] if maker >= 0 else [])
+            self.nodes.update(self._outline.ends(number))
 
-    def cut(self, sheet: Sheet, inputs: Iterable[str], outputs: Iterable[str]) -> None:
-        """Mark what was chosen for an extraction."""
-        numbers = sheet.named("tensor")
-        for how, names in (("in", inputs), ("out", outputs)):
-            self.values.update({numbers[name]: how for name in names if name in numbers})
-
-    def plan(self, sheet: Sheet, plan: ExtractionPlan) -> None:
-        """Let glow what an extraction would take, and mark what it misses."""
-        numbers = sheet.named("tensor")
+    def plan(self, plan: ExtractionPlan) -> None:
+        """Highlight the nodes that an extraction would take, and mark the inputs that it misses."""
+        tensors, graph = self._outline.numbers["tensor"], self._outline.graph
         taken = plan.nodes.tolist()
         self.nodes.update(taken)
         for node in taken:
-            for value in sheet.outputs(node):
-                self.values.setdefault(value, "glow")
-        for missing in plan.missing:
-            self.values[numbers[missing.name]] = "missing"
-        for name in plan.redundant:
-            if name in numbers:
-                self.values[numbers[name]] = "redundant"
+            for value in graph.node_outputs(node).tolist():
+                self.values.setdefault(value, "taken")
+        self.values.update({tensors[missing.name]: "missing" for missing in plan.missing})
+        self.values.update({tensors[name]: "redundant" for name in plan.redundant if name in tensors})
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The colors of ``frontend/style/base.css``, of which some are mixed of others there and here."""
-
-    background: str
-    text: str
-    accent: str
-    bad: str
-    warn: str
-    tint: str
-    shares: tuple[float, float, float, float, float, float]
-    """Of tint in lines, cards and the two scopes, of text in dim text and edges; the rest is background."""
-    category: Mapping[str, str]
-
-    @property
-    def line(self) -> str:
-        return _mixed(self.tint, self.background, self.shares[0])
-
-    @property
-    def card(self) -> str:
-        return _mixed(self.tint, self.background, self.shares[1])
-
-    @property
-    def scopes(self) -> tuple[str, str]:
-        return _mixed(self.tint, self.background, self.shares[2]), _mixed(self.tint, self.background, self.shares[3])
-
-    @property
-    def dim(self) -> str:
-        return _mixed(self.text, self.background, self.shares[4])
-
-    @property
-    def edge(self) -> str:
-        return _mixed(self.text, self.background, self.shares[5])
-
-
-def _mixed(a: str, b: str, share: float) -> str:
-    """Mix two colors as CSS's color-mix in sRGB does.
-
-    >>> _mixed("#000000", "#ffffff", 0.25)
-    '#bfbfbf'
-    """
-    parts = ((int(a[at : at + 2], 16), int(b[at : at + 2], 16)) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(x * share + y * (1 - share)):02x}" for x, y in parts)
-
-
-_LOOKS = {
-    "light": _Look(
-        background="#ffffff",
-        text="#1f2328",
-        accent="#0b6bcb",
-        bad="#c62828",
-        warn="#9a6700",
-        tint="#45698f",
-        shares=(0.24, 0, 0.06, 0.10, 0.72, 0.44),
-        category={
-            "linear": "#0072b2",
-            "activation": "#d55e00",
-            "normalize": "#009e73",
-            "arithmetic": "#7a8794",
-            "shape": "#b3669b",
-            "pool": "#3f9bd1",
-            "cast": "#d99000",
-            "control": "#5b4fa0",
-            "random": "#8a7a1f",
-            "input": "#4a5560",
-            "other": "#a0a8b0",
-        },
-    ),
-    "dark": _Look(
-        background="#16191d",
-        text="#e4e8ec",
-        accent="#58a6ff",
-        bad="#ff7b72",
-        warn="#e3b341",
-        tint="#9dbbdb",
-        shares=(0.20, 0.09, 0.035, 0.065, 0.66, 0.42),
-        category={
-            "linear": "#2f93d6",
-            "activation": "#e8742c",
-            "normalize": "#22b389",
-            "arithmetic": "#8996a3",
-            "shape": "#c67fb0",
-            "pool": "#79c2ee",
-            "cast": "#e5a428",
-            "control": "#978be0",
-            "random": "#bdaa48",
-            "input": "#9aa5b0",
-            "other": "#6d7782",
-        },
-    ),
+_COLORS = {
+    "background": ("#ffffff", "#16191d"),
+    "text": ("#1f2328", "#e4e8ec"),
+    "accent": ("#0b6bcb", "#58a6ff"),
+    "bad": ("#c62828", "#ff7b72"),
+    "warn": ("#9a6700", "#e3b341"),
+    "line": ("#d2dbe4", "#313943"),
+    "card": ("#ffffff", "#22282e"),
+    "scope0": ("#f4f6f8", "#1b1f24"),
+    "scope1": ("#ecf0f4", "#1f2429"),
+    "dim": ("#5e6164", "#9ea2a6"),
+    "edge": ("#9c9ea0", "#6d7074"),
+    "linear": ("#0072b2", "#2f93d6"),
+    "activation": ("#d55e00", "#e8742c"),
+    "normalize": ("#009e73", "#22b389"),
+    "arithmetic": ("#7a8794", "#8996a3"),
+    "shape": ("#b3669b", "#c67fb0"),
+    "pool": ("#3f9bd1", "#79c2ee"),
+    "cast": ("#d99000", "#e5a428"),
+    "control": ("#5b4fa0", "#978be0"),
+    "random": ("#8a7a1f", "#bdaa48"),
+    "input": ("#4a5560", "#9aa5b0"),
+    "other": ("#a0a8b0", "#6d7782"),
 }
+"""Colors of ``frontend/style/base.css`` in the light and the dark theme, those of operators by category."""
+
+_SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"), ("string", "str"))
 _FONT = "Helvetica,Arial,sans-serif"
 _PLAIN = 'BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
 _SPACE = "&#160;"
 _BACKSLASH = "\\\u2060"
-"""With a word joiner, which is invisible: dot puts a node's own name for a backslash and N, however it is escaped."""
+"""A backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
+_CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
+
+
+class _Words:
+    """The texts of boxes: those of the browser, so its columns are read."""
+
+    def __init__(self, outline: Outline) -> None:
+        made = columns(outline.graph.model)
+        self._outline, self._column, self._strings = outline, made.arrays, made.strings()
+
+    def _string(self, name: str, row: int) -> str:
+        return self._strings[int(self._column[name][row])]
+
+    def node(self, node: int) -> tuple[str, str, list[tuple[str, str]]]:
+        """Return a node's operator, a note after it (its domain), and its weights and attributes."""
+        op, domain = self._outline.operator(node)
+        note = f"differs {domain}" if self._column["node_flags"][node] & DIFFERS else domain
+        attributes = filter(None, self._string("node_attributes", node).split(" · "))
+        pairs = [
+            *self._constants(node),
+            *((key, value) for key, _, value in (each.partition(" ") for each in attributes)),
+        ]
+        return op, note.strip(), pairs
+
+    def _constants(self, node: int) -> Iterator[tuple[str, str]]:
+        graph = self._outline.graph
+        names = self._string("op_inputs", int(graph.op_index[node])).split(",")
+        for place, value in enumerate(graph.node_inputs(node).tolist()):
+            if value >= 0 and self._column["value_flags"][value] & CONSTANT:
+                name = names[place] if place < len(names) else ""
+                kind = graph.type_of(value)
+                yield name, self._string("value_literal", value) or kind.shape_text or kind.dtype or "constant"
+
+    def scope(self, scope: int) -> tuple[str, str, list[str]]:
+        """Return a scope's title, a note after it (class, "×32") and lines: its contents, its path, how it differs."""
+        tree, column = self._outline.tree, self._column
+        title, note, owner = tree.scope_name[scope], tree.scope_class[scope], int(tree.scope_node[scope])
+        if tree.scope_kind[scope] == BODY:
+            op = self._outline.operator(owner)[0]
+            title, note = op, "" if title == op else title
+        repeat, differing = int(tree.scope_repeat[scope]), int(column["scope_differs"][scope])
+        if repeat > 1 or tree.scope_kind[scope] in ROWS:
+            note += f" ×{repeat}" + (f", {differing} {'differs' if differing == 1 else 'differ'}" if differing else "")
+        elif differing:
+            note += " differs"
+        nodes, parameters = int(column["scope_nodes"][scope]), float(column["scope_params"][scope])
+        share = repeat if repeat > 1 and nodes % repeat == 0 and tree.scope_kind[scope] in ROWS else 1
+        contents = count_text(nodes // share, "op") + (" each" if share > 1 else "")
+        contents += f" · {count_text(round(parameters / share), 'parameter')}" if parameters else ""
+        return title or "…", note.strip(), [contents, tree.scope_path[scope], self._string("scope_difference", scope)]
+
+    def value(self, value: int, *, short: bool = False) -> tuple[str, str]:
+        """Return the name and the type of a tensor."""
+        kind = self._outline.graph.type_of(value)
+        dtype = kind.dtype
+        for long, abbreviated in _SHORT if short else ():
+            dtype = dtype.replace(long, abbreviated, 1)
+        return self._outline.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
 
 
 class _Drawing:
-    """Writes one graph."""
+    """One drawing: clusters and boxes first, then edges."""
 
-    def __init__(self, sheet: Sheet, opened: set[int], marks: _Marks, direction: str, theme: str) -> None:
+    def __init__(self, outline: Outline, opened: set[int], marks: _Marks, direction: str, theme: str) -> None:
         if direction not in ("down", "right"):
-            raise OnnxNbError(f"there is no direction {direction!r}.", advice="It is 'down' or 'right'.")
-        if theme not in _LOOKS:
-            raise OnnxNbError(f"there is no theme {theme!r}.", advice="It is 'light' or 'dark'.")
-        self._sheet, self._marks, self._look, self._down = sheet, marks, _LOOKS[theme], direction == "down"
-        self._boxes = Boxes(sheet, opened)
-        count = self._boxes.count()
+            raise OnnxNbError(f"there is no direction {direction!r}.", advice="Use 'down' or 'right'.")
+        if theme not in ("light", "dark"):
+            raise OnnxNbError(f"there is no theme {theme!r}.", advice="Use 'light' or 'dark'.")
+        self._outline, self._words, self._marks = outline, _Words(outline), marks
+        self._color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
+        self._down = direction == "down"
+        self._boxes = boxes = Boxes(outline, opened)
+        count = boxes.count()
         if count > BOX_LIMIT:
             raise OnnxNbError(
-                f"the picture would have {count:,} boxes; of more than {BOX_LIMIT:,} dot hardly finds an end.",
+                f"the drawing would have {count:,} boxes; dot may not finish with more than {BOX_LIMIT:,}.",
                 advice="Close scopes: name the few to open, as in open=['encoder/layer.0'], or none with open=[].",
             )
-        self._edges = self._boxes.edges()
-        readers = Counter(edge.value for edge in self._edges)
-        self._many = {value for value, count in readers.items() if count > MANY}
-        self._stubs: dict[Box, dict[str, int]] = {}
-        for edge in self._edges:
-            if edge.value in self._many:
-                self._stubs.setdefault(edge.target, {})[_stub(edge.value, edge.target)] = edge.value
-                self._stubs.setdefault(edge.source, {})[_stub(edge.value)] = edge.value
+        self._edges = boxes.edges()
+        self._many = {value for value, n in Counter(edge.value for edge in self._edges).items() if n > MANY}
         self._ends = {end for edge in self._edges for end in (edge.source, edge.target)}
         self._ports = self._ports_of_nodes()
-        self._lit = {self._boxes.of_node(node) for node in marks.nodes} | {
-            Box("scope", self._boxes.front[group] if self._boxes.front[group] >= 0 else group) for group in marks.groups
-        }
-        self._faulty = {self._boxes.of_node(node) for node in sheet.faulty()}
-        self.made = graphviz.Digraph("model", graph_attr=self._graph(), node_attr=self._node(), edge_attr=self._edge())
+        self._lit = {boxes.of_node(node) for node in marks.nodes} | {boxes.of_scope(scope) for scope in marks.scopes}
+        self._problems: dict[Box, list[str]] = {}
+        for node, messages in outline.problems().items():
+            self._problems.setdefault(boxes.of_node(node), []).extend(messages)
+        color = self._color
+        graph = {"bgcolor": color["background"], "fontname": _FONT, "nodesep": "0.3", "pad": "0.15"}
+        graph |= {"rankdir": "TB", "ranksep": "0.32"} if self._down else {"rankdir": "LR", "ranksep": "0.4"}
+        node_style = {"shape": "plain", "fontname": _FONT, "fontsize": "12"}
+        edge_style = {"arrowhead": "vee", "arrowsize": "0.6", "fontname": _FONT, "fontsize": "10"}
+        self.dot = graphviz.Digraph(
+            "model",
+            graph_attr=graph | {"tooltip": _tooltip(outline.graph.model.name)},
+            node_attr=node_style | {"fontcolor": color["text"], "color": color["line"]},
+            edge_attr=edge_style | {"color": color["edge"], "fontcolor": color["dim"]},
+        )
         if count:
-            self._fill(self.made, 0, 0)
+            self._draw_scope_contents(self.dot, 0, 0)
         else:
-            self.made.node("empty", label="This model has no nodes.", fontcolor=self._look.dim)
+            self.dot.node("empty", label="This model has no nodes.", fontcolor=color["dim"])
         self._draw_edges()
 
-    def _graph(self) -> dict[str, str]:
-        name = str(self._sheet.meta["name"])
-        return {
-            "bgcolor": self._look.background,
-            "fontname": _FONT,
-            "nodesep": "0.3",
-            "pad": "0.15",
-            "rankdir": "TB" if self._down else "LR",
-            "ranksep": "0.32" if self._down else "0.4",
-            "tooltip": _tooltip(name),
-        }
-
-    def _node(self) -> dict[str, str]:
-        look = self._look
-        return {"shape": "plain", "fontname": _FONT, "fontsize": "12", "fontcolor": look.text, "color": look.line}
-
-    def _edge(self) -> dict[str, str]:
-        look = self._look
-        return {
-            "arrowhead": "vee",
-            "arrowsize": "0.6",
-            "color": look.edge,
-            "fontcolor": look.dim,
-            "fontname": _FONT,
-            "fontsize": "10",
-        }
-
-    def _fill(self, dot: Any, group: int, depth: int) -> str:
-        """Draw what lies in an open group; give the identifier of the first box."""
-        sheet, first = self._sheet, ""
-        owner = sheet.owner(group)
-        enter = Box("enter", owner)
-        if enter in self._ends:
-            self._draw(dot, enter)
-        for box in self._boxes.inside(group):
-            if box.kind == "scope" and self._boxes.front[box.id] < 0:
-                inner = self._open(dot, box.id, depth)
+    def _draw_scope_contents(self, dot: Any, scope: int, depth: int) -> str:
+        """Draw the contents of an open scope; return the identifier of its first box."""
+        first, enter = "", Box("enter", self._outline.owner(scope))
+        if enter in self._ends:  # where tensors enter the bodies of a node
+            dot.node(str(enter), label="", shape="point", width="0.06", color=self._color["edge"])
+        for box in self._outline.contents(scope):
+            if self._boxes.is_open(box):
+                inner = self._draw_cluster(dot, box, depth)
             else:
-                inner = _id(box)
-                self._draw(dot, box)
+                inner = str(box)
+                draw = {"node": self._draw_node, "scope": self._draw_closed_scope}.get(box.kind, self._draw_pill)
+                draw(dot, box)
+                self._draw_stubs(dot, box)
             first = first or inner
         if not first:
-            first = f"empty{group}"
+            first = f"empty{scope}"
             dot.node(first, label="", shape="point", style="invis")
         if enter in self._ends:
-            dot.edge(_id(enter), first, style="invis")
+            self._draw_stubs(dot, enter)
+            dot.edge(str(enter), first, style="invis")
         return first
 
-    def _open(self, dot: Any, group: int, depth: int) -> str:
-        label, look = scope_label(self._sheet, group), self._look
-        lit = Box("scope", group) in self._lit
-        cluster = graphviz.Digraph(
-            f"cluster{group}",
-            graph_attr={
-                "label": f"<{_heading(label, look)}>",
-                "labeljust": "l",
-                "style": "rounded,filled",
-                "fillcolor": look.scopes[depth % 2],
-                "color": look.accent if lit else look.line,
-                "penwidth": "2" if lit else "1",
-                "fontcolor": look.text,
-                "fontsize": "12",
-                "margin": "12",
-                "tooltip": _tooltip(label.full),
-            },
-        )
-        first = self._fill(cluster, group, depth + 1)
+    def _draw_cluster(self, dot: Any, box: Box, depth: int) -> str:
+        color, (title, note, lines) = self._color, self._words.scope(box.id)
+        style = {"style": "rounded,filled", "labeljust": "l", "margin": "12", "fontsize": "12"}
+        style |= {"label": f"<{self._heading(title, note)}>", "fontcolor": color["text"]}
+        style |= {"fillcolor": color[f"scope{depth % 2}"], "tooltip": _tooltip("\n".join([f"{title} {note}", *lines]))}
+        cluster = graphviz.Digraph(f"cluster{box.id}", graph_attr=style | self._border(box))
+        first = self._draw_scope_contents(cluster, box.id, depth + 1)
         dot.subgraph(cluster)
         return first
 
-    def _draw(self, dot: Any, box: Box) -> None:
-        if box.kind == "node":
-            self._draw_node(dot, box)
-        elif box.kind == "scope":
-            self._draw_scope(dot, box)
-        elif box.kind == "enter":
-            # where values enter a node that shows its bodies
-            dot.node(_id(box), label="", shape="point", width="0.06", color=self._look.edge)
-        else:
-            self._draw_pill(dot, box)
-        for name, value in self._stubs.get(box, {}).items():
-            self._draw_name(dot, name, value)
-
     def _draw_node(self, dot: Any, box: Box) -> None:
-        sheet, look = self._sheet, self._look
-        label = node_label(sheet, box.id)
-        category = sheet.meta["categories"][int(sheet.column["op_category"][sheet.column["node_op"][box.id]])]
-        words = _words(_heading(label, look, warning=box in self._faulty), label.lines, look)
-        lit, faulty = box in self._lit, box in self._faulty
-        table = (
-            f'<TABLE BORDER="{2 if lit else 1}" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
-            f' BGCOLOR="{look.card}" COLOR="{look.accent if lit else look.warn if faulty else look.line}">'
-            f"{self._with_ports(box, words, look.category.get(category, look.category['other']))}</TABLE>"
+        outline, color = self._outline, self._color
+        op, note, pairs = self._words.node(box.id)
+        shown = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
+        texts = [(f'<I><FONT COLOR="{color["dim"]}">{_text(k)}</FONT></I> ' if k else "") + _text(v) for k, v in shown]
+        lines = [f"{_SPACE} ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
+        text = _table([self._heading(op, note, box), *(_small(line) for line in lines)])
+        border = self._border(box)
+        cells = self._with_ports(box, text, color[CATEGORIES[category(*outline.operator(box.id))]])
+        label = (
+            f'<<TABLE BORDER="{border["penwidth"]}" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
+            f' BGCOLOR="{color["card"]}" COLOR="{border["color"]}">{cells}</TABLE>>'
         )
-        dot.node(_id(box), label=f"<{table}>", tooltip=_tooltip(label.full + self._faults(box)))
+        full = [f"{op} {note}", outline.graph.names[box.id], *(f"{key} {value}" for key, value in pairs)]
+        dot.node(str(box), label=label, tooltip=_tooltip("\n".join([*full, *self._warnings(box)])))
 
     def _with_ports(self, box: Box, words: str, color: str) -> str:
-        """Put the words beside the stripe, and rows of ports before and behind them where there are several."""
-        ins, outs = self._ports.get(("i", box), ()), self._ports.get(("o", box), ())
-        if self._down:
-            cells = [cell for cell in (_row("i", ins), f'<TD CELLPADDING="4">{words}</TD>', _row("o", outs)) if cell]
-            stripe = f'<TD WIDTH="5" ROWSPAN="{len(cells)}" BGCOLOR="{color}"></TD>'
-            return "".join(f"<TR>{stripe if not at else ''}{cell}</TR>" for at, cell in enumerate(cells))
-        # the stripe itself holds the ports of what comes in
-        stripe = f'<TD WIDTH="5" BGCOLOR="{color}">{_column("i", ins)}</TD>'
-        after = f"<TD>{_column('o', outs)}</TD>" if outs else ""
-        return f'<TR>{stripe}<TD CELLPADDING="4">{words}</TD>{after}</TR>'
+        """Return the rows of a node's table: a stripe in its color, its words, and ports where it has several."""
+        ins, outs = (_cells(side, self._ports.get((side, box), ()), down=self._down) for side in "io")
+        if not self._down:  # the stripe holds the input ports
+            after = f"<TD>{outs}</TD>" if outs else ""
+            return f'<TR><TD WIDTH="5" BGCOLOR="{color}">{ins}</TD><TD CELLPADDING="4">{words}</TD>{after}</TR>'
+        rows = (
+            [f"<TD>{ins}</TD>"] * bool(ins) + [f'<TD CELLPADDING="4">{words}</TD>'] + [f"<TD>{outs}</TD>"] * bool(outs)
+        )
+        stripe = f'<TD WIDTH="5" ROWSPAN="{len(rows)}" BGCOLOR="{color}"></TD>'
+        return "".join(f"<TR>{'' if at else stripe}{row}</TR>" for at, row in enumerate(rows))
 
-    def _draw_scope(self, dot: Any, box: Box) -> None:
-        look, label = self._look, scope_label(self._sheet, box.id)
-        lit, faulty = box in self._lit, box in self._faulty
-        words = _words(_heading(label, look, warning=faulty), label.lines, look, dim=True)
+    def _draw_closed_scope(self, dot: Any, box: Box) -> None:
+        title, note, lines = self._words.scope(box.id)
         dot.node(
-            _id(box),
-            label=f"<{words}>",
+            str(box),
+            label=f"<{_table([self._heading(title, note, box), _small(_text(lines[0]), self._color['dim'])])}>",
             shape="box",
             style="rounded,filled",
-            fillcolor=look.scopes[0],
-            color=look.accent if lit else look.warn if faulty else look.line,
-            penwidth="2" if lit else "1",
-            peripheries="2" if int(self._sheet.column["scope_repeat"][box.id]) > 1 else "1",
+            fillcolor=self._color["scope0"],
+            peripheries="2" if self._outline.tree.scope_repeat[box.id] > 1 else "1",
             margin="0.13,0.07",
             height="0.2",
-            tooltip=_tooltip(label.full + self._faults(box)),
+            tooltip=_tooltip("\n".join([f"{title} {note}", *lines, *self._warnings(box)])),
+            **self._border(box),
         )
 
     def _draw_pill(self, dot: Any, box: Box) -> None:
-        look = self._look
-        value = int(self._sheet.column["graph_outputs"][box.id]) if box.kind == "output" else box.id
-        label = pill_label(self._sheet, value)
-        sub = f"{_SPACE} {_text(label.sub)}" if label.sub else ""
-        text = f'<FONT POINT-SIZE="11.5" COLOR="{look.background}"><B>{_text(label.title)}</B>{sub}</FONT>'
+        """Draw an input or output of the graph, or of an open body or call."""
+        color, value = self._color, int(self._outline.graph.outputs[box.id]) if box.kind == "output" else box.id
+        name, kind = self._words.value(value)
+        sub = f"{_SPACE} {_text(kind)}" if kind else ""
         lit = self._marks.values.get(value) in ("lit", "in", "out")
         dot.node(
-            _id(box),
-            label=f"<{text}>",
+            str(box),
+            label=f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>',
             shape="box",
             style="rounded,filled",
-            fillcolor=look.text,
-            color=look.accent if lit else look.text,
+            fillcolor=color["text"],
+            color=color["accent" if lit else "text"],
             penwidth="2.6" if lit else "1",
             margin="0.17,0.04",
             height="0.33",
             width="0.4",
-            tooltip=_tooltip(label.full),
+            tooltip=_tooltip(f"{name}\n{kind}"),
         )
 
-    def _faults(self, box: Box) -> str:
-        """Return what is wrong in a box."""
-        sheet, lines = self._sheet, []
-        for fault in sheet.meta["faults"] if box in self._faulty else ():
-            nodes = [fault["node"]] if fault["node"] >= 0 else []
-            if not nodes and fault["value"] >= 0:
-                maker = int(sheet.producer[fault["value"]])
-                nodes = [maker] if maker >= 0 else sheet.readers(fault["value"])
-            if any(self._boxes.of_node(node) == box for node in nodes):
-                lines.append(f"\n⚠ {fault['message']}")
-        return "".join(lines[:5])
+    def _draw_stubs(self, dot: Any, box: Box) -> None:
+        """Draw the names at a box of the tensors with too many readers for lines."""
+        for edge in self._edges if self._many else ():
+            if edge.value in self._many and box in (edge.source, edge.target):
+                self._draw_name(dot, _stub(edge.value, edge.target if box == edge.target else None), edge.value)
+
+    def _draw_name(self, dot: Any, identifier: str, value: int) -> None:
+        """Draw a tensor as its name: at a stub, or where no node makes it."""
+        name, kind = self._words.value(value)
+        style = self._marks.values.get(value, "")
+        bad = style == "missing" or self._boxes.of_value(value).kind == "missing"
+        color = self._color["bad" if bad else "accent" if style in ("lit", "in", "out") else "dim"]
+        dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(f"{name}\n{kind}"))
 
     def _draw_edges(self) -> None:
         named: set[int] = set()
         for edge in self._edges:
-            how = self._marks.values.get(edge.value, "")
-            first, many = edge.value not in named, edge.value in self._many
-            named.add(edge.value)
-            if first and many and edge.source.kind != "missing":
-                style = self._styled(edge, how) | {"arrowhead": "none"}
-                self._line(edge.value, self._end("o", edge, edge.source), _stub(edge.value), style)
-            elif first and not many and edge.source.kind == "missing":
-                self._draw_name(self.made, _id(edge.source), edge.value)
-            # the words once a tensor, where it is read first
-            words = self._words_of(edge.value, how) if first and not many else ""
-            tail = _stub(edge.value, edge.target) if many else self._end("o", edge, edge.source)
-            self._line(edge.value, tail, self._end("i", edge, edge.target), self._styled(edge, how), words)
+            value, many = edge.value, edge.value in self._many
+            made, first = edge.source.kind != "missing", value not in named
+            named.add(value)
+            if first and many and made:
+                style = self._edge_style(edge) | {"arrowhead": "none"}
+                self._draw_line(value, self._end("o", value, edge.source), _stub(value), style)
+            elif first and not many and not made:
+                self._draw_name(self.dot, str(edge.source), value)
+            # type and name at the first reader only
+            words = self._edge_words(value) if first and not many else ""
+            tail = _stub(value, edge.target) if many else self._end("o", value, edge.source)
+            self._draw_line(value, tail, self._end("i", value, edge.target), self._edge_style(edge), words)
 
-    def _line(self, value: int, tail: str, head: str, style: Mapping[str, str], words: str = "") -> None:
-        tooltip = _tooltip(f"{self._sheet.text('value_name', value)}\n{type_text(self._sheet, value)}")
-        self.made.edge(tail, head, label=f"<{_SPACE}{words}>" if words else None, tooltip=tooltip, **style)
+    def _draw_line(self, value: int, tail: str, head: str, style: Mapping[str, str], words: str = "") -> None:
+        tooltip = _tooltip("\n".join(self._words.value(value, short=True)))
+        self.dot.edge(tail, head, label=f"<{_SPACE}{words}>" if words else None, tooltip=tooltip, **style)
 
-    def _draw_name(self, dot: Any, name: str, value: int) -> None:
-        """Draw a tensor by its name alone: at a stub, or where nobody makes it."""
-        look, how = self._look, self._marks.values.get(value, "")
-        source = self._boxes.of_value(value)
-        bad = how == "missing" or (source is not None and source.kind == "missing")
-        color = look.bad if bad else look.accent if how in ("lit", "in", "out") else look.dim
-        text = _text(elide(self._sheet.text("value_name", value), 110, 10, middle=True)) or "?"
-        label = f'<<FONT POINT-SIZE="10" COLOR="{color}">{text}</FONT>>'
-        dot.node(name, label=label, tooltip=_tooltip(pill_label(self._sheet, value).full))
+    def _edge_words(self, value: int) -> str:
+        style, (name, kind) = self._marks.values.get(value, ""), self._words.value(value, short=True)
+        words = _text(name if style == "missing" else kind, 40)
+        words = f"{style} {_SPACE}{words}" if style in ("in", "out") else words
+        return f"<B>{words}</B>" if words and style in ("lit", "in", "out") else words
 
-    def _words_of(self, value: int, how: str) -> str:
-        if how == "missing":
-            return _text(elide(self._sheet.text("value_name", value), 170, 10, middle=True))
-        words = _text(edge_text(self._sheet, value))
-        if how in ("in", "out"):
-            words = f"{how} {_SPACE}{words}"
-        return f"<B>{words}</B>" if words and how in ("lit", "in", "out") else words
+    def _edge_style(self, edge: Edge) -> dict[str, str]:
+        style = self._marks.values.get(edge.value, "")
+        dashed = {"style": "dashed"} if edge.outer or style in ("missing", "redundant") else {}
+        if style == "missing" or (not style and edge.source.kind == "missing"):
+            return (
+                dashed | dict.fromkeys(("color", "fontcolor"), self._color["bad"]) | {"penwidth": "2" if style else "1"}
+            )
+        if style in ("lit", "in", "out") or (style == "taken" and edge.target in self._lit):
+            width = "1.6" if style == "taken" else "2.4"
+            return dashed | dict.fromkeys(("color", "fontcolor"), self._color["accent"]) | {"penwidth": width}
+        return dashed
 
-    def _styled(self, edge: Edge, how: str) -> dict[str, str]:
-        look = self._look
-        dashed = edge.captured or how in ("missing", "redundant")
-        style = {"style": "dashed"} if dashed else {}
-        if how == "missing" or (not how and edge.source.kind == "missing"):
-            return style | {"color": look.bad, "fontcolor": look.bad, "penwidth": "2" if how else "1"}
-        if how in ("lit", "in", "out") or (how == "glow" and edge.target in self._lit):
-            return style | {
-                "color": look.accent,
-                "fontcolor": look.accent,
-                "penwidth": "1.6" if how == "glow" else "2.4",
-            }
-        return style
-
-    def _end(self, side: str, edge: Edge, box: Box) -> str:
-        """Name the end of an edge: a box, or one of its ports."""
+    def _end(self, side: str, value: int, box: Box) -> str:
+        """Return the end of an edge: a box with the side it is met at, and a port where it has several."""
         if box.kind not in ("node", "input", "output", "result"):
-            return _id(box)
-        compass = {"i": "n" if self._down else "w", "o": "s" if self._down else "e"}[side]
+            return str(box)
         values = self._ports.get((side, box), ())
-        port = f":{side}{values.index(edge.value)}" if edge.value in values else ""
-        return f"{_id(box)}{port}:{compass}"
+        port = f":{side}{values.index(value)}" if value in values else ""
+        return f"{box}{port}:{({'i': 'n', 'o': 's'} if self._down else {'i': 'w', 'o': 'e'})[side]}"
 
     def _ports_of_nodes(self) -> dict[tuple[str, Box], list[int]]:
-        """For each side of a node the values that need ports: where there are several, in order of the node's own."""
+        """Return the values, in the node's own order, at each side of a node with several edges there."""
         found: dict[tuple[str, Box], set[int]] = {}
         for edge in self._edges:
             found.setdefault(("o", edge.source), set()).add(edge.value)
             found.setdefault(("i", edge.target), set()).add(edge.value)
+        graph = self._outline.graph
         return {
-            (side, box): [value for value in dict.fromkeys(self._slots(side, box)) if value in values]
+            (side, box): [value for value in dict.fromkeys(values_of(box.id).tolist()) if value in values]
             for (side, box), values in found.items()
             if len(values) > 1 and box.kind == "node"
+            for values_of in [graph.node_inputs if side == "i" else graph.node_outputs]
         }
 
-    def _slots(self, side: str, box: Box) -> list[int]:
-        return self._sheet.inputs(box.id) if side == "i" else self._sheet.outputs(box.id)
+    def _border(self, box: Box) -> dict[str, str]:
+        lit = box in self._lit
+        color = "accent" if lit else "warn" if self._warnings(box) and not self._boxes.is_open(box) else "line"
+        return {"color": self._color[color], "penwidth": "2" if lit else "1"}
 
+    def _warnings(self, box: Box) -> list[str]:
+        return [f"⚠ {message}" for message in self._problems.get(box, ())[:5]]
 
-def _id(box: Box) -> str:
-    return f"{box.kind}{box.id}"
+    def _heading(self, title: str, note: str, box: Box | None = None) -> str:
+        after = f"{_SPACE} {_small(_text(note), self._color['dim'])}" if note else ""
+        sign = f'{_SPACE} <FONT COLOR="{self._color["warn"]}">⚠</FONT>' if box in self._problems else ""
+        return f"<B>{_text(title) or _SPACE}</B>{after}{sign}"
 
 
 def _stub(value: int, reader: Box | None = None) -> str:
-    return f"stub{value}_{_id(reader)}" if reader else f"stub{value}"
+    return f"stub{value}_{reader}" if reader else f"stub{value}"
 
 
-def _row(side: str, values: Sequence[int]) -> str:
-    """Return a row of invisible ports across a node, nothing for none."""
-    cells = "".join(f'<TD PORT="{side}{place}" HEIGHT="1"></TD>' for place in range(len(values)))
-    return f"<TD><TABLE {_PLAIN}><TR>{cells}</TR></TABLE></TD>" if cells else ""
+def _cells(side: str, values: Sequence[int], *, down: bool) -> str:
+    """Return a table of invisible ports along a side of a node; empty without values."""
+    if not values:
+        return ""
+    size = 'HEIGHT="1"' if down else 'WIDTH="5"'
+    cells = [f'<TD PORT="{side}{place}" {size}></TD>' for place in range(len(values))]
+    return f"<TABLE {_PLAIN}><TR>{('' if down else '</TR><TR>').join(cells)}</TR></TABLE>"
 
 
-def _column(side: str, values: Sequence[int]) -> str:
-    """Return a column of invisible ports along a side of a node, nothing for none."""
-    rows = "".join(f'<TR><TD PORT="{side}{place}" WIDTH="5"></TD></TR>' for place in range(len(values)))
-    return f"<TABLE {_PLAIN}>{rows}</TABLE>" if rows else ""
-
-
-def _heading(label: Label, look: _Look, *, warning: bool = False) -> str:
-    sub = f'{_SPACE} <FONT POINT-SIZE="10.5" COLOR="{look.dim}">{_text(label.sub)}</FONT>' if label.sub else ""
-    sign = f'{_SPACE} <FONT COLOR="{look.warn}">⚠</FONT>' if warning else ""
-    return f"<B>{_text(label.title) or _SPACE}</B>{sub}{sign}"
-
-
-def _words(heading: str, lines: Iterable[Iterable[Pair]], look: _Look, *, dim: bool = False) -> str:
-    """Set a heading and the rows under it."""
-    color = f' COLOR="{look.dim}"' if dim else ""
-    rows = [heading]
-    for line in lines:
-        words = f"{_SPACE} ".join(
-            (f'<I><FONT COLOR="{look.dim}">{_text(key)}</FONT></I> ' if key else "") + _text(value)
-            for key, value in line
-        )
-        rows.append(f'<FONT POINT-SIZE="10.5"{color}>{words or _SPACE}</FONT>')
+def _table(rows: Iterable[str]) -> str:
     cells = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="0">{cells}</TABLE>'
 
 
-def _text(words: str) -> str:
-    r"""Escape text for a label in HTML.
+def _small(words: str, color: str = "") -> str:
+    colored = f' COLOR="{color}"' if color else ""
+    return f'<FONT POINT-SIZE="10.5"{colored}>{words or _SPACE}</FONT>'
 
-    >>> _text('<b>"&\\N')
-    '&lt;b&gt;&quot;&amp;\\\u2060N'
-    """
-    return html.escape(words).replace("\\", _BACKSLASH)
+
+def _text(words: str, limit: int = 40) -> str:
+    """Return text for an HTML label: one line, no control characters, escaped."""
+    return html.escape(_CONTROL.sub(" ", shortened(words, limit))).replace("\\", _BACKSLASH)
 
 
 def _tooltip(words: str) -> str:
-    """Escape text for any other attribute; dot reads entities in it."""
-    lines = [elide(line, 1500, 10, middle=True) for line in words.strip().split("\n")[:12]]
+    """Return text for any other attribute, in which dot reads entities."""
+    lines = [_CONTROL.sub(" ", shortened(line, 1500)) for line in words.strip().split("\n") if line][:12]
     text = "\n".join(lines).replace("&", "&amp;").replace("\\", _BACKSLASH)
     plain: str = graphviz.escape(text)
     return plain
