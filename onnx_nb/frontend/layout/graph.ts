@@ -1,6 +1,6 @@
 /** What the layered layout is given and what it gives: structures of arrays, in px. */
 
-/** How the ports of a box stand: a node's keep their order, a closed group's are free, an open group's are given. */
+/** How the ports of a box stand: a node's keep their order, a closed scope's are free, an open scope's are given. */
 export const PORTS = { ORDERED: 0, FREE: 1, FIXED: 2 } as const;
 
 /** Boxes and hyperedges; sinks of hyperedge e are ptr[e] … ptr[e+1] − 1. */

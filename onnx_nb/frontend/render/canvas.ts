@@ -341,17 +341,17 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 
 /** Boxes by what they have in common, without those that have nothing; one path each is drawn fastest. */
 function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
-  const groups = new Map<K, number[]>();
+  const lists = new Map<K, number[]>();
   for (const box of boxes) {
     const key = of(box);
-    if (key !== undefined) gather(groups, key, box);
+    if (key !== undefined) gather(lists, key, box);
   }
-  return groups;
+  return lists;
 }
 
-function gather<K>(groups: Map<K, number[]>, key: K, item: number): void {
-  const same = groups.get(key);
-  if (same === undefined) groups.set(key, [item]);
+function gather<K>(lists: Map<K, number[]>, key: K, item: number): void {
+  const same = lists.get(key);
+  if (same === undefined) lists.set(key, [item]);
   else same.push(item);
 }
 
@@ -402,7 +402,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     ctx.roundRect(x[box] + inset, y[box] + inset, w[box] - 2 * inset, h[box] - 2 * inset, Math.max(0, radius - inset));
   };
 
-  // sheets behind a group of repeats
+  // sheets behind repeated scopes
   ctx.fillStyle = theme.scopes[1];
   ctx.strokeStyle = theme.line;
   ctx.lineWidth = stroke(1, k);
@@ -485,13 +485,13 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const title = labels.get(box)?.title ?? "";
     if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.dim;
     if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
-    else if (kind[box] === BOX.SCOPE) ctx.fillText(title, x[box] + TEXT.group.titleX, y[box] + TEXT.group.titleY);
+    else if (kind[box] === BOX.SCOPE) ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
   }
   ctx.font = `700 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.accent;
   for (const box of boxes) {
     if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
-    if (kind[box] === BOX.SCOPE) ctx.fillText("+", x[box] + TEXT.group.x, y[box] + TEXT.group.titleY);
+    if (kind[box] === BOX.SCOPE) ctx.fillText("+", x[box] + TEXT.scope.x, y[box] + TEXT.scope.titleY);
   }
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
   ctx.fillStyle = theme.background;
@@ -514,14 +514,14 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   for (const box of boxes) {
     if (kind[box] !== BOX.NODE && kind[box] !== BOX.SCOPE) continue;
     const { title, sub, lines } = labels.get(box) as Label;
-    const group = kind[box] === BOX.SCOPE;
-    const { lineX, lineY, lineStep, titleX, titleY } = group
-      ? TEXT.group
+    const closed = kind[box] === BOX.SCOPE;
+    const { lineX, lineY, lineStep, titleX, titleY } = closed
+      ? TEXT.scope
       : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
     const ink = painted(picture, box)?.ink;
     ctx.fillStyle = ink ?? theme.dim;
     if (sub !== "") ctx.fillText(sub, x[box] + titleX + measure(title, TEXT.title, true) + TEXT.gap, y[box] + titleY);
-    if (!group) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
+    if (!closed) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
     for (let row = 0; row < lines.length; row++) {
       let left = x[box] + lineX;
       const base = y[box] + lineY + row * lineStep;
@@ -541,7 +541,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     ctx.fillText(key, left, base);
   }
 
-  // how much of a closed group an extraction takes, over the end of its own words; of one taken whole the glow says it
+  // how much of a closed scope an extraction takes, over the end of its own words; of one taken whole the glow says it
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
   ctx.textAlign = "right";
   for (const [box, count] of picture.marks.taken) {
@@ -550,7 +550,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     if (count >= total) continue;
     const text = `${count} of ${total}`;
     const right = x[box] + w[box] - 9;
-    const base = y[box] + (labels.get(box)?.lines.length === 0 ? TEXT.group.titleY : TEXT.group.lineY);
+    const base = y[box] + (labels.get(box)?.lines.length === 0 ? TEXT.scope.titleY : TEXT.scope.lineY);
     const width = ctx.measureText(text).width + 5;
     ctx.fillStyle = painted(picture, box)?.fill ?? theme.scopes[0];
     ctx.fillRect(right - width, base - TEXT.edge, width, TEXT.edge + 3);
@@ -593,17 +593,17 @@ function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[
   for (const box of boxes) {
     if (kind[box] !== BOX.OPEN || w[box] * k < 40) continue;
     const { title, sub } = scene.label(box);
-    const base = y[box] + TEXT.group.titleY;
+    const base = y[box] + TEXT.scope.titleY;
     ctx.strokeStyle = theme.scopes[depth[box] % 2];
     ctx.font = `700 ${TEXT.title}px ${theme.font}`;
     ctx.fillStyle = theme.accent;
-    ctx.fillText("–", x[box] + TEXT.group.x, base);
+    ctx.fillText("–", x[box] + TEXT.scope.x, base);
     ctx.font = `600 ${TEXT.title}px ${theme.font}`;
     ctx.fillStyle = theme.text;
-    ctx.strokeText(title, x[box] + TEXT.group.titleX, base);
-    ctx.fillText(title, x[box] + TEXT.group.titleX, base);
+    ctx.strokeText(title, x[box] + TEXT.scope.titleX, base);
+    ctx.fillText(title, x[box] + TEXT.scope.titleX, base);
     if (sub === "") continue;
-    const left = x[box] + TEXT.group.titleX + measure(title, TEXT.title, true) + TEXT.gap;
+    const left = x[box] + TEXT.scope.titleX + measure(title, TEXT.title, true) + TEXT.gap;
     ctx.font = `${TEXT.line}px ${theme.font}`;
     ctx.fillStyle = theme.dim;
     ctx.strokeText(sub, left, base);

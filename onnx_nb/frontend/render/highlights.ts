@@ -28,7 +28,7 @@ export interface Marks {
   readonly hits: ReadonlySet<number>;
 }
 
-/** Box of a target; a node with bodies is drawn as the group of its bodies. */
+/** Box of a target; a node with bodies is drawn as the scope of its bodies. */
 export function boxOf(scene: Scene, columns: Columns, target: Target): number {
   if (target.kind === "node" && columns.nodeBody[target.id] >= 0) {
     const body = scene.boxOf("scope", columns.nodeBody[target.id]);

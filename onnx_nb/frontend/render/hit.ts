@@ -98,7 +98,7 @@ export class HitIndex {
     if (box >= 0) {
       const at = this.#toggleAt(box, x, y, k);
       if (at !== null) return at;
-      if (y <= boxes.y[box] + HEADER && x <= boxes.x[box] + TEXT.group.titleX + this.#titleWidth(box)) {
+      if (y <= boxes.y[box] + HEADER && x <= boxes.x[box] + TEXT.scope.titleX + this.#titleWidth(box)) {
         return this.#onBox(box, "box");
       }
     }
@@ -139,7 +139,7 @@ export class HitIndex {
       const y = open ? boxes.y[box] + HEADER / 2 : boxes.y[box] + boxes.h[box] / 2;
       for (const part of [0.5, 0.35, 0.65, 0.2, 0.8]) {
         const x = open
-          ? boxes.x[box] + TEXT.group.titleX + this.#titleWidth(box) * part
+          ? boxes.x[box] + TEXT.scope.titleX + this.#titleWidth(box) * part
           : boxes.x[box] + boxes.w[box] * part;
         if (works(x, y)) return { x, y };
       }
@@ -180,7 +180,7 @@ export class HitIndex {
     const { boxes } = this.#scene;
     if (boxes.kind[box] !== BOX.SCOPE && boxes.kind[box] !== BOX.OPEN) return null;
     if (TEXT.title * k < LEGIBLE) return null;
-    // of a closed group the sign stands with the title
+    // of a closed scope the sign stands with the title
     const closed = boxes.kind[box] === BOX.SCOPE;
     const top = boxes.y[box] + (closed ? textTop(BOX.SCOPE, this.#scene.label(box).lines.length, boxes.h[box]) : 0);
     const inside = x <= boxes.x[box] + TOGGLE && y >= top && y <= top + TOGGLE;

@@ -1,4 +1,4 @@
-/** Lays out every open scope, from the innermost out: an open group becomes one box of its parent, with fixed ports. */
+/** Lays out every open scope, from the innermost out: an open scope becomes one box of its parent, with fixed ports. */
 
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import { inColumns } from "../layout/multicolumn.ts";
@@ -8,7 +8,7 @@ import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { BORDER, type ScopeGraph } from "./scopegraph.ts";
 
-/** Padding of an open group around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
+/** Padding of an open scope around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
 const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
 /** Widest text on an edge and at a stub. */
 export const EDGE_TEXT = { type: 170, brief: 92, name: 110, height: 12 } as const;
@@ -18,12 +18,12 @@ const PORT = { apart: 12, most: 24, corners: 12 } as const;
 const FEW = 8;
 
 const NONE: readonly undefined[] = [];
-/** An open group is set in columns if it is higher than this part of the columns that the outermost scope is set in. */
+/** An open scope is set in columns if it is higher than this part of the columns that the outermost scope is set in. */
 const INNER = 0.65;
 
 /**
- * Arranges the open groups that show, from the innermost out, and gives the root's arrangement. A group in which
- * nothing opened or closed stays as it was. Yields the part that is done before each group that is laid out.
+ * Arranges the open scopes that show, from the innermost out, and gives the root's arrangement. A scope in which
+ * nothing opened or closed stays as it was. Yields the part that is done before each scope that is laid out.
  */
 export function* arrangeAll(
   columns: Columns,
@@ -35,10 +35,10 @@ export function* arrangeAll(
   const visible: number[] = [0];
   const shows = new Uint8Array(columns.scopeCount);
   shows[0] = 1;
-  for (let group = 1; group < columns.scopeCount; group++) {
-    if (!open.has(group) || !shows[columns.scopeParent[group]]) continue;
-    shows[group] = 1;
-    visible.push(group);
+  for (let scope = 1; scope < columns.scopeCount; scope++) {
+    if (!open.has(scope) || !shows[columns.scopeParent[scope]]) continue;
+    shows[scope] = 1;
+    visible.push(scope);
   }
   visible.sort((a, b) => columns.scopeDepth[b] - columns.scopeDepth[a] || a - b);
   const arranged = cache.arranged(direction);
@@ -173,7 +173,7 @@ interface Port {
   readonly way: number;
 }
 
-/** Each tensor's port on the borders of an open group: inputs by value, outputs by −1 − value. */
+/** Each tensor's port on the borders of an open scope: inputs by value, outputs by −1 − value. */
 function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number, Port> {
   const places = new Map<number, Port>();
   for (let e = 0; e < scope.value.length; e++) {
@@ -189,7 +189,7 @@ function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number,
   return places;
 }
 
-/** Size of an open group, and where the origin of its layout stands in it. */
+/** Size of an open scope, and where the origin of its layout stands in it. */
 function framed(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
   const title = cache.size(BOX.OPEN, scope.scope);
   const entered = scope.source.includes(BORDER);

@@ -309,7 +309,7 @@ class Assembled implements Scene {
   readonly #labels: Labels;
   readonly #measure: Measure;
   readonly #says: Int32Array;
-  /** node, group → its box, −1 if it has none */
+  /** node, scope → its box, −1 if it has none */
   readonly #ofNode: Int32Array;
   readonly #ofScope: Int32Array;
   readonly #ofPill = new Map<number, number>();
@@ -350,8 +350,8 @@ class Assembled implements Scene {
   boxOf(kind: Target["kind"], id: number): number {
     const columns = this.#columns;
     if (kind === "scope") {
-      for (let group = id; group >= 0; group = columns.scopeParent[group]) {
-        if (this.#ofScope[group] >= 0) return this.#ofScope[group];
+      for (let scope = id; scope >= 0; scope = columns.scopeParent[scope]) {
+        if (this.#ofScope[scope] >= 0) return this.#ofScope[scope];
       }
       return -1;
     }

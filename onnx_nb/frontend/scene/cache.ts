@@ -22,7 +22,7 @@ export interface Arrangement {
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
   readonly h: Float64Array;
-  /** how the open groups among the items are arranged, by item; empty where no item is a group */
+  /** how the open scopes among the items are arranged, by item; empty where no item is a scope */
   readonly inner: readonly (Arrangement | undefined)[];
   /** size of the box around all of it, and where the origin of the layout stands in that */
   readonly frame: { readonly w: number; readonly h: number; readonly x: number; readonly y: number };
@@ -33,11 +33,11 @@ export class Cache {
   #columns: Columns | undefined;
   #measure: Measure | undefined;
   #labels: Labels | undefined;
-  /** w, h of every node, and of every group closed and open; 0: not known yet */
+  /** w, h of every node, and of every scope closed and open; 0: not known yet */
   #nodeSize = new Float32Array(0);
   #scopeSize = new Float32Array(0);
   readonly #layouts = new Interner<Laid>();
-  /** how each group was arranged last; where the flow goes down by the height of columns */
+  /** how each scope was arranged last; where the flow goes down by the height of columns */
   readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
   /** How high the columns are that the outermost scope is set in, 0 for one column; where the flow goes down. */
@@ -62,13 +62,13 @@ export class Cache {
     this.#arranged.right.clear();
   }
 
-  /** Forgets how groups were arranged in columns of other heights, which were only tried. */
+  /** Forgets how scopes were arranged in columns of other heights, which were only tried. */
   settle(): void {
     for (const height of this.#arranged.down.keys())
       if (height !== this.columnHeight) this.#arranged.down.delete(height);
   }
 
-  /** The last arrangement of every group; whoever reads one sees to it that it still holds. */
+  /** The last arrangement of every scope; whoever reads one sees to it that it still holds. */
   arranged(direction: Direction): Map<number, Arrangement> {
     if (direction === "right") return this.#arranged.right;
     const known = this.#arranged.down.get(this.columnHeight) ?? new Map<number, Arrangement>();
@@ -76,8 +76,8 @@ export class Cache {
     return known;
   }
 
-  scope(group: number): ScopeGraph {
-    return scopesOf(this.#columns as Columns).of(group);
+  scope(scope: number): ScopeGraph {
+    return scopesOf(this.#columns as Columns).of(scope);
   }
 
   get labels(): Labels {

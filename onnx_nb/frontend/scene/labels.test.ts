@@ -22,7 +22,7 @@ function widthOf(label: Label, kind: number): number {
   );
   const title =
     measure(label.title, TEXT.title, true) + (label.sub === "" ? 0 : TEXT.gap + measure(label.sub, TEXT.line, false));
-  return Math.max(title, ...rows) + (kind === BOX.NODE ? TEXT.node.x : TEXT.group.lineX);
+  return Math.max(title, ...rows) + (kind === BOX.NODE ? TEXT.node.x : TEXT.scope.lineX);
 }
 
 describe("labels", () => {

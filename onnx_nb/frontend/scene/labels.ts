@@ -32,7 +32,7 @@ export const TEXT = {
   /** a node's text begins right of its color stripe */
   node: { x: 13, titleY: 16, lineY: 30, lineStep: 14 },
   /** "+" or "–" at x, the title at titleX, rows at lineX */
-  group: { x: 11, titleX: 25, titleY: 17, lineX: 25, lineY: 31, lineStep: 14 },
+  scope: { x: 11, titleX: 25, titleY: 17, lineX: 25, lineY: 31, lineStep: 14 },
   /** between title and sub, and between two pairs of a row */
   gap: 8,
   /** between key and value of a pair */
@@ -53,7 +53,7 @@ const LONGEST = 300;
 /** So many different nodes are remembered, the first: those with numbers of their own in them may all be different. */
 const REMEMBERED = 500;
 
-/** The text of every box and the size of a box that holds it; for an open group the least size of its title strip. */
+/** The text of every box and the size of a box that holds it; for an open scope the least size of its title strip. */
 export class Labels {
   readonly #columns: Columns;
   readonly #measure: Measure;
@@ -100,7 +100,7 @@ export class Labels {
 /** How far down the text of a box begins in one that is higher than its text (it has many ports on its side) or brief. */
 export function textTop(kind: number, rows: number, h: number): number {
   const own = kind === BOX.NODE ? NODE : kind === BOX.SCOPE ? CLOSED : PILL;
-  const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.group.lineStep;
+  const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.scope.lineStep;
   return Math.max(-BRIEF.less, Math.round((h - own.height - step * rows) / 2));
 }
 
@@ -209,20 +209,20 @@ function fullNode(op: string, domain: string, pairs: readonly Pair[]): string {
   return [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
 }
 
-function fitScope(columns: Columns, group: number, open: boolean, measure: Measure): Fitted {
-  const owner = columns.scopeNode[group] as number;
-  const body = columns.scopeKind[group] === SCOPE_KIND.BODY && owner >= 0;
-  const name = columns.str(columns.scopeName[group] as number);
+function fitScope(columns: Columns, scope: number, open: boolean, measure: Measure): Fitted {
+  const owner = columns.scopeNode[scope] as number;
+  const body = columns.scopeKind[scope] === SCOPE_KIND.BODY && owner >= 0;
+  const name = columns.str(columns.scopeName[scope] as number);
   const full = (body ? columns.opOf(owner) : name) || "…";
-  const multiple = multipleText(columns, group);
-  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[group] as number), multiple];
-  const room = MAX_WIDTH - TEXT.group.titleX - CLOSED.right;
+  const multiple = multipleText(columns, scope);
+  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[scope] as number), multiple];
+  const room = MAX_WIDTH - TEXT.scope.titleX - CLOSED.right;
   const multipleWidth = multiple === "" ? 0 : measure(multiple, TEXT.line, false) + TEXT.keyGap;
   const reserved = multiple === "" ? 0 : multipleWidth + TEXT.gap;
   const title = elide(full, room - reserved, TEXT.title, true, measure, "middle");
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
-  const contents = contentsText(columns, group);
-  const difference = columns.str(columns.scopeDifference[group] as number);
+  const contents = contentsText(columns, scope);
+  const difference = columns.str(columns.scopeDifference[scope] as number);
   const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   if (measure.brief === true) {
     const size = multiple || (open ? "" : (contents.split(" · ")[0] as string));
@@ -230,7 +230,7 @@ function fitScope(columns: Columns, group: number, open: boolean, measure: Measu
     const taken = titleWidth(title, said, measure);
     return {
       label: { title, sub: said, lines: [], full: whole },
-      w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(taken + TEXT.group.titleX + CLOSED.right)),
+      w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(taken + TEXT.scope.titleX + CLOSED.right)),
       h: CLOSED.height - 2 * BRIEF.less,
     };
   }
@@ -246,24 +246,24 @@ function fitScope(columns: Columns, group: number, open: boolean, measure: Measu
       lines: open ? [] : [[row]],
       full: whole === `${`${title} ${sub}`.trim()}\n${row[1]}` ? "" : whole,
     },
-    w: Math.max(open ? 0 : CLOSED.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.group.titleX + CLOSED.right))),
-    h: CLOSED.height + (open ? 0 : TEXT.group.lineStep),
+    w: Math.max(open ? 0 : CLOSED.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.scope.titleX + CLOSED.right))),
+    h: CLOSED.height + (open ? 0 : TEXT.scope.lineStep),
   };
 }
 
 /** "×32", "×32, 2 differ", or of one of them "differs"; "" for what is there once. */
-export function multipleText(columns: Columns, group: number): string {
-  const repeat = columns.scopeRepeat[group] as number;
-  const differs = columns.scopeDiffers[group] as number;
-  if (!columns.isRow(group) && repeat < 2) return differs > 0 ? "differs" : "";
+export function multipleText(columns: Columns, scope: number): string {
+  const repeat = columns.scopeRepeat[scope] as number;
+  const differs = columns.scopeDiffers[scope] as number;
+  if (!columns.isRow(scope) && repeat < 2) return differs > 0 ? "differs" : "";
   return differs === 0 ? `×${repeat}` : `×${repeat}, ${differs} ${differs === 1 ? "differs" : "differ"}`;
 }
 
-function contentsText(columns: Columns, group: number): string {
-  const nodes = columns.scopeNodes[group] as number;
-  const params = columns.scopeParams[group] as number;
-  const repeat = columns.scopeRepeat[group] as number;
-  const each = columns.isRow(group) && repeat > 1 && nodes % repeat === 0;
+function contentsText(columns: Columns, scope: number): string {
+  const nodes = columns.scopeNodes[scope] as number;
+  const params = columns.scopeParams[scope] as number;
+  const repeat = columns.scopeRepeat[scope] as number;
+  const each = columns.isRow(scope) && repeat > 1 && nodes % repeat === 0;
   const share = each ? repeat : 1;
   const ops = nodes / share;
   const parts = [`${WHOLE.format(ops)} ${ops === 1 ? "op" : "ops"}${each ? " each" : ""}`];

@@ -1,4 +1,4 @@
-/** Which groups are open when a model is shown for the first time. */
+/** Which scopes are open when a model is shown for the first time. */
 
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { scopesOf } from "./scopegraph.ts";
@@ -11,11 +11,11 @@ const ENOUGH = 20;
 const MANY = 60;
 /** What does not fit even closed is shown smaller, as long as it can be read at all. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
-/** So many groups that do not fit are tried before none of them is taken to. */
+/** So many scopes that do not fit are tried before none of them is taken to. */
 const TRIES = 10;
 
 /**
- * How high columns must be for all that shows when these groups are open to fit into the view at a zoom, 0 if one column
+ * How high columns must be for all that shows when these scopes are open to fit into the view at a zoom, 0 if one column
  * does, null if it does not fit; with boxes that say all they can, or say it briefly. One column is not tried again where
  * less did not fit into one: the height that it needed says so.
  */
@@ -53,11 +53,11 @@ export function defaultOpen(columns: Columns): ReadonlySet<number> {
   return (opened(columns, anywhere) as Opening).open;
 }
 
-/** How groups are opened. */
+/** How scopes are opened. */
 interface Way {
   /** boxes say little */
   readonly brief: boolean;
-  /** the largest group comes next wherever it is, not each level before the next */
+  /** the largest scope comes next wherever it is, not each level before the next */
   readonly deep: boolean;
   /** what fits at this zoom can be read: a title is 12 px at life size, 9 px at 0.75; what stands below it is smaller */
   readonly zoom: number;
@@ -77,8 +77,8 @@ const FIRST: Way = { brief: false, deep: false, zoom: 1 };
 const anywhere = (): number => 0;
 
 /**
- * All of a small graph; else from the outside in the largest groups, as long as few enough boxes show. Repeated layers
- * and what belongs to no module stay closed unless little else is there to see. Null if even the closed groups do not fit.
+ * All of a small graph; else from the outside in the largest scopes, as long as few enough boxes show. Repeated layers
+ * and what belongs to no module stay closed unless little else is there to see. Null if even the closed scopes do not fit.
  */
 function opened(
   columns: Columns,
@@ -86,9 +86,9 @@ function opened(
   { brief, deep }: Way = FIRST,
 ): Opening | null {
   const scopes = scopesOf(columns);
-  const itemCount = (group: number): number => scopes.of(group).kind.length;
+  const itemCount = (scope: number): number => scopes.of(scope).kind.length;
   if (columns.nodeCount <= FEW) {
-    const all = Array.from({ length: columns.scopeCount }, (_, group) => group);
+    const all = Array.from({ length: columns.scopeCount }, (_, scope) => scope);
     const open = new Set(all);
     const columnHeight = fits(open, 0);
     if (columnHeight !== null)
@@ -100,14 +100,14 @@ function opened(
   let boxes = itemCount(0);
   let failed = 0;
   const bySize = (a: number, b: number): number => columns.scopeNodes[b] - columns.scopeNodes[a] || a - b;
-  const inside = (group: number): number[] => Array.from(columns.childrenOf(group)).sort(bySize);
-  const tryOpen = (group: number): boolean => {
-    const more = itemCount(group);
+  const inside = (scope: number): number[] => Array.from(columns.childrenOf(scope)).sort(bySize);
+  const tryOpen = (scope: number): boolean => {
+    const more = itemCount(scope);
     if (boxes + more > MANY || failed > TRIES) return false;
-    open.add(group);
+    open.add(scope);
     const fitting = fits(open, columnHeight ?? 0);
     if (fitting === null) {
-      open.delete(group);
+      open.delete(scope);
       failed++;
       return false;
     }
@@ -119,23 +119,23 @@ function opened(
   let level = inside(0);
   while (level.length > 0) {
     const next = deep ? level.slice(1) : [];
-    for (const group of deep ? level.slice(0, 1) : level) {
-      if (columns.scopeKind[group] === SCOPE_KIND.REPEAT) repeats.push(group);
-      else if (columns.scopeKind[group] === SCOPE_KIND.CHUNK && columns.scopeRepeat[group] <= 1) gathered.push(group);
-      else if (columns.scopeKind[group] !== SCOPE_KIND.SIBLINGS && tryOpen(group)) next.push(...inside(group));
+    for (const scope of deep ? level.slice(0, 1) : level) {
+      if (columns.scopeKind[scope] === SCOPE_KIND.REPEAT) repeats.push(scope);
+      else if (columns.scopeKind[scope] === SCOPE_KIND.CHUNK && columns.scopeRepeat[scope] <= 1) gathered.push(scope);
+      else if (columns.scopeKind[scope] !== SCOPE_KIND.SIBLINGS && tryOpen(scope)) next.push(...inside(scope));
     }
     level = deep ? next.sort(bySize) : next;
   }
   // few boxes so far: one example of a repeated layer tells more than none
-  for (const group of repeats) {
-    if (boxes >= ENOUGH || !tryOpen(group)) continue;
-    const example = columns.childrenOf(group)[0];
+  for (const scope of repeats) {
+    if (boxes >= ENOUGH || !tryOpen(scope)) continue;
+    const example = columns.childrenOf(scope)[0];
     if (example === undefined || !tryOpen(example)) continue;
     for (const inner of inside(example)) {
       if (columns.scopeKind[inner] === SCOPE_KIND.REPEAT) repeats.push(inner);
       else if (boxes < ENOUGH && columns.scopeKind[inner] !== SCOPE_KIND.SIBLINGS) tryOpen(inner);
     }
   }
-  for (const group of gathered) if (boxes < ENOUGH) tryOpen(group);
+  for (const scope of gathered) if (boxes < ENOUGH) tryOpen(scope);
   return { open, columnHeight, brief, boxes };
 }

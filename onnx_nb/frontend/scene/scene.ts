@@ -2,7 +2,7 @@
 
 import type { Target } from "../protocol/columns.ts";
 
-/** Kinds of a box. The id of a node or group box is that node or group, of an input or output pill its value. */
+/** Kinds of a box. The id of a node or scope box is that node or scope, of an input or output pill its value. */
 export const BOX = { NODE: 0, SCOPE: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
 
 export type Direction = "down" | "right";
@@ -71,9 +71,9 @@ export interface Placed {
 export type Pair = readonly [key: string, value: string];
 
 export interface Label {
-  /** op type, name of a group, name of an input or output; bold */
+  /** op type, name of a scope, name of an input or output; bold */
   readonly title: string;
-  /** dim, after the title: class of a group and "×32", shape and dtype of an input or output */
+  /** dim, after the title: class of a scope and "×32", shape and dtype of an input or output */
   readonly sub: string;
   /** rows under the title: weights and scalars by formal name, attributes; the key is italic and may be "" */
   readonly lines: readonly (readonly Pair[])[];
@@ -87,7 +87,7 @@ export interface Scene {
   readonly edges: Edges;
   readonly scopes: Placed;
   readonly bounds: Rect;
-  /** The box that shows a target: the nearest visible one (a node in a closed group → that group), −1 if none does. */
+  /** The box that shows a target: the nearest visible one (a node in a closed scope → that scope), −1 if none does. */
   boxOf(kind: Target["kind"], id: number): number;
   /** Edges that show a value, in every open scope. */
   edgesOf(value: number): Uint32Array;

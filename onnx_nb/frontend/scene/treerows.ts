@@ -100,24 +100,24 @@ export class Rows {
     open: ReadonlySet<number>,
     folded: ReadonlySet<number>,
     first: Int32Array,
-    group: number,
+    scope: number,
     level: number,
   ): void {
-    const [scope, node, value] = [0, 1, 2];
-    const groups = Array.from(columns.childrenOf(group)).sort((a, b) => first[a] - first[b]);
+    const [SCOPE, NODE, TENSOR] = [0, 1, 2];
+    const scopes = Array.from(columns.childrenOf(scope)).sort((a, b) => first[a] - first[b]);
     const nodes: number[] = [];
-    for (const id of columns.membersOf(group)) {
+    for (const id of columns.membersOf(scope)) {
       if (!columns.isFolded(id) && columns.nodeBody[id] < 0) nodes.push(id);
     }
-    const inputs = group === 0 ? columns.graphInputs : [];
-    const count = inputs.length + groups.length + nodes.length;
+    const inputs = scope === 0 ? columns.graphInputs : [];
+    const count = inputs.length + scopes.length + nodes.length;
     let position = 0;
-    for (const id of inputs) this.#add(value, id, level, LEAF, ++position, count);
-    for (let g = 0, n = 0; g + n < groups.length + nodes.length; ) {
-      if (n === nodes.length || (g < groups.length && first[groups[g]] <= nodes[n])) {
-        const id = groups[g++];
+    for (const id of inputs) this.#add(TENSOR, id, level, LEAF, ++position, count);
+    for (let g = 0, n = 0; g + n < scopes.length + nodes.length; ) {
+      if (n === nodes.length || (g < scopes.length && first[scopes[g]] <= nodes[n])) {
+        const id = scopes[g++];
         const expanded = open.has(id);
-        this.#add(scope, id, level, expanded ? EXPANDED : CLOSED, ++position, count);
+        this.#add(SCOPE, id, level, expanded ? EXPANDED : CLOSED, ++position, count);
         if (expanded) this.#inside(columns, open, folded, first, id, level + 1);
         continue;
       }
@@ -127,11 +127,11 @@ export class Rows {
       const named = (at: number): boolean => columns.outValue[at] >= 0 && columns.valueName[columns.outValue[at]] !== 0;
       for (let at = columns.outPtr[id]; at < columns.outPtr[id + 1]; at++) if (named(at)) made++;
       const expanded = made > 0 && !folded.has(id);
-      this.#add(node, id, level, made === 0 ? LEAF : expanded ? EXPANDED : CLOSED, ++position, count);
+      this.#add(NODE, id, level, made === 0 ? LEAF : expanded ? EXPANDED : CLOSED, ++position, count);
       if (!expanded) continue;
       let nth = 0;
       for (let at = columns.outPtr[id]; at < columns.outPtr[id + 1]; at++) {
-        if (named(at)) this.#add(value, columns.outValue[at], level + 1, LEAF, ++nth, made);
+        if (named(at)) this.#add(TENSOR, columns.outValue[at], level + 1, LEAF, ++nth, made);
       }
     }
   }
@@ -139,16 +139,16 @@ export class Rows {
 
 const firstNodes = new WeakMap<Columns, Int32Array>();
 
-/** group → its first node in file order, which is where it stands among its siblings. */
+/** scope → its first node in file order, which is where it stands among its siblings. */
 function firstNodesOf(columns: Columns): Int32Array {
   const known = firstNodes.get(columns);
   if (known !== undefined) return known;
   const first = new Int32Array(columns.scopeCount).fill(0x7fffffff);
   for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeScope[node]] = node;
-  for (let group = columns.scopeCount - 1; group > 0; group--) {
-    if (columns.scopeNode[group] >= 0) first[group] = Math.min(first[group], columns.scopeNode[group]);
-    const parent = columns.scopeParent[group];
-    first[parent] = Math.min(first[parent], first[group]);
+  for (let scope = columns.scopeCount - 1; scope > 0; scope--) {
+    if (columns.scopeNode[scope] >= 0) first[scope] = Math.min(first[scope], columns.scopeNode[scope]);
+    const parent = columns.scopeParent[scope];
+    first[parent] = Math.min(first[parent], first[scope]);
   }
   firstNodes.set(columns, first);
   return first;

@@ -123,9 +123,9 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
       if (typed.includes("=")) for (const value of leftOut(columns, typed.split("=")[0])) add(value);
       break;
     case "scope":
-      for (let group = 1; group < columns.scopeCount; group++) {
-        const named = columns.scopeKind[group] === SCOPE_KIND.SCOPE || columns.scopeKind[group] === SCOPE_KIND.REPEAT;
-        if (named) add(columns.str(columns.scopePath[group]), columns.scopeNodes[group]);
+      for (let scope = 1; scope < columns.scopeCount; scope++) {
+        const named = columns.scopeKind[scope] === SCOPE_KIND.SCOPE || columns.scopeKind[scope] === SCOPE_KIND.REPEAT;
+        if (named) add(columns.str(columns.scopePath[scope]), columns.scopeNodes[scope]);
       }
       break;
     case "before":

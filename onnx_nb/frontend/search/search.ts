@@ -138,7 +138,7 @@ const OWN = 1;
 const WHOLE = 4;
 
 type Verdict = (id: number) => number;
-type Verdicts = readonly [group: Verdict, node: Verdict, value: Verdict];
+type Verdicts = readonly [scope: Verdict, node: Verdict, value: Verdict];
 const never: Verdict = () => NO;
 
 class Judge {
@@ -227,7 +227,7 @@ class Judge {
     const typed = (value: number): boolean => (dtype(valueDtype[value]) || shape(valueShape[value])) !== NO;
     const named = (node: number): number => Math.max(rank(opName[nodeOp[node]]), rank(nodeName[node]));
     if (this.#alone) return [own, named, (value) => rank(valueName[value]) || (typed(value) ? OWN : NO)];
-    const inside = this.#inside((group) => rank(scopePath[group]) !== NO || own(group) !== NO);
+    const inside = this.#inside((scope) => rank(scopePath[scope]) !== NO || own(scope) !== NO);
     const about = (node: number): boolean =>
       inside[nodeScope[node]] === 1 ||
       this.#makes(node, typed) ||
@@ -237,7 +237,7 @@ class Judge {
         .inputsOf(node)
         .some((value) => value >= 0 && this.#columns.isConstant(value) && rank(valueName[value]) !== NO);
     return [
-      (group) => own(group) || (inside[group] === 1 ? NEAR : NO),
+      (scope) => own(scope) || (inside[scope] === 1 ? NEAR : NO),
       (node) => named(node) || (about(node) ? NEAR : NO),
       (value) => rank(valueName[value]) || (typed(value) ? OWN : inside[this.#scopeOf(value)] === 1 ? NEAR : NO),
     ];
@@ -260,7 +260,7 @@ class Judge {
     const { nodeName, nodeScope, valueName, producer, scopePath } = this.#columns;
     const rank = this.#ranks(term, true);
     const starts: number[] = [];
-    const inside = this.#inside((group) => rank(scopePath[group]) !== NO);
+    const inside = this.#inside((scope) => rank(scopePath[scope]) !== NO);
     for (let node = 0; node < nodeScope.length; node++) if (inside[nodeScope[node]] === 1) starts.push(node);
     for (let node = 0; node < nodeName.length; node++) if (rank(nodeName[node]) !== NO) starts.push(node);
     for (let value = 0; value < valueName.length; value++) {
@@ -281,20 +281,20 @@ class Judge {
   /** A scope is found by its own name or class, or by a path that ends in it. */
   #scopeRank(rank: Ranks): Verdict {
     const { scopeName, scopePath, scopeClass, scopeParent } = this.#columns;
-    return (group) => {
-      const own = Math.max(rank(scopeName[group]), rank(scopeClass[group]));
+    return (scope) => {
+      const own = Math.max(rank(scopeName[scope]), rank(scopeClass[scope]));
       if (own !== NO) return own;
-      const path = rank(scopePath[group]);
-      return path !== NO && rank(scopePath[scopeParent[group]]) === NO ? path : NO;
+      const path = rank(scopePath[scope]);
+      return path !== NO && rank(scopePath[scopeParent[scope]]) === NO ? path : NO;
     };
   }
 
-  /** 1 for groups that match and all groups in them. */
-  #inside(matches: (group: number) => boolean): Uint8Array {
+  /** 1 for scopes that match and all scopes in them. */
+  #inside(matches: (scope: number) => boolean): Uint8Array {
     const { scopeCount, scopeParent } = this.#columns;
     const inside = new Uint8Array(scopeCount);
-    for (let group = 1; group < scopeCount; group++) {
-      inside[group] = inside[scopeParent[group]] === 1 || matches(group) ? 1 : 0;
+    for (let scope = 1; scope < scopeCount; scope++) {
+      inside[scope] = inside[scopeParent[scope]] === 1 || matches(scope) ? 1 : 0;
     }
     return inside;
   }
@@ -398,7 +398,7 @@ class Judge {
   #scope(term: Term): Verdicts {
     const { scopePath, scopeClass, nodeScope, scopeParent } = this.#columns;
     const one = (part: Ranks): Uint8Array =>
-      this.#inside((group) => part(scopePath[group]) !== NO || part(scopeClass[group]) !== NO);
+      this.#inside((scope) => part(scopePath[scope]) !== NO || part(scopeClass[scope]) !== NO);
     const each = term.patterns.map((pattern): Uint8Array => {
       if (pattern.type === "regex") return one(this.#matched(pattern.matches));
       const parts = (text: string): string => `/${text.replaceAll(".", "/").replace(/^\/|\/$/g, "")}/`;
@@ -412,10 +412,10 @@ class Judge {
       const piece = wanted.slice(1, -1);
       return one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(piece) ? OWN : NO)));
     });
-    const inside = (group: number): boolean => each.some((flags) => flags[group] === 1);
-    const outermost = (group: number): boolean => inside(group) && !inside(scopeParent[group]);
+    const inside = (scope: number): boolean => each.some((flags) => flags[scope] === 1);
+    const outermost = (scope: number): boolean => inside(scope) && !inside(scopeParent[scope]);
     return [
-      (group) => (outermost(group) ? WHOLE : inside(group) ? NEAR : NO),
+      (scope) => (outermost(scope) ? WHOLE : inside(scope) ? NEAR : NO),
       (node) => (inside(nodeScope[node]) ? OWN : NO),
       (value) => (inside(this.#scopeOf(value)) ? NEAR : NO),
     ];

@@ -37,12 +37,12 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
   return reached;
 }
 
-/** group → the node in whose body it lies, −1 in the main graph */
+/** scope → the node in whose body it lies, −1 in the main graph */
 function ownersOf(columns: Columns): Int32Array {
   const owner = new Int32Array(columns.scopeCount).fill(-1);
-  for (let group = 1; group < columns.scopeCount; group++) {
+  for (let scope = 1; scope < columns.scopeCount; scope++) {
     // parents have smaller numbers than their children
-    owner[group] = columns.scopeNode[group] >= 0 ? columns.scopeNode[group] : owner[columns.scopeParent[group]];
+    owner[scope] = columns.scopeNode[scope] >= 0 ? columns.scopeNode[scope] : owner[columns.scopeParent[scope]];
   }
   return owner;
 }
