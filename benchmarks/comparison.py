@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from onnx_nb.analysis.compare.comparison import compare
+from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from tests import models

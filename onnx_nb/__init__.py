@@ -29,7 +29,8 @@ from onnx_nb.analysis.errors import (
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from onnx_nb.analysis.compare.comparison import Comparison, compare
+    from onnx_nb.analysis.compare.compare import compare
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.compare.diff import Diff, diff
     from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.cost.costs import Costs, costs
@@ -91,7 +92,7 @@ _HOME = {
     "align": "analysis.pytorch.alignment",
     "capture": "analysis.run.capture",
     "validate_feeds": "analysis.run.validate_feeds",
-    "compare": "analysis.compare.comparison",
+    "compare": "analysis.compare.compare",
     "compare_torch": "analysis.pytorch.compare_torch",
     "costs": "analysis.cost.costs",
     "diff": "analysis.compare.diff",

@@ -6,6 +6,7 @@ Names come from files that are not trusted: they may be bytes, thousands of char
 from __future__ import annotations
 
 import difflib
+import math
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,66 @@ def count_text(number: int, noun: str, plural: str = "") -> str:
     ('1 node', '1,200 nodes', '2 bodies')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def scaled_text(number: float) -> str:
+    """Return a number to three digits with the prefix of a unit: k, M, G, T or P.
+
+    Examples
+    --------
+    >>> scaled_text(512), scaled_text(4_089_184_256)
+    ('512', '4.09 G')
+    """
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {prefix}"
+    return f"{number:.0f}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a time to three digits in s, ms or µs.
+
+    Examples
+    --------
+    >>> duration_text(0.0000123), duration_text(0.00123), duration_text(12.3)
+    ('12.3 µs', '1.23 ms', '12.3 s')
+    """
+    unit, size = ("s", 1.0) if seconds >= 1 else ("ms", 1e-3) if seconds >= 1e-3 else ("µs", 1e-6)
+    return f"{seconds / size:.3g} {unit}"
+
+
+def ratio_text(ratio: float) -> str:
+    """Return a factor to two digits.
+
+    Examples
+    --------
+    >>> ratio_text(2.345), ratio_text(123_456), ratio_text(math.inf)
+    ('2.3×', '120,000×', 'infinitely')
+    """
+    if math.isinf(ratio):
+        return "infinitely"
+    return f"{float(f'{ratio:.2g}'):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+
+
+def number_text(number: complex, digits: int = 7) -> str:
+    """Return a number to some digits, with typographic signs for minus and infinity.
+
+    Parameters
+    ----------
+    number
+        A bool, integer (written in full), float or complex number.
+    digits
+        Significant digits of a float.
+
+    Examples
+    --------
+    >>> number_text(0.1 + 0.2), number_text(float("-inf")), number_text(True), number_text(-12)
+    ('0.3', '−∞', 'true', '−12')
+    """
+    if isinstance(number, bool):
+        return str(number).lower()
+    text = str(number) if isinstance(number, int) else f"{number:.{digits}g}"
+    return text.replace("-", "−").replace("inf", "∞").replace("nan", "NaN")
 
 
 def shape_text(shape: Iterable[int | str | None]) -> str:

@@ -1,7 +1,7 @@
-"""How far two values are apart, in one number, to tell which value is which; `metrics` has what a person is told.
+"""The distance of two values as one number, to decide which values match; `metrics` has the errors that are reported.
 
-By the peak, where rounding is all that may differ: one wrong element counts in full. By the norm, where all elements
-may be off a bit, as after quantization.
+Relative to the peak where only rounding may differ: one wrong element counts in full. Relative to the norm where every
+element may be slightly off, as after quantization.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import ErrorStats
+    from onnx_nb.analysis.compare.metrics import ErrorSize, ErrorStats
 
 LOOKED_AT: Final = 1 << 16
-"""So many numbers of a tensor are looked at to tell it from another."""
+"""Elements of a tensor that are compared at most."""
 
 
 def between(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
-    """Return how far two arrays are apart, relative to the largest value; infinite if their shapes differ.
-
-    >>> between(np.array([1.0, 2.0]), np.array([1.0, 2.5]))
-    0.25
-    """
+    """Return the largest difference of two arrays divided by the largest value; infinite if their shapes differ."""
     if reference.shape != candidate.shape or not reference.size:
         return 0.0 if reference.shape == candidate.shape else math.inf
     step = max(1, reference.size // LOOKED_AT)
@@ -38,16 +34,16 @@ def between(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
     return math.inf if math.isnan(found) else found
 
 
-def by_peak(errors: ErrorStats) -> float:
-    """Return the same, over all elements, from errors that are known."""
+def by_peak(errors: ErrorSize) -> float:
+    """Return the same as `between`, over all elements, from known errors."""
     if errors.mismatches:
-        return float("inf")
+        return math.inf
     scale = max(abs(errors.low), abs(errors.high)) if errors.finite else 0.0
     return errors.max_abs / (scale or 1.0) if errors.finite else 0.0
 
 
 def by_norm(errors: ErrorStats) -> float:
-    """Return how far two values are apart, relative to the larger of both; infinite where one is not finite."""
+    """Return the norm of the errors divided by the larger of both norms; infinite where only one is not finite."""
     if errors.mismatches:
         return math.inf
     if errors.is_equal:

@@ -1,7 +1,7 @@
-"""Run two models side by side, in windows, and measure how far their values are apart as they pass.
+"""Run two models in turn, window by window, and compare their values as soon as both are computed.
 
-A value waits only until the one it is compared with is there, and then only its errors are kept. The side that is
-behind runs next. What waits beyond a limit goes to files of a temporary folder.
+A value is kept only until its counterpart is computed, then only its errors are. The side that is behind runs next.
+Waiting values beyond a limit go to temporary files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
 from onnx_nb.analysis.compare.value_matching import Option, Sample
 from onnx_nb.analysis.errors import FeedError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import numpy_dtype
@@ -40,35 +40,35 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.capture import Capture
 
 _SAMPLED: Final = 64
-"""Values are known again by what they are at so many places."""
+"""Elements of each value in its `Sample`."""
 
 
 class Receiver(Protocol):
-    """Takes the values of a side. Whatever its methods raise ends the run."""
+    """Receives the values of a side. An exception of its methods ends the run."""
 
     def take(self, value: int, content: Any) -> None:
-        """Take the array of a value, a list of arrays for a sequence, None for what is neither."""
+        """Receive the array of a value, a list of arrays for a sequence, None for any other type."""
 
     def held(self) -> int:
-        """Tell how many bytes are kept in memory of what was taken."""
+        """Return the bytes of received values that are in memory."""
 
     def before(self, what: str) -> None:
-        """Hear what runs next."""
+        """Receive a description of what runs next."""
 
 
 class Side(Protocol):
-    """What has values: a model that runs, or what was kept of a run."""
+    """A source of values: a model that runs, or a capture."""
 
     graph: Graph
 
     @property
     def source(self) -> Callable[[], Side]:
-        """What makes the same in another process."""
+        """A function that makes the same side in another process."""
 
     def steps(
         self, feed: Mapping[str, Any], number: int, wanted: Collection[int], receiver: Receiver
     ) -> Iterator[float]:
-        """Hand out the wanted values of a feed, some for each step; give the part of the run that is done."""
+        """Pass the wanted values of a feed on, some in each step; yield the fraction of the run that is done."""
 
 
 class Running:
@@ -77,7 +77,7 @@ class Running:
     Parameters
     ----------
     model
-        It is run without graph optimization, so that no value is lost.
+        Model, which runs without graph optimization so that no value is lost.
     memory_limit
         As `capture` takes it.
     providers
@@ -109,7 +109,7 @@ class Running:
 
     def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph
-        # as it would run as a whole, with the casts that onnxruntime puts in
+        # as the model would run in one session, with the casts that onnxruntime inserts
         model = lowered(graph.model, self._providers)
         low = graph if model is graph.model else Graph.of(model)
         original = {value: value for value in wanted} if low is graph else originals(graph, low)
@@ -123,8 +123,8 @@ class Running:
         return Windows(graph, wanted, memory_limit=self._memory_limit, providers=self._providers, reuse=reuse)
 
 
-class Kept:
-    """What a `Capture` kept."""
+class Recorded:
+    """The arrays of a `Capture`."""
 
     def __init__(self, capture: Capture) -> None:
         self.graph = Graph.of(capture.model)
@@ -134,7 +134,7 @@ class Kept:
 
     @property
     def source(self) -> Callable[[], Side]:  # noqa: D102
-        return functools.partial(Kept, self._capture)
+        return functools.partial(Recorded, self._capture)
 
     def steps(  # noqa: D102
         self,
@@ -149,17 +149,17 @@ class Kept:
                 yield done / len(self.names)
 
     def array(self, name: str, number: int) -> Any:
-        """Return what was kept of a value."""
+        """Return the array of a value for one feed."""
         return self._capture[(name, number) if self.feeds > 1 else name]
 
 
 def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a feed as another model takes it that computes the same: by name, else by position, and in its types.
+    """Return a feed of the reference as the candidate takes it: by name, else by position, cast to its types.
 
     Raises
     ------
     FeedError
-        If the model needs something else.
+        If the candidate needs other inputs.
     """
     kinds = input_types(model)
     needed = [name for name in kinds if name not in model.initializers]
@@ -181,6 +181,8 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Sink:
+    """Passes the values of windows on to a receiver."""
+
     def __init__(self, graph: Graph, original: Mapping[int, int], receiver: Receiver) -> None:
         self._graph, self._original, self._receiver = graph, original, receiver
         self.held = receiver.held
@@ -192,40 +194,40 @@ class _Sink:
         self._receiver.take(self._original[value], contents(found)[1])
 
     def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        """Nothing is done with times."""
+        """Ignore times."""
 
 
-# --- both -----------------------------------------------------------------------------------------------------------
+# --- both sides ------------------------------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
-    """What is compared, and how."""
+class Plan(NamedTuple):
+    """The values to compare, and how."""
 
     options: tuple[Option, ...]
     rtol: float
     atol: float
     memory_limit: int
     outputs: frozenset[int]
-    """Values of the reference of which argmax is compared."""
+    """Values of the reference for which argmax is compared."""
     seen: tuple[frozenset[int], frozenset[int]]
-    """Values of either side that are handed out: the same for each feed, as onnxruntime may compute what nobody sees in
-    another precision."""
+    """Values that each side passes on. They are the same for every feed, as onnxruntime may compute a value that is not
+    fetched in another precision."""
 
 
 @dataclass
 class Found:
-    """What one feed gave."""
+    """The results of one feed."""
 
     errors: dict[Option, ErrorStats] = field(default_factory=dict)
     misfits: dict[Option, str] = field(default_factory=dict)
     """Why two values could not be compared."""
     samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
-    """Of either side's values, where they were asked for."""
+    """Samples of the values of each side, if requested."""
 
 
 def run(
     sides: tuple[Side, Side],
-    job: Job,
+    plan: Plan,
     feed: Mapping[str, Any],
     number: int,
     *,
@@ -238,33 +240,35 @@ def run(
     ----------
     sides
         Reference and candidate.
-    job
-        What is compared.
+    plan
+        Values to compare.
     feed
-        As the reference takes it.
+        Feed of the reference.
     number
-        Of the feed, from 0.
+        Number of the feed, from 0.
     sampled
         Whether to keep a sample of every value.
     progress
-        Is given the part done (0 … 1) and what runs next.
+        Called with the fraction done (0 … 1) and what runs next.
     """
     with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
-        meeting = _Meeting(sides[1].graph.model, job, number, sampled=sampled, pool=pool, folder=folder)
-        done, over = [0.0, 0.0], [not job.seen[0], not job.seen[1]]
+        pairing = _Pairing(sides[1].graph.model, plan, number, sampled=sampled, pool=pool, folder=folder)
+        done, over = [0.0, 0.0], [not plan.seen[0], not plan.seen[1]]
 
         def before(what: str) -> None:
             if progress is not None:
                 progress(sum(done) / 2, what)
 
-        steps = [side.steps(feed, number, job.seen[at], _Seat(meeting, at, before)) for at, side in enumerate(sides)]
+        steps = [
+            side.steps(feed, number, plan.seen[at], _SideReceiver(pairing, at, before)) for at, side in enumerate(sides)
+        ]
         while not all(over):
-            turn = _turn(meeting.waiting, done, over)
+            turn = _turn(pairing.waiting, done, over)
             try:
                 done[turn] = next(steps[turn])
             except StopIteration:
                 done[turn], over[turn] = 1.0, True
-        return meeting.finish()
+        return pairing.finish()
 
 
 def _turn(waiting: Sequence[int], done: Sequence[float], over: Sequence[bool]) -> int:
@@ -284,24 +288,24 @@ class _Waiting:
     uses: int
 
 
-class _Seat:
-    """What takes the values of one side."""
+class _SideReceiver:
+    """The receiver of one side's values."""
 
-    def __init__(self, meeting: _Meeting, side: int, before: Callable[[str], None]) -> None:
-        self._meeting, self._side = meeting, side
-        self.held, self.before = meeting.held, before
+    def __init__(self, pairing: _Pairing, side: int, before: Callable[[str], None]) -> None:
+        self._pairing, self._side = pairing, side
+        self.held, self.before = pairing.held, before
 
     def take(self, value: int, content: Any) -> None:
-        self._meeting.take(self._side, value, content)
+        self._pairing.take(self._side, value, content)
 
 
-class _Meeting:
-    """Where values of both sides meet."""
+class _Pairing:
+    """Compares values of both sides; the first of a pair waits for the second."""
 
     def __init__(
         self,
         candidate: Model,
-        job: Job,
+        plan: Plan,
         number: int,
         *,
         sampled: bool,
@@ -309,30 +313,30 @@ class _Meeting:
         folder: str,
     ) -> None:
         self.waiting = [0, 0]
-        """Bytes of values of each side that wait for the other."""
-        self._job, self._number, self._pool = job, number, pool
+        """Bytes of the values of each side that wait for the other."""
+        self._plan, self._number, self._pool = plan, number, pool
         self._sampled = sampled
         self._model = candidate
         self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
-        for option in job.options:
+        for option in plan.options:
             for side in (0, 1):
                 self._options[side].setdefault(option.of(side), []).append(option)
-        self._there: tuple[dict[int, _Waiting], dict[int, _Waiting]] = ({}, {})
+        self._arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = ({}, {})
         self._computed: dict[Option, concurrent.futures.Future[ErrorStats] | ErrorStats] = {}
         self._busy: list[tuple[concurrent.futures.Future[ErrorStats], int]] = []
         self._files = Store(0, folder)
         self._found = Found()
 
     def take(self, side: int, value: int, content: Any) -> None:
-        """Take a value of a side."""
+        """Compare a value with those that wait for it, or let it wait."""
         options = self._options[side].get(value, ())
         if not isinstance(content, np.ndarray):
             for option in options:
-                self._found.misfits[option] = "it is no tensor"
+                self._found.misfits[option] = "it is not a tensor"
             return
         if self._sampled:
             self._found.samples[side][value] = _sample(content)
-        others = self._there[1 - side]
+        others = self._arrived[1 - side]
         uses = 0
         for option in options:
             other = others.get(option.of(1 - side))
@@ -348,48 +352,48 @@ class _Meeting:
             self._keep(side, value, content, uses)
 
     def held(self) -> int:
-        """Return the bytes that wait; values of a window are dropped after this."""
+        """Return the bytes of values that wait or are being compared."""
         busy = sum(nbytes for _, nbytes in self._busy)
-        if busy > self._job.memory_limit // 8:
+        if busy > self._plan.memory_limit // 8:
             self._settle()
             busy = 0
         return sum(self.waiting) + busy
 
     def finish(self) -> Found:
-        """Return what was found."""
+        """Return the results once all comparisons are done."""
         for option, errors in self._computed.items():
             self._found.errors[option] = errors if isinstance(errors, ErrorStats) else errors.result()
         return self._found
 
     def _keep(self, side: int, value: int, content: NDArray[Any], uses: int) -> None:
         nbytes = 0 if isinstance(content, np.memmap) else content.nbytes
-        if sum(self.waiting) + nbytes > self._job.memory_limit // 4 and nbytes > SMALL:
-            self._there[side][value] = _Waiting(self._files.put(content), 0, uses)
+        if sum(self.waiting) + nbytes > self._plan.memory_limit // 4 and nbytes > SMALL:
+            self._arrived[side][value] = _Waiting(self._files.put(content), 0, uses)
             return
-        self._there[side][value] = _Waiting(content, nbytes, uses)
+        self._arrived[side][value] = _Waiting(content, nbytes, uses)
         self.waiting[side] += nbytes
 
     def _drop(self, side: int, value: int) -> None:
-        gone = self._there[side].pop(value)
+        gone = self._arrived[side].pop(value)
         self.waiting[side] -= gone.nbytes
-        if isinstance(gone.content, Spilled) and os.name == "posix":  # where a file may go while it is mapped
+        if isinstance(gone.content, Spilled) and os.name == "posix":  # which can remove a mapped file
             Path(gone.content.path).unlink()
 
     def _compare(self, option: Option, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
         if reference.shape != candidate.shape:
-            shapes = ["×".join(map(str, array.shape)) or "a scalar" for array in (reference, candidate)]
+            shapes = shape_text(reference.shape), shape_text(candidate.shape)
             self._found.misfits[option] = f"it is {shapes[0]} in the reference and {shapes[1]} in the candidate"
             return
         if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
             self._found.misfits[option] = "one side has strings, the other numbers"
             return
-        job = self._job
-        axis = classes_axis(reference) if option.reference in job.outputs else None
+        plan = self._plan
+        axis = classes_axis(reference) if option.reference in plan.outputs else None
         nbytes = reference.nbytes + candidate.nbytes
 
         def compute() -> ErrorStats:
             actual = self._dequantized(option, candidate)
-            return ErrorStats.of(reference, actual, rtol=job.rtol, atol=job.atol, argmax=axis, feed=self._number)
+            return ErrorStats.of(reference, actual, rtol=plan.rtol, atol=plan.atol, argmax=axis, feed=self._number)
 
         if nbytes <= 2 * SMALL:
             self._computed[option] = compute()
@@ -399,7 +403,7 @@ class _Meeting:
         self._busy.append((future, nbytes))
 
     def _dequantized(self, option: Option, integers: NDArray[Any]) -> NDArray[Any]:
-        """Return what integers stand for."""
+        """Return the numbers that quantized integers represent."""
         if not option.scale[0]:
             return integers
         scale, zero = (self._model.tensor(name) for name in option.scale)
@@ -423,18 +427,18 @@ def _sample(array: NDArray[Any]) -> Sample:
 
 # --- elsewhere ------------------------------------------------------------------------------------------------------
 
-_kept_here = threading.local()
+_local = threading.local()
 
 
-def pickled(sides: tuple[Side, Side], job: Job) -> bytes:
-    """Pickle what a process of an executor needs for `run_remote`."""
-    return pickle.dumps((tuple(side.source for side in sides), job))
+def pickled(sides: tuple[Side, Side], plan: Plan) -> bytes:
+    """Pickle the arguments that `run_remote` needs in another process."""
+    return pickle.dumps((tuple(side.source for side in sides), plan))
 
 
 def run_remote(token: str, payload: bytes, numbered: tuple[int, Mapping[str, Any]]) -> bytes:
-    """Run both sides on a feed wherever an executor runs it; sessions are kept for the next feed."""
-    if getattr(_kept_here, "token", "") != token:
-        sources, job = pickle.loads(payload)  # noqa: S301 (our own)
-        _kept_here.sides, _kept_here.job, _kept_here.token = tuple(make() for make in sources), job, token
+    """Run both sides on a feed in a worker of an executor, which reuses the sessions for the next feed."""
+    if getattr(_local, "token", "") != token:
+        sources, plan = pickle.loads(payload)  # noqa: S301 (our own)
+        _local.sides, _local.plan, _local.token = tuple(make() for make in sources), plan, token
     number, feed = numbered
-    return pickle.dumps(run(_kept_here.sides, _kept_here.job, feed, number))
+    return pickle.dumps(run(_local.sides, _local.plan, feed, number))

@@ -1,13 +1,14 @@
-"""Which value of one model is which of another, once both have run: names and structure suggest, the values decide.
+"""Match the values of two models that have run: names and structure propose, the values decide.
 
-A tool that quantizes, fuses or renames leaves several values that may be meant. `options` lists them from the graphs
-alone; `chosen` decides once all of them were seen; `alike` finds those that only their shape and values give away.
+After quantization, fusion or renaming, a value may have several possible counterparts. `options` lists them from the
+two graphs, `chosen` picks one of them once the errors are known, and `matched_by_values` finds the rest by their shapes
+and values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,25 +23,25 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.log_histogram import Floats
 
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
-"""What onnxruntime's quantization appends to the name of a value for what its readers get."""
+"""Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
 QUANTIZED: Final = "_quantized"
-"""And for the integers where operators work on these."""
+"""Suffix for its integers, where operators compute on these."""
 
 DOUBT: Final = 0.1
-"""A value further away than this, relative to the norm, may not be the one that is meant."""
+"""Distance relative to the norm beyond which a match is doubtful."""
 _FAR_BETTER: Final = 8.0
-"""One that was not expected is preferred if its error is so many times smaller."""
-_ALIKE: Final = 0.05
-"""Values without a common name are the same if they are at most so far apart."""
+"""Factor by which the error of a later option must be smaller than that of the first to be preferred."""
+_SAME: Final = 0.05
+"""Maximum distance of two values that are matched without a common name."""
 _FEWEST: Final = 8
-"""Of fewer elements others have the same by chance."""
+"""Elements below which two values may be equal by chance."""
 _ACTIVATIONS: Final = frozenset(("Relu", "Clip"))
-"""What quantization removes, as the range of the integers does the same."""
+"""Operators that quantization removes, as the range of the integers has the same effect."""
 
 _WEAK: Final = ("", "order", "place")
-"""What of `match` is not believed, as it may be any of several."""
+"""Kinds of node matches that are ambiguous, and not used for values."""
 
-# where a node has the scale and the zero point of what it makes
+# indices of a node's inputs that hold the scale and the zero point of its output
 _SCALES: Final = {
     "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QGemm": (7, 8), "QLinearAdd": (6, 7),
     "QLinearMul": (6, 7), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearSoftmax": (3, 4),
@@ -51,19 +52,19 @@ _MOVES: Final = frozenset((
     "MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Slice", "Split", "Identity",
     "Resize", "Pad", "DepthToSpace", "SpaceToDepth", "Expand",
 ))  # fmt: skip
-"""What leaves integers as they are, and so their scale."""
+"""Operators that move integers without changing them, and so keep their scale."""
 
 
 class Option(NamedTuple):
-    """A value of the candidate that may be a value of the reference."""
+    """A possible match of a value of the reference with one of the candidate."""
 
     reference: int
     candidate: int
     how: str
-    """name, dequantized, quantized (integers with a known scale), fused (an activation is part
-    of what makes it), structure, values."""
+    """name, dequantized, quantized (integers with a known scale), fused (an activation is part of the node that makes
+    it), structure or values."""
     scale: tuple[str, str] = ("", "")
-    """Names of weights of the candidate, where its values are integers: scale and zero point; else empty."""
+    """Names of the candidate's weights that hold scale and zero point if its values are integers; else empty."""
 
     def of(self, side: int) -> int:
         """Return the value of the reference for 0, of the candidate for 1."""
@@ -71,9 +72,9 @@ class Option(NamedTuple):
 
 
 def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Option]:
-    """List what names and graphs suggest, of each value of the reference what is most likely first.
+    """Return the matches that names and graphs suggest for computed values of the main graphs, the most likely first.
 
-    Only computed values of the main graphs. A value may have several options, and be one of several.
+    A value may have several options, and be part of several.
     """
     mine, yours = values(reference), values(candidate)
     if sum(name.endswith(DEQUANTIZED) for name in mine) > sum(name.endswith(DEQUANTIZED) for name in yours):
@@ -94,7 +95,7 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
 
 
 def values(graph: Graph) -> dict[str, int]:
-    """Return the values of the main graph by name, in order of execution; weights and constants left out."""
+    """Return the values of the main graph by name, in order of execution, without weights and constants."""
     producer, rank = graph.producer, graph.rank
     constant = np.asarray([op == "Constant" for op, _ in graph.operators], bool)
     found = np.flatnonzero(
@@ -133,7 +134,7 @@ def _options(
 def _named(
     name: str, value: int, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None
 ) -> list[Option]:
-    """Return what has a name, or what quantization makes of it."""
+    """Return the options that have a name, with or without the suffixes of quantization."""
     found = []
     twin = yours.get(name + DEQUANTIZED, -1)
     if twin >= 0 and name + DEQUANTIZED not in mine:
@@ -149,7 +150,7 @@ def _named(
 
 
 def _activated(graph: Graph, value: int) -> str:
-    """Return the name of what an activation makes of a value, if nothing else reads it."""
+    """Return the name of the output of the activation that reads a value, if it is the only reader."""
     readers = graph.consumers(value).tolist()
     if len(readers) != 1 or graph.operators[int(graph.op_index[readers[0]])][0] not in _ACTIVATIONS:
         return ""
@@ -158,7 +159,7 @@ def _activated(graph: Graph, value: int) -> str:
 
 
 def _before_activation(graph: Graph, value: int) -> str:
-    """Return the name of what an activation was given that made a value; empty if something else made it."""
+    """Return the name of the input of the activation that makes a value; empty if another operator makes it."""
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[int(graph.op_index[maker])][0] not in _ACTIVATIONS:
         return ""
@@ -167,10 +168,10 @@ def _before_activation(graph: Graph, value: int) -> str:
 
 
 def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
-    """Return the names of the weights that say what integers stand for."""
-    for _ in range(64):  # a chain of Reshape and the like is never so long
+    """Return the names of the weights that hold scale and zero point of a value."""
+    for _ in range(64):  # no chain of moving operators is longer
         node = int(graph.producer[value])
-        if node < 0:  # a weight, of which a row was looked up
+        if node < 0:  # a weight, from which a row was gathered
             base = graph.value_names[value].removesuffix(QUANTIZED)
             scale, zero = f"{base}_scale", f"{base}_zero_point"
             return (scale, zero) if {scale, zero} <= graph.model.initializers.keys() else None
@@ -194,7 +195,7 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Sample:
-    """What is kept of a value to know it again by: its shape and what it is at evenly spaced places."""
+    """The fingerprint of a value: its shape, type, and evenly spaced elements."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -208,131 +209,140 @@ def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list
     Parameters
     ----------
     found
-        The errors of the options of which both values were seen and have one shape.
+        Errors of the options whose values were both computed and have the same shape.
     listed
-        As `options` gives them.
+        Result of `options`.
     """
     by_value: dict[int, list[Option]] = {}
     for option in listed:
         if option in found:
             by_value.setdefault(option.reference, []).append(option)
-    apart = {option: by_norm(errors) for option, errors in found.items()}
-    # what a value of the candidate is rather than what its name says
-    explained: dict[int, float] = {}
+    distance = {option: by_norm(errors) for option, errors in found.items()}
+    # the candidate's value may be nearer to another value of the reference than to that of its name
+    nearest: dict[int, float] = {}
     for option in found:
-        explained[option.candidate] = min(apart[option], explained.get(option.candidate, DOUBT))
-    picked = {value: _picked(several, apart) for value, several in by_value.items()}
+        nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, DOUBT))
+    picked = {value: _picked(several, distance) for value, several in by_value.items()}
     picked = {
         value: option
         for value, option in picked.items()
-        if apart[option] <= DOUBT
-        or (option.how not in ("structure", "fused") and not _is_another(apart[option], explained[option.candidate]))
+        if distance[option] <= DOUBT
+        or (option.how not in ("structure", "fused") and not _is_another(distance[option], nearest[option.candidate]))
     }
     taken: dict[int, Option] = {}
     for option in picked.values():
         rival = taken.get(option.candidate)
-        if rival is None or _claim(option, apart) < _claim(rival, apart):
+        if rival is None or _claim(option, distance) < _claim(rival, distance):
             taken[option.candidate] = option
-    # who lost may have another
+    # a value that lost its option may have another
     for value, option in picked.items():
         if taken[option.candidate] is option:
             continue
         for other in by_value[value]:
-            if other.candidate not in taken and apart[other] <= DOUBT:
+            if other.candidate not in taken and distance[other] <= DOUBT:
                 taken[other.candidate] = other
                 break
     return sorted(taken.values())
 
 
-def _picked(several: Sequence[Option], apart: Mapping[Option, float]) -> Option:
+def _picked(several: Sequence[Option], distance: Mapping[Option, float]) -> Option:
+    """Return the first option, unless it is doubtful and a later one is far better."""
     first = several[0]
     for other in several[1:]:
-        if apart[first] > DOUBT / 2 and apart[other] * _FAR_BETTER < apart[first]:
+        if distance[first] > DOUBT / 2 and distance[other] * _FAR_BETTER < distance[first]:
             first = other
     return first
 
 
-def _is_another(mine: float, best: float) -> bool:
-    """Return whether a value of the candidate, this far away, is another value of the reference."""
-    return best < DOUBT and best * _FAR_BETTER / 2 < mine
+def _is_another(distance: float, best: float) -> bool:
+    """Return whether a value of the candidate at this distance is another value of the reference."""
+    return best < DOUBT and best * _FAR_BETTER / 2 < distance
 
 
-def _claim(option: Option, apart: Mapping[Option, float]) -> tuple[bool, bool, float]:
-    """Return the rank of a claim where two reference values want one of the candidate; smaller wins."""
-    return apart[option] > DOUBT, option.how == "fused", apart[option]
+def _claim(option: Option, distance: Mapping[Option, float]) -> tuple[bool, bool, float]:
+    """Return the rank of an option among those that share a value of the candidate; the smallest wins."""
+    return distance[option] > DOUBT, option.how == "fused", distance[option]
 
 
-def alike(
+def matched_by_values(
     references: Mapping[int, Sample],
     candidates: Mapping[int, Sample],
     doubtful: Mapping[int, tuple[int, float]],
     operators: tuple[Mapping[int, str], Mapping[int, str]],
 ) -> list[Option]:
-    """Match values by shape and what they are at some places: where both are each other's nearest, and nothing else is.
+    """Match values by shape and sampled elements, where each is the other's nearest and nothing else is as near.
 
     Parameters
     ----------
     references, candidates
         Values of either side that are not matched, or not well.
     doubtful
-        Those of the reference that are matched, with the value of the candidate and how far away it is: another has to
-        be far nearer.
+        Doubtful matches of the reference's values: the candidate's value and its distance. Another must be far nearer.
     operators
-        What makes each value, on either side, to tell values apart that are the same.
+        Operator that makes each value, on either side, which decides between equal values.
     """
-    groups: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
+    by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
     for side, samples in enumerate((references, candidates)):
         for value, sample in samples.items():
             if len(sample.values) >= _FEWEST:
-                groups.setdefault(sample.shape, ([], []))[side].append(value)
-    found = []
-    for mine, yours in groups.values():
-        if mine and yours:
-            found += _nearest(mine, yours, references, candidates, doubtful, operators)
+                by_shape.setdefault(sample.shape, ([], []))[side].append(value)
+    found: list[Option] = []
+    for mine, yours in by_shape.values():
+        if not mine or not yours:
+            continue
+        nearest = _nearest(
+            (mine, _stacked(mine, references)),
+            (yours, _stacked(yours, candidates)),
+            {value: distance for value, (_, distance) in doubtful.items()},
+            operators,
+        )
+        found += _unambiguous(nearest, operators)
     return found
 
 
-def _nearest(  # noqa: PLR0917
-    mine: list[int],
-    yours: list[int],
-    references: Mapping[int, Sample],
-    candidates: Mapping[int, Sample],
-    doubtful: Mapping[int, tuple[int, float]],
-    operators: tuple[Mapping[int, str], Mapping[int, str]],
-) -> list[Option]:
-    one, other = _stacked(mine, references), _stacked(yours, candidates)
+_Rows = tuple[list[int], "Floats"]
+"""Values of one shape and their samples, one in each row."""
+_Near = dict[int, tuple[int, float]]
+"""Value of the candidate and its distance, for values of the reference."""
+
+
+def _nearest(
+    references: _Rows, candidates: _Rows, limits: Mapping[int, float], operators: tuple[Mapping[int, str], ...]
+) -> _Near:
+    """Return the nearest value of the candidate for each of the reference that has only one."""
+    (mine, one), (yours, other) = references, candidates
     norms, other_norms = np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1)
     usable = np.isfinite(other_norms) & (other_norms > 0)
-    pairs: dict[int, tuple[int, float]] = {}
+    found: _Near = {}
     for row, value in enumerate(mine):
-        # what is constant is like any other constant
+        # a constant resembles any other constant
         if not np.isfinite(norms[row]) or not norms[row] or np.ptp(one[row]) == 0:
             continue
-        apart = np.linalg.norm(other - one[row], axis=1) / np.maximum(other_norms, norms[row])
-        apart[~usable] = np.inf
-        nearest = np.flatnonzero(apart <= max(float(apart.min()) * 2, 1e-12))
-        least = float(apart.min())
-        if least > _ALIKE or least * _FAR_BETTER >= doubtful.get(value, (-1, math.inf))[1]:
+        distance = np.linalg.norm(other - one[row], axis=1) / np.maximum(other_norms, norms[row])
+        distance[~usable] = np.inf
+        least = float(distance.min())
+        if least > _SAME or least * _FAR_BETTER >= limits.get(value, math.inf):
             continue
-        if len(nearest) > 1:  # copies, of which the one is meant that is made in the same way
-            nearest = np.asarray([at for at in nearest if operators[1].get(yours[at]) == operators[0].get(value)])
-            if len(nearest) != 1:
-                continue
-        pairs[value] = int(nearest[0]), least
-    claims: dict[int, list[int]] = {}
-    for value, (at, _) in pairs.items():
-        claims.setdefault(at, []).append(value)
-    found = []
-    for at, values in claims.items():
-        alone = values
-        if len(values) > 1:
-            best = min(pairs[value][1] for value in values)
-            alone = [value for value in values if pairs[value][1] <= max(best * 2, 1e-12)]
-            if len(alone) > 1:
-                alone = [value for value in alone if operators[0].get(value) == operators[1].get(yours[at])]
-        if len(alone) == 1:
-            found.append(Option(alone[0], yours[at], "values"))
+        nearest = [yours[at] for at in np.flatnonzero(distance <= max(least * 2, 1e-12))]
+        if len(nearest) > 1:  # copies: only one that the same operator makes can be the match
+            nearest = [each for each in nearest if operators[1].get(each) == operators[0].get(value)]
+        if len(nearest) == 1:
+            found[value] = nearest[0], least
     return found
+
+
+def _unambiguous(nearest: _Near, operators: tuple[Mapping[int, str], ...]) -> Iterator[Option]:
+    """Yield a match for each value of the candidate that is clearly nearest to one value of the reference."""
+    claims: dict[int, list[int]] = {}
+    for value, (other, _) in nearest.items():
+        claims.setdefault(other, []).append(value)
+    for other, claiming in claims.items():
+        best = min(nearest[value][1] for value in claiming)
+        left = [value for value in claiming if nearest[value][1] <= max(best * 2, 1e-12)]
+        if len(left) > 1:
+            left = [value for value in left if operators[0].get(value) == operators[1].get(other)]
+        if len(left) == 1:
+            yield Option(left[0], other, "values")
 
 
 def _stacked(values: Sequence[int], samples: Mapping[int, Sample]) -> Floats:

@@ -21,7 +21,7 @@ from onnx import ModelProto, helper
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.distances import between, by_peak
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, classes_axis
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, classes_axis
 from onnx_nb.analysis.compare.value_matching import QUANTIZED
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import torch
 
 SMALL: Final = 1 << 25
-"""A model whose recorded values take no more bytes runs in one session, and they are kept for `ErrorStats.of_kept`."""
+"""Bytes of recorded values up to which a model runs in one session, and its values are kept for `LazyErrors`."""
 MEMORY: Final = 1 << 30
 """Values that are compared at once may take so many bytes, unless told otherwise."""
 
@@ -378,7 +378,7 @@ def compare_recording(
         _windows(graph, list(wanted), settings).run(given, seen)
     settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
     pairs = _pairs(recording, graph, settled)
-    own: Mapping[int, ErrorStats] = {}
+    own: Mapping[int, ErrorStats | LazyErrors] = {}
     if isolated:
         regions = _Regions(recording, graph, pairs, seen.data_types, given)
         own = regions.run(settings, stage(progress, 0.5, 1.0))
@@ -475,7 +475,7 @@ class _Cumulative:
         outputs: Collection[int] = (),
         doubtful: Collection[int] = (),
     ) -> None:
-        self.errors: dict[tuple[int, int], ErrorStats] = {}
+        self.errors: dict[tuple[int, int], ErrorStats | LazyErrors] = {}
         self.distances: dict[tuple[int, int], float] = {}
         self.data_types: dict[int, int] = {}
         self.recording = recording
@@ -506,12 +506,13 @@ class _Cumulative:
             if doubtful and not self.keeps and between(reference, array) > NEAR:
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
-            compare = ErrorStats.of_kept if self.keeps else ErrorStats.of
+            compare = LazyErrors if self.keeps else ErrorStats.of
             errors = compare(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
-            if doubtful and by_peak(errors) > NEAR:
+            distance = by_peak(errors.size)
+            if doubtful and distance > NEAR:
                 continue
             self.errors[value, number] = errors
-            self.distances[value, number] = by_peak(errors)
+            self.distances[value, number] = distance
 
     def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
         pass
@@ -540,11 +541,11 @@ class _Regions:
             if fits:
                 self._numbers.setdefault(value, number)
 
-    def run(self, settings: Settings, progress: Progress | None) -> dict[int, ErrorStats]:
+    def run(self, settings: Settings, progress: Progress | None) -> dict[int, ErrorStats | LazyErrors]:
         """Return the errors of each tensor."""
-        found: dict[int, ErrorStats] = {}
+        found: dict[int, ErrorStats | LazyErrors] = {}
         nbytes = sum(self._recording.value(number).nbytes for number in self._numbers.values())
-        compare = ErrorStats.of_kept if nbytes <= min(SMALL, settings.memory_limit) else ErrorStats.of
+        compare = LazyErrors if nbytes <= min(SMALL, settings.memory_limit) else ErrorStats.of
         tell = progress or (lambda _done, _what: None)
         for values in self._groups(settings.memory_limit):
             tell(len(found) / len(self._numbers), f"{len(values):,} regions, each on torch's values")
@@ -692,7 +693,7 @@ def _told(
     alignment: Alignment,
     pairs: Mapping[int, tuple[int, Match]],
     seen: _Cumulative,
-    own: Mapping[int, ErrorStats],
+    own: Mapping[int, ErrorStats | LazyErrors],
 ) -> TorchComparison:
     recording = seen.recording
     assert isinstance(recording, Recording)  # noqa: S101

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.compare.comparison import Comparison, compare
+from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.errors import AlignmentError, CaptureError, FeedError
 from onnx_nb.analysis.run.array_store import Store
 from tests import models
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.compare.metrics import ErrorStats
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '

@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare import metrics
-from onnx_nb.analysis.compare.metrics import METRICS, WORST, ErrorStats
+from onnx_nb.analysis.compare import array_errors, metrics
+from onnx_nb.analysis.compare.array_errors import CHANNELS, WORST
+from onnx_nb.analysis.compare.comparison import Comparison, Point
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.run.log_histogram import LogHistogram
 from onnx_nb.analysis.run.statistics import Histogram
@@ -190,7 +192,7 @@ def test_worst_elements_and_channels(shape: tuple[int, ...]) -> None:
         assert (worst.reference, worst.candidate) == (reference[worst.index], candidate[worst.index])
         assert (worst.error, worst.feed) == (delta[worst.index], 3)
     axis = 1 if len(shape) >= 4 else len(shape) - 1
-    if shape[axis] <= metrics.CHANNELS:
+    if shape[axis] <= CHANNELS:
         others = tuple(each for each in range(len(shape)) if each != axis)
         assert found.channel_axis == axis
         assert np.array_equal(found.channels, delta.max(axis=others))
@@ -200,7 +202,7 @@ def test_worst_elements_and_channels(shape: tuple[int, ...]) -> None:
     assert np.array_equal(found.sample[[0, -1], 0], reference.ravel()[[0, -1]])
 
 
-def test_of_equal_errors_the_first_elements_are_told() -> None:
+def test_of_equal_errors_the_first_elements_are_listed() -> None:
     found = ErrorStats.of(np.zeros(100_000, bool), np.ones(100_000, bool))
     assert [worst.index for worst in found.worst] == [(place,) for place in range(WORST)]
 
@@ -279,7 +281,7 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 def pairs() -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """What may be compared later, and what may not: both must give the same."""
+    """Pairs whose errors can be computed later, and others: both must have the same results."""
     made = {
         f"{name} {shape}": (array_of(name, shape, 1), array_of(name, shape, 2))
         for name in NUMBERS
@@ -312,80 +314,92 @@ def pairs() -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
 
 
 @pytest.mark.parametrize("kind", pairs())
-def test_what_is_computed_later_has_the_same_bits(kind: str) -> None:
+def test_lazy_errors_have_the_same_bits(kind: str) -> None:
     reference, candidate = pairs()[kind]
     expected = ErrorStats.of(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
-    names = [field.name for field in dataclasses.fields(ErrorStats)]
-    for order in (names, names[::-1]):  # before the rest is computed, and after it
-        found = ErrorStats.of_kept(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
-        assert type(found) is ErrorStats
-        for name in order:
-            assert same_bits(getattr(found, name), getattr(expected, name)), name
-        for metric in METRICS:
-            assert same_bits(found.metric(metric), expected.metric(metric)), metric
+    found = LazyErrors(reference, candidate, rtol=1e-2, atol=1e-3, argmax=-1)
+    for name in (field.name for field in dataclasses.fields(ErrorSize)):
+        assert same_bits(getattr(found.size, name), getattr(expected, name)), name
+    for name in ("mismatches", "is_equal", "rel_l2", "rmse", "sqnr", "psnr"):
+        assert same_bits(getattr(found.size, name), getattr(expected, name)), name
+    assert type(found.stats) is ErrorStats
+    for name in (field.name for field in dataclasses.fields(ErrorStats)):
+        assert same_bits(getattr(found.stats, name), getattr(expected, name)), name
+    for metric in METRICS:
+        assert same_bits(found.stats.metric(metric), expected.metric(metric)), metric
 
 
-def test_the_size_of_errors_is_known_at_once_and_the_rest_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: list[metrics._Pass] = []
+def lazy_point(reference: NDArray[Any], candidate: NDArray[Any]) -> Point:
+    return Point("p", "p", "p", "name", 0, cumulative=LazyErrors(reference, candidate))
 
-    class Counted(metrics._Pass):
+
+def test_the_size_of_lazy_errors_is_known_at_once_and_the_rest_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[array_errors.Pass] = []
+
+    class Counted(array_errors.Pass):
         def __init__(self, *args: Any, **options: Any) -> None:
             passes.append(self)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(metrics, "_Pass", Counted)
+    monkeypatch.setattr(metrics, "Pass", Counted)
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
-    found = ErrorStats.of_kept(reference, candidate)
+    point = lazy_point(reference, candidate)
+    size = point.error_size()
+    assert size is not None
     delta = candidate.astype(np.float64) - reference
-    assert (found.count, found.equal, found.mismatches, found.is_equal) == (672, 0, 0, False)
-    assert found.max_abs == np.abs(delta).max()
-    assert found.rel_l2 == pytest.approx(np.linalg.norm(delta) / np.linalg.norm(reference.astype(np.float64)), rel=1e-6)
-    assert found.rmse == pytest.approx(np.sqrt((delta**2).mean()), rel=1e-12)
-    assert (found.low, found.high) == (reference.min(), reference.max())
-    assert "672 pairs" in repr(found)
+    assert (size.count, size.equal, size.mismatches, size.is_equal) == (672, 0, 0, False)
+    assert size.max_abs == np.abs(delta).max()
+    assert size.rel_l2 == pytest.approx(np.linalg.norm(delta) / np.linalg.norm(reference.astype(np.float64)), rel=1e-6)
+    assert size.rmse == pytest.approx(np.sqrt((delta**2).mean()), rel=1e-12)
+    assert (size.low, size.high) == (reference.min(), reference.max())
+    comparison = Comparison("a", "b", (point,))
+    assert "1 point " in repr(comparison)
+    assert comparison.first_divergent() is point
+    assert comparison.ranked("cumulative") == [point]
+    assert comparison.message.startswith("First differs at 'p'")
     assert not passes
+    found = point.cumulative
+    assert found is not None
     assert found.absolute.total == found.relative.total == 672
     assert found.mean_abs == pytest.approx(np.abs(delta).mean(), rel=1e-12)
+    assert point.cumulative is found
     assert len(passes) == 1
-    with pytest.raises(AttributeError, match="no attribute 'mape'"):
-        found.mape  # type: ignore[attr-defined] # noqa: B018
 
 
-def test_what_is_computed_later_is_copied_merged_and_sent_as_any_other() -> None:
+def test_points_with_lazy_errors_are_copied_merged_and_sent_as_any_other() -> None:
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
     expected = ErrorStats.of(reference, candidate)
 
-    def later() -> ErrorStats:
-        return ErrorStats.of_kept(reference, candidate)
+    def lazy() -> Point:
+        return lazy_point(reference, candidate)
 
     made = {
-        "pickle": (pickle.loads(pickle.dumps(later())), expected),  # noqa: S301
-        "copy": (copy.copy(later()), expected),
-        "deepcopy": (copy.deepcopy(later()), expected),
-        "replace": (dataclasses.replace(later(), rtol=1.0), dataclasses.replace(expected, rtol=1.0)),
-        "merge": (later() | expected, expected | expected),
-        "merged into": (expected | later(), expected | expected),
-        "both": (later() | later(), expected | expected),
+        "pickle": (pickle.loads(pickle.dumps(lazy())), expected),  # noqa: S301
+        "copy": (copy.copy(lazy()), expected),
+        "deepcopy": (copy.deepcopy(lazy()), expected),
+        "replace": (dataclasses.replace(lazy(), name="q"), expected),
+        "merge": (Comparison("a", "b", (lazy(),)).merge(Comparison("a", "b", (lazy(),)))["p"], expected | expected),
     }
-    for how, (found, wanted) in made.items():
+    for how, (point, wanted) in made.items():
         for field in dataclasses.fields(ErrorStats):
-            assert same_bits(getattr(found, field.name), getattr(wanted, field.name)), (how, field.name)
-    asked = later()
+            if field.name != "worst":
+                assert same_bits(getattr(point.cumulative, field.name), getattr(wanted, field.name)), (how, field.name)
+    asked = lazy()
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
-        for histogram in threads.map(lambda _: asked.ulp, range(64)):
-            assert histogram == expected.ulp
+        for found in threads.map(lambda _: asked.errors(), range(64)):
+            assert found.ulp == expected.ulp
     with pytest.raises(AlignmentError, match="the reference is 2×3 and the candidate is 3×2"):
-        ErrorStats.of_kept(np.zeros((2, 3)), np.zeros((3, 2)))
+        LazyErrors(np.zeros((2, 3)), np.zeros((3, 2)))
 
 
-def test_arrays_are_let_go_once_all_is_computed() -> None:
+def test_lazy_errors_release_the_arrays_once_everything_is_computed() -> None:
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
     held = weakref.ref(candidate)
-    found = ErrorStats.of_kept(reference, candidate)
+    found = LazyErrors(reference, candidate)
     del candidate
     gc.collect()
     assert held() is not None
-    assert found.worst
+    assert found.stats.worst
     gc.collect()
     assert held() is None
 
@@ -398,7 +412,7 @@ def test_strings_are_equal_or_not() -> None:
     assert (found | found).mismatches == 2
 
 
-def test_what_cannot_be_compared_says_why() -> None:
+def test_arrays_that_cannot_be_compared_raise_an_explanation() -> None:
     with pytest.raises(AlignmentError, match="the reference is 2×3 and the candidate is 3×2"):
         ErrorStats.of(np.zeros((2, 3)), np.zeros((3, 2)))
     with pytest.raises(AlignmentError, match="Strings can be compared with strings only"):
