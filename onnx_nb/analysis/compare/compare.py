@@ -131,7 +131,7 @@ def compare(
         why = next(iter(misfits.values()), "")
         advice = "Are they the same model, run on the same feeds?"
         raise AlignmentError(
-            f"{message} Of the first pair of one name, {why}." if why else message, advice=advice
+            f"{message} The first values of one name cannot be compared: {why}." if why else message, advice=advice
         )
     unmatched = _unmatched(graphs, errors, misfits, proposed, there)
     labels = [graph.model.name for graph in graphs]

@@ -382,7 +382,7 @@ class _Pairing:
     def _compare(self, option: Option, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
         if reference.shape != candidate.shape:
             shapes = shape_text(reference.shape), shape_text(candidate.shape)
-            self._found.misfits[option] = f"it is {shapes[0]} in the reference and {shapes[1]} in the candidate"
+            self._found.misfits[option] = f"the shape is {shapes[0]} in the reference and {shapes[1]} in the candidate"
             return
         if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
             self._found.misfits[option] = "one side has strings, the other numbers"
