@@ -231,7 +231,7 @@ def test_shapes_that_differ_are_told() -> None:
     other = parsed("{ t = Transpose<perm = [0, 1]>(x)  s = ReduceSum<keepdims = 0>(t)  y = Add(x, s) }")
     c = compare(one, other)
     gone = {each.name: each.reason for each in c.unmatched if each.side == "reference"}
-    assert gone == {"t": "it is 32×4 in the reference and 4×32 in the candidate"}
+    assert gone == {"t": "the shape is 32×4 in the reference and 4×32 in the candidate"}
 
 
 def test_nan_on_one_side_is_the_first_that_diverges() -> None:
