@@ -1,5 +1,6 @@
 # make demo     JupyterLab on the first notebook, already run (OPEN=0: only writes build/first-light.html)
-# make test     lint, types, Python tests, front-end tests, notebook tests, browser tests
+# make test     lint, types, front end and fast tests; if all of that passes, long tests, notebooks and browser tests
+# make test-fast  only the first part
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
 # make bench    the figures of benchmarks/
 # make clean    removes what the above made, except .venv and node_modules
@@ -17,7 +18,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test bundle bench clean lint types frontend bundle-is-current tools torch
+.PHONY: demo test test-fast bundle bench clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -28,9 +29,15 @@ else
 	python notebooks/run.py
 endif
 
-# pytest last: its closing line says how it went; a worker takes whole files, and the long ones, those of the browser, come first
-test: tools .venv/installed-test torch lint types frontend bundle-is-current
-	python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+PYTEST := python -m pytest --numprocesses auto --dist loadfile
+
+# pytest last: its closing line says how it went
+test: test-fast
+	$(PYTEST) --no-loadscope-reorder -m 'slow or browser'
+
+# what a change breaks most often, in three minutes: each step stops at the first failure
+test-fast: tools .venv/installed-test torch lint types frontend bundle-is-current
+	$(PYTEST) -m 'not slow and not browser'
 
 lint: .venv/installed-test
 	ruff check
