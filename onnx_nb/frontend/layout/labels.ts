@@ -1,6 +1,6 @@
 /**
- * Where the labels of tensors stand: beside their lines, over no box and no other label, and over as few lines as can
- * be. What finds no room asks for more of it between two rows.
+ * Places the labels of tensors next to their lines, over no box and no other label, and over as few lines as possible.
+ * A label that finds no room asks for more between two rows.
  */
 
 import { type Graph, STUB } from "./graph.ts";
@@ -11,11 +11,11 @@ import { itemsBy } from "./rank.ts";
 export interface Rows {
   readonly top: Float64Array;
   readonly bottom: Float64Array;
-  /** height of the gap below the last row, in which only tails are */
+  /** height of the gap below the last row, which holds only tails */
   readonly below: number;
 }
 
-/** What is placed before labels are: boxes from their left upper corners, vertices and ports in x. */
+/** Placement before labels: boxes by their upper left corners, vertices and ports in x. */
 export interface Placed {
   readonly rows: Rows;
   readonly x: Float64Array;
@@ -30,19 +30,22 @@ export interface Labels {
   /** hyperedge → least x and middle along the flow of its label; NaN for none */
   readonly x: Float64Array;
   readonly y: Float64Array;
-  /** row → how many labels found no room below it */
+  /** row → number of labels that found no room below it */
   readonly lacking: Uint16Array;
 }
 
-/** From a line to the label beside it, and least distances of a label from a box, a line, and the ends of a gap. */
+/** Pixels from a line to its label, and minimum pixels from a label to a box, a line and the ends of a gap. */
 const SPACE = { beside: 7, box: 3, line: 2, start: 3, end: 5 } as const;
-/** A label may stand left of all boxes by so much for nothing, and by so much at most. */
+/** Pixels that a label may extend to the left of all boxes at no cost, and at most. */
 export const OUTSIDE = { free: 4, most: 120 } as const;
-/** What it costs to cover a line of another tensor, one of the own, to stand in a further row, left of all boxes. */
+/**
+ * Cost of covering a line of another tensor, a line of its own, of a more distant row, and of a place to the left of
+ * all boxes.
+ */
 const COST = { line: 1, own: 0.35, further: 0.3, outside: 0.6, order: 0.1 } as const;
-/** Between so many lines labels are placed without regard to them. */
+/** Lines in a gap beyond which labels ignore them. */
 const MANY = 400;
-/** A label stands at most so many rows from its source. */
+/** Maximum number of rows between a label and its source. */
 const FAR = 6;
 
 interface Room {
@@ -56,7 +59,7 @@ interface Room {
 interface Gap {
   readonly high: number;
   readonly low: number;
-  /** tall boxes that pass through it */
+  /** tall boxes that extend through it */
   readonly tall: readonly Room[];
   /** the lines in it are those of the segments first … last − 1 of their list */
   readonly first: number;
@@ -90,7 +93,7 @@ export function placeLabels(graph: Graph, layers: Layers, placed: Placed): Label
   return { x, y, lacking };
 }
 
-/** The name of a stub's tensor stands above its tail, which ends at (x, end). */
+/** Room of the name of a stub's tensor, above its tail, which ends at (x, end). */
 export function nameRoom(graph: Graph, e: number, x: number, end: number, tail: number): Room {
   const left = x - STUB.lead;
   const bottom = end - tail - STUB.above;
@@ -140,7 +143,7 @@ class Gaps {
     }
   }
 
-  /** Where the label of a tensor covers least, and takes that room; undefined if it is all taken. */
+  /** Takes the place where the label of a tensor covers least; undefined if no place is free. */
   findRoom(e: number, first: number): Room | undefined {
     const { from, firstDummy } = this.#layers;
     const w = this.#graph.labelWidth[e];
@@ -175,7 +178,7 @@ class Gaps {
     return best;
   }
 
-  /** Forgets the gaps above a row. */
+  /** Drops the gaps above a row. */
   leave(row: number): void {
     this.#known.delete(row - 1);
   }
@@ -190,7 +193,7 @@ class Gaps {
     return -1;
   }
 
-  /** Tells the places that a label may have in a gap, by its left side and middle, the best first. */
+  /** Candidate places of a label in a gap, by left side and middle, best first. */
   #candidates(
     e: number,
     row: number,
@@ -222,12 +225,12 @@ class Gaps {
       else bent++;
     }
     if (straight >= 0) beside(px, middle);
-    // in the shade of a taller box, or beside the boxes of a row that is passed
+    // below a shorter neighbor of a taller box, or next to the boxes of a row that the line passes
     const box = source[e];
     const start = Math.max(rows.top[row], begins && box >= 0 ? y[box] + height[box] : 0);
     if (high - start > half) beside(px, start + half + SPACE.start);
     if (straight < 0 && bent === 0) {
-      // nobody reads it: as near to its tail as can be
+      // without a reader: as near to its tail as possible
       for (let tier = start + half + SPACE.start; tier <= last; tier += step) beside(px, tier);
       return;
     }
@@ -264,7 +267,7 @@ class Gaps {
     return gap;
   }
 
-  /** The boxes of a row, or only those that go on in the next. */
+  /** The boxes of a row, or only those that continue in the next. */
   #boxes(row: number, tall: boolean): Room[] {
     const { rowPtr, order, box, foot } = this.#layers;
     const { width, height } = this.#graph;
@@ -290,7 +293,7 @@ class Gaps {
     return true;
   }
 
-  /** What it costs that a label covers lines, as far as that is less than `most`. */
+  /** Cost of the lines that a label covers, up to `most`. */
   #covered(e: number, room: Room, { first, last, high, low }: Gap, most: number): number {
     const { items } = this.#segments;
     const { segmentEdge } = this.#layers;

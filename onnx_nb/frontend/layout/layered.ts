@@ -14,7 +14,7 @@ export function layered(graph: Graph): Layout {
   return route(graph, layers, place(graph, layers));
 }
 
-/** A tall box that lines would have to cross stands in one row, which it makes tall. */
+/** A tall box that lines would have to cross is put into one row, which becomes tall. */
 function inRows(graph: Graph): Layers {
   const span = spansOf(graph);
   for (let attempt = 0; ; attempt++) {

@@ -111,7 +111,7 @@ function columnsOf(bands: readonly Band[], height: number): Column[] {
   return columns;
 }
 
-/** The layout with each column beside the one before, and lines that lead from its foot to the head of the next. */
+/** Places each column next to the previous one, with lines from its foot to the head of the next. */
 class SideBySide {
   readonly #graph: Graph;
   readonly #layout: Layout;
@@ -121,7 +121,7 @@ class SideBySide {
   /** edge of each line, and its points before anything moves */
   readonly #edge: Int32Array;
   readonly #lines: readonly Point[][];
-  /** column where each edge begins: what comes from outside enters the first */
+  /** column where each edge begins; an edge from outside enters the first */
   readonly #starts: number[];
   /** for each column: edge → x where it leaves at the foot */
   readonly #leaves: readonly Map<number, number>[];
@@ -157,7 +157,7 @@ class SideBySide {
     return at;
   }
 
-  /** What goes out leaves from the last column. */
+  /** Column where a line ends; a line to the outside leaves from the last. */
   #endOf(k: number): number {
     const sink = this.#graph.sink[k];
     return sink < 0 ? this.#columns.length - 1 : this.#home[sink];
@@ -204,7 +204,7 @@ class SideBySide {
     return extents;
   }
 
-  /** Lowest y of each column that is taken by labels and stubs of tensors that stay in it. */
+  /** Lowest y that labels and stubs of tensors that stay in a column take. */
   #floors(): number[] {
     const { y, tail } = this.#layout;
     const floors = this.#columns.map(({ bottom }) => bottom);
@@ -228,7 +228,7 @@ class SideBySide {
       const labeled = order.map((e) => this.#starts[e] === column && this.#labelY[e] > bottom);
       let low = floors[column] + ROOM.label;
       return order.map((e, place) => {
-        // a single edge has its label beside it, several have theirs on their own way to the next column
+        // a single edge has its label next to it, several have theirs on their ways to the next column
         const single = order.length === 1;
         if (labeled[place]) {
           this.#labelX[e] = right + (single ? 6 : 10);
@@ -288,7 +288,7 @@ class SideBySide {
     };
   }
 
-  /** For each column: edge → its way from the foot up to the head of the next, the outer ones around the inner ones. */
+  /** For each column: edge → its way from the foot up to the head of the next column; outer ways enclose inner ones. */
   #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Point[]>[] {
     return this.#columns.map(({ bottom }, column) => {
       const order = this.#orders[column];
@@ -313,7 +313,7 @@ class SideBySide {
     });
   }
 
-  /** Every line with its parts in the columns that it passes and the ways between them. */
+  /** Every line as its parts in the columns it passes and the ways between them. */
   #drawn(ways: Map<number, Point[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
     const linePtr = new Uint32Array(this.#lines.length + 1);
     const drawn: number[] = [];

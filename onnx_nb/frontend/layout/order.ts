@@ -1,13 +1,13 @@
 /**
- * Order within the rows: long edges become chains of dummy vertices, then barycenter sweeps and swaps of neighbors
- * remove crossings. A tensor that many boxes read has one chain, from which each reader branches off.
+ * Orders the boxes within each row: long edges become chains of dummy vertices, then barycenter sweeps and swaps of
+ * neighbors remove crossings. A tensor with many readers has one chain, from which each reader branches off.
  */
 
 import { type Graph, PORTS } from "./graph.ts";
 import { FEW, itemsBy, type Ranking } from "./rank.ts";
 
 /**
- * Vertices: boxes, the parts of tall boxes in their further rows, ports on the upper border, ports on the lower border,
+ * Vertices in this order: boxes, the further rows of tall boxes, ports on the upper border, ports on the lower border,
  * dummies.
  */
 export interface Layers {
@@ -15,12 +15,12 @@ export interface Layers {
   readonly boxes: number;
   /** vertex → the box that it is or is a part of, −1 for ports and dummies */
   readonly box: Int32Array;
-  /** box → its lowest vertex, the box itself where it stands in one row */
+  /** box → its lowest vertex, the box itself if it takes one row */
   readonly foot: Int32Array;
   readonly firstDummy: number;
   readonly rank: Int32Array;
   readonly rows: number;
-  /** row r holds order[rowPtr[r]] … order[rowPtr[r+1] − 1] from left to right; pos is a vertex's place in its row */
+  /** row r holds order[rowPtr[r]] … order[rowPtr[r+1] − 1] from left to right; pos is a vertex's index in its row */
   readonly rowPtr: Uint32Array;
   readonly order: Int32Array;
   readonly pos: Int32Array;
@@ -36,7 +36,7 @@ export interface Layers {
   /** vertex → its segments down and up */
   readonly down: { readonly ptr: Uint32Array; readonly items: Uint32Array };
   readonly up: { readonly ptr: Uint32Array; readonly items: Uint32Array };
-  /** hyperedge → vertex it comes from, −1 nobody; sink → vertex it ends at, −1 the hyperedge has no line */
+  /** hyperedge → vertex it comes from, −1 for none; sink → vertex it ends at, −1 if the hyperedge has no line */
   readonly from: Int32Array;
   readonly to: Int32Array;
   /** sink → vertex above its last segment (−1 for stubs and backward edges); dummy → vertex above it */
@@ -56,11 +56,11 @@ export function layer(graph: Graph, ranking: Ranking): Layers {
   return layers;
 }
 
-/** Makes the vertices and segments of a ranked graph: first of boxes and ports, then of the edges between them. */
+/** Builds the vertices and segments of a ranked graph: first for boxes and ports, then for the edges between them. */
 class Builder {
   readonly #graph: Graph;
   readonly #ranking: Ranking;
-  /** rows that the ports on the upper border take */
+  /** number of rows that the ports on the upper border take */
   readonly #shift: number;
   readonly #lastRow: number;
   #firstPort: number;
@@ -164,7 +164,7 @@ class Builder {
     this.#segmentSink.push(k);
   }
 
-  /** A chain of dummies down the rows from `first` to `last` under a vertex (−1: none); returns its first. */
+  /** Adds a chain of dummies in rows `first` to `last` below a vertex (−1: none); returns its first dummy. */
   #chain(e: number, above: number, first: number, last: number): number {
     const start = this.#rank.length;
     for (let row = first, over = above; row <= last; row++) {
@@ -176,7 +176,7 @@ class Builder {
     return start;
   }
 
-  /** Vertices of boxes, then of the further rows of tall ones. */
+  /** Adds the vertices of boxes, then those of the further rows of tall boxes. */
   #addBoxes(): void {
     const { rank, span } = this.#ranking;
     for (const row of rank) this.#rank.push(row + this.#shift);
@@ -188,7 +188,7 @@ class Builder {
     });
   }
 
-  /** Ports on the upper border, then on the lower one, whose first is returned. */
+  /** Adds the ports on the upper border, then those on the lower one; returns the first of the latter. */
   #addPorts(): number {
     const { source, sink } = this.#graph;
     source.forEach((box, e) => {
@@ -202,7 +202,7 @@ class Builder {
     return firstBottom;
   }
 
-  /** One chain down for all readers of a tensor, from which each branches off; a chain of its own for each backward one. */
+  /** Adds one chain for all readers of a tensor, and a separate one for each reader in an earlier row. */
   #route(e: number): void {
     const { ptr } = this.#graph;
     const { backward } = this.#ranking;
@@ -236,8 +236,8 @@ class Builder {
 }
 
 /**
- * Lines that are not drawn through: from nobody, to far readers of a tensor with many, and the longest ones where the
- * chains would be many times as many as the boxes.
+ * Lines that are drawn as stubs: those without a producer, those to distant readers of a tensor with many, and the
+ * longest ones if dummies would outnumber the boxes many times.
  */
 function findStubs(
   graph: Graph,
@@ -278,7 +278,7 @@ function findStubs(
   return stub;
 }
 
-/** Where each port stands, as a fraction of its box's width; ports of closed groups have no place of their own yet. */
+/** Position of each port as a fraction of its box's width; ports of closed scopes have no fixed position yet. */
 function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Array } {
   const { width, ports, source, sink } = graph;
   const boxes = width.length;
@@ -302,7 +302,7 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
   return { outPort, inPort };
 }
 
-/** Depth first from the top: what belongs together comes to stand together. */
+/** Depth-first order from the top, which keeps connected boxes together. */
 function firstOrder(
   rank: Int32Array,
   rows: number,
@@ -344,10 +344,10 @@ function firstOrder(
   return { rowPtr, order, pos };
 }
 
-/** Larger scopes are swept from one order only, and their rows sorted but not sifted. */
+/** Vertices beyond which a scope is swept from one order only, and its rows are sorted but not sifted. */
 const SMALL = 3000;
 
-/** Sweeps up and down from several first orders; the one with the fewest crossings stays. */
+/** Sweeps up and down from several initial orders and keeps the one with the fewest crossings. */
 function sweep(layers: Layers): void {
   const { order } = layers;
   const tall = tallBoxes(layers);
@@ -392,15 +392,15 @@ function sweep(layers: Layers): void {
   number(layers);
 }
 
-/** Orders to begin with: depth first from above and from below, each to either side. */
+/** Initial orders: depth first from above and from below, each to either side. */
 const STARTS = 4;
 
-/** Notes the place of every vertex in its row. */
+/** Updates the index of every vertex in its row. */
 function number({ rows, rowPtr, order, pos }: Layers): void {
   for (let r = 0; r < rows; r++) for (let at = rowPtr[r]; at < rowPtr[r + 1]; at++) pos[order[at]] = at - rowPtr[r];
 }
 
-/** Another order to begin with: depth first from below, or to the other side. */
+/** Another initial order: depth first from below, or to the other side. */
 function orderAgain(layers: Layers, fromBelow: boolean, mirrored: boolean): void {
   const { count, rank, order, pos, rowPtr, lower, upper } = layers;
   const ahead = fromBelow ? layers.up : layers.down;
@@ -428,7 +428,7 @@ function orderAgain(layers: Layers, fromBelow: boolean, mirrored: boolean): void
   }
 }
 
-/** Moves each vertex to where in its row its segments cross the fewest others; false if all stay. */
+/** Moves each vertex to the place in its row where its segments cross the fewest others; false if none moved. */
 function sift(layers: Layers): boolean {
   const { rowPtr, order, pos, up, down, upper, lower, upperPort, lowerPort } = layers;
   const gainOf = (a: number, b: number): number =>
@@ -469,7 +469,7 @@ function sift(layers: Layers): boolean {
   return moved;
 }
 
-/** A crossing with a tall box counts as so many. */
+/** Crossings that one with a tall box counts as. */
 const TALL = 64;
 
 function weigh(layers: Layers, s: number): number {
@@ -495,7 +495,7 @@ function partOf(layers: Layers, box: number, row: number): number {
   return row === layers.rank[box] ? box : foot - (layers.rank[foot] - row);
 }
 
-/** Where a line that runs backward turns: from vertex a to vertex b of one row, in the gap below row `above`. */
+/** A turn of a backward line: from vertex a to vertex b of one row, in the gap below row `above`. */
 interface Turn {
   readonly a: number;
   readonly b: number;
@@ -533,7 +533,7 @@ function isCrossed(layers: Layers, box: number, turns: readonly Turn[]): boolean
   return false;
 }
 
-/** What hangs together beside a tall box goes to one side of it, the one where more of it is. */
+/** Moves each component next to a tall box to one side of it, the side with more of it. */
 function makeWay(layers: Layers, tall: readonly number[]): void {
   if (tall.length === 0) return;
   const { rank, foot, rowPtr, order, pos, down, lower } = layers;
@@ -580,7 +580,7 @@ function makeWay(layers: Layers, tall: readonly number[]): void {
   }
 }
 
-/** Sorts a row by the mean place of each vertex's neighbors above (or below); those without any stay. */
+/** Sorts a row by the mean position of each vertex's neighbors above (or below); vertices without any stay. */
 function sortRow(layers: Layers, row: number, downward: boolean, reverseTies: boolean): void {
   const { rowPtr, order, pos } = layers;
   const start = rowPtr[row];

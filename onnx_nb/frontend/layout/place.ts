@@ -1,13 +1,13 @@
 /**
- * x of every vertex. Spines (each box with the box that goes on the longest way) and long edges become straight vertical
- * blocks, as in Brandes & Köpf; blocks then settle where their tensors pull them, kept apart in every row.
+ * Assigns x to every vertex. Spines (each box with its successor on the longest path) and long edges become straight
+ * vertical blocks, as in Brandes & Köpf; blocks then settle where their tensors pull them, at a distance in every row.
  */
 
 import { type Graph, PORTS } from "./graph.ts";
 import type { Layers } from "./order.ts";
 import { itemsBy } from "./rank.ts";
 
-/** Least distance between neighbors in a row, by how many of the two are boxes. */
+/** Pixels: minimum distance between neighbors in a row, by how many of the two are boxes. */
 export const GAP = { boxes: 18, boxLane: 13, lanes: 10 } as const;
 
 export interface Places {
@@ -41,7 +41,10 @@ export function halfWidth(graph: Graph, layers: Layers, v: number): number {
   return layers.box[v] >= 0 ? graph.width[layers.box[v]] / 2 : 3;
 }
 
-/** Where segment s leaves its upper vertex (or meets its lower one), from the middle: only fixed ports are off it. */
+/**
+ * Offset from the middle where segment s leaves its upper vertex (or meets its lower one); nonzero only for fixed
+ * ports.
+ */
 export function upperOffset(graph: Graph, layers: Layers, s: number): number {
   const box = layers.box[layers.upper[s]];
   const e = layers.segmentEdge[s];
@@ -56,7 +59,7 @@ export function lowerOffset(graph: Graph, layers: Layers, s: number): number {
   return graph.inOffset[k] - graph.width[v] / 2;
 }
 
-/** Chooses segments to stand upright, at most one above and one below each vertex: [vertex] → segment below, or −1. */
+/** Chooses vertical segments, at most one above and one below each vertex: [vertex] → segment below, or −1. */
 function align(layers: Layers, segments: readonly number[]): Int32Array {
   const { upper, lower, pos, rank } = layers;
   const below = new Int32Array(layers.count).fill(-1);
@@ -78,15 +81,15 @@ function align(layers: Layers, segments: readonly number[]): Int32Array {
   return below;
 }
 
-/** Which segments may become upright, the most important ones first, and pairs of vertices that should stand in line. */
+/** Segments that may become vertical, most important first, and pairs of vertices that should be in line. */
 interface Spines {
   readonly segments: readonly number[];
   readonly inLine: readonly (readonly [upper: number, lower: number])[];
-  /** segment on the main way into an open group → where that way leaves the group, from the group's middle */
+  /** segment on the main path into an open scope → where that path leaves the scope, from the scope's middle */
   readonly leaves: ReadonlyMap<number, number>;
 }
 
-/** The main way through the scope comes first, then other spines from long to short, then long edges. */
+/** The main path through the scope comes first, then other spines from long to short, then long edges. */
 function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spines {
   const { upper, lower, firstDummy } = layers;
   const next = choose(graph, layers, lines, lines.start, lines.end, ways.down, true);
@@ -113,13 +116,13 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   }
   const inLine: [number, number][] = [];
   const leaves = new Map<number, number>();
-  let forked = -1; // where the main way parts into equal ones, until they join
+  let forked = -1; // where the main path splits into equal ones, until they join
   for (let v = mainStart(graph, layers, lines, ways); v >= 0 && next.line[v] >= 0; v = lines.end[next.line[v]]) {
     const to = lines.end[next.line[v]];
     if (next.tied[v]) forked = forked < 0 ? v : forked;
     else if (!previous.tied[to]) {
       raiseLine(next.line[v], Number.MAX_VALUE);
-      // a group stands where the way goes on straight, or many layers one below the other would drift aside
+      // a scope is placed so that the path continues straight, or a stack of many layers would drift aside
       if (to < layers.boxes && graph.ports[to] === PORTS.FIXED && next.line[to] >= 0) {
         leaves.set(lines.last[next.line[v]], upperOffset(graph, layers, lines.first[next.line[to]]));
       }
@@ -134,7 +137,7 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   return { segments: chosen.sort((a, b) => importance[b] - importance[a] || a - b), inLine, leaves };
 }
 
-/** Where the longest way through the scope begins, −1 in a scope of none. */
+/** Start of the longest path through the scope, −1 if there is none. */
 function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number {
   const entered = new Uint8Array(layers.count);
   for (const v of lines.end) entered[v] = 1;
@@ -191,13 +194,13 @@ function segmentAbove(layers: Layers, s: number): number {
   return layers.up.items[layers.up.ptr[v]];
 }
 
-/** The longest way on from each box and port, and back, by the weights of the boxes on it. */
+/** Longest path onward from each box and port, and back, by the weights of the boxes on it. */
 interface Ways {
   readonly down: Float64Array;
   readonly up: Float64Array;
 }
 
-/** A way across the border goes on outside: it outweighs every way that begins or ends in the scope. */
+/** A path across the border continues outside, so it outweighs every path that begins or ends in the scope. */
 const ACROSS = 1e6;
 
 function longestWays(graph: Graph, layers: Layers, lines: Lines): Ways {
@@ -223,13 +226,16 @@ function weightOf(graph: Graph, layers: Layers, v: number): number {
   return v < layers.boxes ? graph.weight[v] : 0;
 }
 
-/** For each box and port the line on which it goes on (or comes from), −1 for none; tied: two in the middle are equal. */
+/**
+ * For each box and port the line on which its path continues (or arrives), −1 for none; tied: two in the middle are
+ * equal.
+ */
 interface Choice {
   readonly line: Int32Array;
   readonly tied: Uint8Array;
 }
 
-/** Chooses the longest way, of equals the middle one. */
+/** Chooses the longest path, or the middle one of equals. */
 function choose(
   graph: Graph,
   layers: Layers,
@@ -251,7 +257,7 @@ function choose(
     downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
   const long = (i: number): boolean => lines.first[i] !== lines.last[i];
   const way = (i: number): number => longest[far[i]] + weightOf(graph, layers, far[i]);
-  /** of lines between the same two boxes the one that carries the longest way through them */
+  /** of lines between the same two boxes the one on the longest path through them */
   const through = (i: number): number =>
     graph.outWay[layers.segmentEdge[lines.first[i]]] + graph.inWay[layers.segmentSink[lines.last[i]]];
   for (const [v, row] of rows) {
@@ -265,7 +271,7 @@ function choose(
       const candidates = [...main.values()];
       const top = candidates.reduce((most, i) => Math.max(most, way(i)), 0);
       const direct = candidates.filter((i) => !long(i));
-      // three or more ways of much the same length stand symmetrically about the middle one
+      // three or more paths of similar length are placed symmetrically about the middle one
       if (direct.length > 2 && direct.every((i) => way(i) >= top - ALIKE)) best = direct;
       else {
         best = candidates.filter((i) => way(i) === top);
@@ -279,12 +285,12 @@ function choose(
   return { line, tied };
 }
 
-/** Ways that differ by less weight than this count as equal where there are three or more. */
+/** Weight below which three or more paths count as equal. */
 const ALIKE = 8;
 
 interface Blocks {
   readonly count: number;
-  /** vertex → its block, and its place from the block's own */
+  /** vertex → its block, and its offset from the block's x */
   readonly of: Int32Array;
   readonly offset: Float64Array;
 }
@@ -310,7 +316,10 @@ function toBlocks(graph: Graph, layers: Layers, below: Int32Array, leaves: Spine
   return { count, of, offset };
 }
 
-/** Block `right[c]` stands at least `apart[c]` right of block `left[c]`; sorted so that lefts are settled first. */
+/**
+ * Block `right[c]` is at least `apart[c]` to the right of block `left[c]`; sorted so that left blocks are settled
+ * first.
+ */
 interface Constraints {
   readonly left: Int32Array;
   readonly right: Int32Array;
@@ -343,16 +352,18 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
   };
 }
 
-/** Between a line and its label, and the label and a tall box. */
+/** Pixels between a line and its label, and between the label and a tall box. */
 const LABEL_GAP = 12;
 
-/** Whether a vertex is a part of a tall box, but not its foot: no label finds room below it. */
+/** Whether a vertex is part of a tall box but not its foot, so that no label fits below it. */
 function goesOn(layers: Layers, v: number): boolean {
   const box = layers.box[v];
   return box >= 0 && layers.foot[box] !== v;
 }
 
-/** How far right of a box's middle the labels of what it makes can reach; a free port may be this part off the middle. */
+/**
+ * Extent of the labels of a box's outputs to the right of its middle; a free port may be this fraction off the middle.
+ */
 function labelReach({ source, labelWidth, width, ports, outOffset }: Graph): Float64Array {
   const reach = new Float64Array(width.length);
   for (let e = 0; e < source.length; e++) {
@@ -384,7 +395,7 @@ function fromTheLeft(count: number, left: readonly number[], right: readonly num
   return sorted;
 }
 
-/** Springs between blocks: the segments that are not upright. b wants to stand `offset` right of a. */
+/** Springs between blocks: the segments that are not vertical. b is pulled to `offset` to the right of a. */
 interface Pulls {
   readonly a: Int32Array;
   readonly b: Int32Array;
@@ -414,7 +425,7 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inL
     if (layers.lane[k] >= 0) pull(layers.to[k], layers.lane[k], 0, 1);
   }
   for (const [v, w] of inLine) pull(v, w, 0, 40);
-  // what is joined to nothing stays with its neighbor
+  // a block without springs stays with its neighbor
   for (let v = 0; v < layers.count; v++) {
     if (layers.down.ptr[v] < layers.down.ptr[v + 1] || layers.up.ptr[v] < layers.up.ptr[v + 1]) continue;
     const at = layers.rowPtr[layers.rank[v]] + layers.pos[v];
@@ -429,7 +440,7 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inL
   };
 }
 
-/** Turns of pulling and pushing apart; fewer where there are very many blocks. */
+/** Iterations of pulling and pushing apart; fewer for very many blocks. */
 const TURNS = 24;
 
 function settle(layers: Layers, blocks: Blocks, apart: Constraints, springs: Pulls): Float64Array {
@@ -454,11 +465,11 @@ function settle(layers: Layers, blocks: Blocks, apart: Constraints, springs: Pul
       weight[b] += w;
     }
     for (let i = 0; i < count; i++) {
-      // half the way: two blocks that pull each other would only change places
+      // half the distance: two blocks that pull each other would otherwise swap places
       if (weight[i] > 0) x[i] = (x[i] + wanted[i] / weight[i]) / 2;
       toLeft[i] = x[i];
     }
-    // pushing everything right and pushing everything left both keep the distances, and so does their mean
+    // pushing everything right and pushing everything left both keep the distances, so their mean does, too
     pushRight(x, apart);
     pushLeft(toLeft, apart);
     for (let i = 0; i < count; i++) x[i] = (x[i] + toLeft[i]) / 2;
@@ -475,7 +486,7 @@ function pushLeft(x: Float64Array, { left, right, apart }: Constraints): void {
   for (let c = left.length - 1; c >= 0; c--) x[left[c]] = Math.min(x[left[c]], x[right[c]] - apart[c]);
 }
 
-/** Each block in turn goes to the weighted median of where it is pulled, as far as its neighbors leave room. */
+/** Moves each block to the weighted median of its pulls, as far as its neighbors allow. */
 function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: number): void {
   const count = x.length;
   const rightOf = itemsBy(apart.left, count);
@@ -517,7 +528,7 @@ function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: numbe
   }
 }
 
-/** The middle of all points that have at most half the weight on either side. */
+/** Weighted median: the middle of all points with at most half the weight on either side. */
 function median(at: { x: number; w: number }[], total: number): number {
   at.sort((p, q) => p.x - q.x);
   let sum = 0;

@@ -1,14 +1,14 @@
 /**
- * Which rows each box stands in: longest path first, then every box moves to where its tensors are shortest, and in
- * scopes that are not very large to where the lines are, all in all. A tall box spans as many rows as small ones need
- * beside it.
+ * Assigns rows to boxes: longest path first, then every box moves to where its tensors are shortest, and in scopes of
+ * moderate size to where the total length of lines is least. A tall box spans as many rows as the small ones next to it
+ * need.
  */
 
 import type { Graph } from "./graph.ts";
 import { type Distances, shorten } from "./simplex.ts";
 
 export interface Ranking {
-  /** box → its first row, from 0 without gaps, and how many rows it stands in */
+  /** box → its first row, from 0 without gaps, and the number of its rows */
   readonly rank: Int32Array;
   readonly span: Int32Array;
   readonly count: number;
@@ -16,9 +16,9 @@ export interface Ranking {
   readonly backward: Uint8Array;
 }
 
-/** More boxes than this in a row wrap into the next. */
+/** Boxes in a row beyond which they wrap into the next. */
 const WIDEST = 40;
-/** A tensor with more readers than this is drawn as stubs; its length does not matter. */
+/** Readers of a tensor beyond which it is drawn as stubs; its length does not matter. */
 export const FEW = 8;
 
 export function assignRanks(graph: Graph, span: Int32Array): Ranking {
@@ -30,10 +30,10 @@ export function assignRanks(graph: Graph, span: Int32Array): Ranking {
   return { ...wrap(rank, span), backward };
 }
 
-/** Height between two rows of boxes without labels. */
+/** Pixels between two rows of boxes without labels. */
 const GAP = 25;
 
-/** box → how many rows of the scope's smaller boxes find room beside it. */
+/** box → number of rows of the scope's smaller boxes that fit next to it. */
 export function spansOf(graph: Graph): Int32Array {
   const lower = (values: Float64Array, part: number): number =>
     values.length === 0 ? 0 : values.slice().sort()[Math.floor((values.length - 1) * part)];
@@ -66,7 +66,7 @@ function findCycles(graph: Graph): Uint8Array {
   const backward = new Uint8Array(sink.length);
   let sorted = true;
   for (let k = 0; k < sink.length && sorted; k++) sorted = from[k] < 0 || sink[k] < 0 || from[k] < sink[k];
-  if (sorted) return backward; // boxes come in file order, and almost every file is sorted
+  if (sorted) return backward; // boxes are in file order, and almost every file is sorted
   const n = graph.width.length;
   const out = itemsBy(from, n);
   const state = new Uint8Array(n); // 0 new, 1 on the path, 2 done
@@ -143,7 +143,7 @@ function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array, span
   return rank;
 }
 
-/** Moves boxes down where that shortens more tensors than it lengthens, and whole chains that hang from nothing. */
+/** Moves boxes down if that shortens more tensors than it lengthens, and whole chains without a predecessor. */
 function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: Int32Array, span: Int32Array): void {
   const n = graph.width.length;
   const { source, sink, ptr } = graph;
@@ -215,12 +215,12 @@ function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: In
   }
 }
 
-/** Operations that the search for the shortest lines may take. */
+/** Operations allowed in the search for the shortest lines. */
 const EFFORT = 4e6;
-/** Of two rows in which the lines are as short, the better one has shorter tensors: their lines run together. */
+/** Weight of the length of tensors, which decides between rows with lines of equal length. */
 const COST = { line: 2, tensor: 1 } as const;
 
-/** Goes on from good rows to those in which the lines are shortest, all in all. */
+/** Improves rows until the total length of the lines is minimal. */
 function shortest(graph: Graph, backward: Uint8Array, rank: Int32Array, span: Int32Array): void {
   const distances = distancesOf(graph, backward, span);
   const boxes = rank.length;
@@ -230,7 +230,7 @@ function shortest(graph: Graph, backward: Uint8Array, rank: Int32Array, span: In
   place.set(rank);
   const { tail, head, least } = distances;
   place[boxes] = 0;
-  // where hyperedges and the lower border are follows from the boxes: the distances to them come last
+  // rows of hyperedges and of the lower border follow from the boxes, so their distances come last
   for (let e = 0; e < tail.length; e++) {
     if (head[e] > boxes) place[head[e]] = Math.max(place[head[e]], place[tail[e]] + least[e]);
   }
@@ -238,7 +238,10 @@ function shortest(graph: Graph, backward: Uint8Array, rank: Int32Array, span: In
   for (let box = 0; box < boxes; box++) rank[box] = place[box] - place[boxes];
 }
 
-/** Boxes, the upper border, the lower one, and a node for each tensor of several readers that is as low as the lowest. */
+/**
+ * Vertices: boxes, the upper border, the lower border, and one for each tensor with several readers, as low as its
+ * lowest reader.
+ */
 function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Distances & { readonly count: number } {
   const { source, sink, ptr } = graph;
   const boxes = graph.width.length;

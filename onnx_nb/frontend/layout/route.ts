@@ -1,6 +1,6 @@
 /**
- * From places in rows to what is drawn: ports slide to where lines stay straight, rows get their heights, lines run
- * from port to port (upright through the rows, bent only between them, where no box is), labels find free room.
+ * Turns positions in rows into a drawing: ports slide to where lines stay straight, rows get heights, lines run from
+ * port to port (vertical through the rows, bent only between them), and labels are placed.
  */
 
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
@@ -9,13 +9,13 @@ import type { Layers } from "./order.ts";
 import { halfWidth, type Places } from "./place.ts";
 import { itemsBy } from "./rank.ts";
 
-/** Height between rows. */
+/** Pixels between rows. */
 const ROW_GAP = { plain: 18, beside: 13, most: 60 } as const;
-/** Least distance of ports from each other and from the corners of their box, where it is not too small for them. */
+/** Pixels: minimum distance of ports from each other and from the corners of their box, if the box is large enough. */
 const PORT = { gap: 12, corner: 10, least: 6 } as const;
-/** Rows part by so much for each round in which labels find no room between them. */
+/** Pixels added between rows in each round in which labels find no room. */
 const MORE = { rounds: 5, row: 14, most: 200 } as const;
-/** Larger scopes are not laid out again for the sake of a label. */
+/** Boxes beyond which a scope is not laid out again for a label. */
 const LARGE = 4000;
 
 export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Places): Layout {
@@ -68,13 +68,13 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
   };
 }
 
-/** Makes room for a label that stands left of all boxes. */
+/** Makes room for a label to the left of all boxes. */
 function moveRight(least: number, columns: readonly Float64Array[]): void {
   const shift = Math.ceil(-OUTSIDE.free - least);
   if (shift > 0) for (const column of columns) for (let i = 0; i < column.length; i++) column[i] += shift;
 }
 
-/** Parts the rows between which labels found no room; false if there are none. */
+/** Adds height between rows where labels found no room; false if all did. */
 function makeRoom(gap: Float64Array, lacking: Uint16Array): boolean {
   let more = false;
   lacking.forEach((count, row) => {
@@ -90,14 +90,14 @@ function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: Stack
     const row = layers.rank[box];
     const foot = layers.foot[box];
     const room = (foot === box ? height[row] : bottom[layers.rank[foot]] - top[row]) - graph.height[box];
-    // beside something very tall a box stays near its source
+    // next to a very tall box, a box stays near its source
     return top[row] + (room > 120 ? 0 : Math.round(room / 2));
   });
 }
 
 /**
- * Length of the tail of every stub: names stand above the tails, and where ports are close tails grow from right to
- * left, so that no tail passes a name.
+ * Length of the tail of every stub: names are above the tails, and where ports are close, tails grow from right to left
+ * so that no tail crosses a name.
  */
 function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Array {
   const tails = new Float64Array(graph.sink.length);
@@ -116,7 +116,7 @@ function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Arra
     row.sort((a, b) => inX[b.k] - inX[a.k] || b.k - a.k);
     row.forEach(({ k, e }, index) => {
       const { left, right } = nameRoom(graph, e, inX[k], 0, 0);
-      // the names that could be met are among the nearest, each is at least as far left as the one before
+      // only the nearest names can collide; each starts at least as far left as the one before
       for (let i = Math.max(0, index - NEAREST); i < index; i++) {
         const other = row[i];
         if (layers.stub[other.k] === 2) continue;
@@ -134,7 +134,7 @@ function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Arra
 /** Stubs to the right of one that its name can reach. */
 const NEAREST = 12;
 
-/** Ports on a box keep their order and stand right below (above) what they are joined to where they can. */
+/** Ports on a box keep their order and are directly below (above) their neighbors where possible. */
 function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Float64Array; inX: Float64Array } {
   const { source, sink, ports } = graph;
   const boxes = layers.boxes;
@@ -180,7 +180,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
     }
   };
 
-  // out of a box: above what the tensor goes to
+  // out of a box: above the readers of the tensor
   const goes = new Float64Array(source.length).fill(Number.NaN);
   const ends = new Float64Array(source.length);
   for (let s = 0; s < layers.segments; s++) {
@@ -193,7 +193,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   for (let e = 0; e < source.length; e++) {
     wanted[e] = Number.isNaN(goes[e]) ? Number.POSITIVE_INFINITY : goes[e] / ends[e];
   }
-  // a single port leaves the middle only for a line that it makes straight
+  // a single port leaves the middle only to make its line straight
   for (let e = 0; e < source.length; e++) if (ends[e] > 1 && source[e] >= 0) wanted[e] = x[source[e]];
   spread(source, graph.outSlot, graph.outOffset, outX, 0.6);
   for (let e = 0; e < source.length; e++) if (source[e] === -1) outX[e] = x[layers.from[e]];
@@ -220,7 +220,7 @@ function lowerX(graph: Graph, layers: Layers, x: Float64Array, s: number): numbe
   return x[w];
 }
 
-/** Moves places apart to `gap` and into [low, high], each as little as is needed, those of straight lines last. */
+/** Moves positions apart to `gap` and into [low, high], each as little as necessary, those of straight lines last. */
 function apart(places: number[], straight: readonly boolean[], gap: number, low: number, high: number): void {
   const count = places.length;
   const middle = places.findIndex((place, i) => straight[i] && Math.abs(place - (low + high) / 2) < 0.5);
@@ -252,13 +252,13 @@ function apart(places: number[], straight: readonly boolean[], gap: number, low:
 }
 
 interface Stacked extends Rows {
-  /** of the boxes that stand in this row only */
+  /** of the boxes in this row only */
   readonly height: Float64Array;
   /** where the scope ends */
   readonly end: number;
 }
 
-/** Heights between the rows, without what tall boxes need. */
+/** Heights between the rows, without the needs of tall boxes. */
 function gapsOf(
   graph: Graph,
   layers: Layers,
@@ -293,7 +293,7 @@ function gapsOf(
   return gap.map(Math.round);
 }
 
-/** Room that a stub with its name needs above its box. */
+/** Pixels that a stub with its name needs above its box. */
 function stubHeight(graph: Graph, e: number, tail: number): number {
   return Math.max(ROW_GAP.plain, tail + STUB.above + graph.nameLength[e] + 6);
 }
@@ -301,14 +301,14 @@ function stubHeight(graph: Graph, e: number, tail: number): number {
 function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Float64Array): Stacked {
   const gap = gaps.slice();
   const height = new Float64Array(layers.rows);
-  const tall: number[][] = Array.from({ length: layers.rows }, () => []); // by the row where they end
+  const tall: number[][] = Array.from({ length: layers.rows }, () => []); // by their last row
   const extra = new Float64Array(layers.rows);
   for (let box = 0; box < layers.boxes; box++) {
     const row = layers.rank[layers.foot[box]];
     if (layers.foot[box] === box) height[row] = Math.max(height[row], graph.height[box]);
     else tall[row].push(box);
   }
-  const lines = new Int32Array(layers.rows); // that pass the gap below a row, without those of tall boxes
+  const lines = new Int32Array(layers.rows); // number of lines in the gap below a row, without those of tall boxes
   for (let s = 0; s < layers.segments; s++) {
     const box = layers.box[layers.upper[s]];
     if (box < 0 || layers.foot[box] === box) lines[layers.rank[layers.upper[s]]]++;
@@ -341,7 +341,7 @@ function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Floa
     for (const box of tall[row]) {
       const missing = graph.height[box] - (bottom[row] - top[layers.rank[box]]);
       if (missing <= 0) continue;
-      // the rows beside a tall box part where the fewest lines become longer
+      // the rows next to a tall box move apart where the fewest lines become longer
       let between = row;
       for (let above = layers.rank[box]; above < row; above++) if (lines[above] < lines[between]) between = above;
       if (between === row) extra[row] += missing;
@@ -374,7 +374,7 @@ function drawLines(graph: Graph, layers: Layers, { rows, x, y, outX, inX, tails 
   const way: number[] = []; // vertices of a line, from below
   const put = (px: number, py: number, begin: number): void => {
     const end = points.length;
-    // of three points one above the other the middle one says nothing
+    // the middle of three points in a vertical line is redundant
     if (end - begin >= 4 && points[end - 2] === px && points[end - 4] === px) {
       points[end - 1] = py;
       return;

@@ -1,6 +1,6 @@
 /**
- * Places on a line that keep least distances and make the whole length least: the network simplex method for rows of
- * Gansner, Koutsofios, North & Vo, "A Technique for Drawing Directed Graphs" (1993). Cut values are sums over subtrees.
+ * Positions on a line that keep minimum distances and minimize the total length: the network simplex method of Gansner,
+ * Koutsofios, North & Vo, "A Technique for Drawing Directed Graphs" (1993). Cut values are sums over subtrees.
  */
 
 /** Distances head − tail ≥ least; each unit of head − tail costs its weight. */
@@ -12,8 +12,8 @@ export interface Distances {
 }
 
 /**
- * Improves places that keep the distances until no better ones exist, or as far as so many steps lead, of about
- * `count` + the number of distances operations each. The graph of the distances must hang together.
+ * Improves feasible positions until they are optimal or the steps run out; a step takes about `count` + the number of
+ * distances operations. The graph of the distances must be connected.
  */
 export function shorten(place: Int32Array, distances: Distances, steps: number): void {
   const tree = new Tree(place, distances);
@@ -74,7 +74,7 @@ class Tree {
     return this.#place[head[e]] - this.#place[tail[e]] - least[e];
   }
 
-  /** Joins node after node by distances that are kept exactly; where there is none all that is joined moves nearer. */
+  /** Grows the tree by tight distances, one node at a time; if there is none, the whole tree moves nearer. */
   #grow(): void {
     const { tail, head } = this.#distances;
     const joined = new Uint8Array(this.#count);
@@ -134,7 +134,7 @@ class Tree {
     }
   }
 
-  /** Puts one distance in the place of another, so that the whole gets no longer; false if nothing gets shorter. */
+  /** Replaces one distance of the tree by another without lengthening the total; false at the optimum. */
   improve(): boolean {
     const { tail, head } = this.#distances;
     let leaving = -1; // by the node under it
@@ -150,7 +150,7 @@ class Tree {
     const begin = this.#begin[leaving];
     const end = this.#end[leaving];
     const inside = (v: number): boolean => this.#begin[v] >= begin && this.#begin[v] < end;
-    // the subtree moves away from where it is held until another distance holds it
+    // the subtree moves away from the leaving edge until another distance becomes tight
     const up = tail[this.#edge[leaving]] === leaving;
     let entering = -1;
     for (let at = begin; at < end; at++) {

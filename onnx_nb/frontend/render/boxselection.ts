@@ -1,4 +1,4 @@
-/** Which boxes a gesture is about: those that a rectangle touches, those that lie beside the selection. */
+/** Boxes that a gesture selects: those that a rectangle touches, and the siblings of the selection. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
@@ -15,8 +15,8 @@ export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Ta
 }
 
 /**
- * All nodes and scopes in the open scope around the selection; once all of those are selected those one scope further
- * out. Without a selection those at the root.
+ * All nodes and scopes in the open scope around the selection; once they are selected, those one scope further out.
+ * Without a selection those at the root.
  */
 export function siblingsOf(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
   const chosen = new Set(selection.map((target) => boxOf(scene, columns, target)));

@@ -1,24 +1,24 @@
-/** Many tensors between the same two boxes, drawn as one band, as a flat cable: which lines make one. */
+/** Edge bundling: many tensors between the same two boxes are drawn as one band, like a flat cable. */
 
 import type { Scene } from "../scene/scene.ts";
 import { along } from "./curve.ts";
 
-/** The outermost lines of many that lie too close to be told apart, and one in their middle. */
+/** The outermost lines of many that are too close to distinguish, and one in their middle. */
 export interface Band {
   readonly first: number;
   readonly last: number;
   readonly middle: number;
 }
 
-/** Lines of a bundle that are closer on screen than this are one band, px. */
+/** Pixels on screen below which the lines of a bundle become one band. */
 const DENSE = 7.5;
-/** Between neighbors that are farther apart than this, in world px, a box may stand: each side is a band of its own. */
+/** World pixels between neighbors beyond which a box may be between them; each side becomes a band of its own. */
 const BESIDE = 40;
 
-/** The runs of neighbors in each bundle, which no zoom changes. */
+/** Runs of neighbors in each bundle, independent of the zoom. */
 const known = new WeakMap<Scene, Map<number, readonly (readonly number[])[]>>();
 
-/** Parts the lines of one bundle into bands, where they are too dense to be drawn one by one, and those that are not. */
+/** Divides the lines of one bundle into bands, where they are too dense, and single lines. */
 export function bandsOf(scene: Scene, same: readonly number[], k: number): { bands: Band[]; lines: number[] } {
   const bands: Band[] = [];
   const lines: number[] = [];
@@ -67,7 +67,7 @@ function allRuns(scene: Scene): Map<number, readonly (readonly number[])[]> {
   return found;
 }
 
-/** Whether two lines part somewhere so far that something stands between them. */
+/** Whether two lines diverge far enough for a box between them. */
 function apart(scene: Scene, one: number, other: number): boolean {
   const { ptr, points } = scene.edges;
   const flow = scene.direction === "down" ? 1 : 0;
@@ -83,7 +83,7 @@ function apart(scene: Scene, one: number, other: number): boolean {
   return false;
 }
 
-/** Where across the flow a line is at a place along it. */
+/** Position of a line across the flow, at a position along it. */
 function acrossAt({ edges, direction }: Scene, edge: number, place: number): number {
   const { ptr, points } = edges;
   const flow = direction === "down" ? 1 : 0;

@@ -1,4 +1,4 @@
-/** Where the viewer stands: `screen = (world − (x, y)) · k`. Pure functions; a camera is a value. */
+/** The camera: `screen = (world − (x, y)) · k`. Pure functions; a camera is a value. */
 
 export interface Camera {
   /** world point at the top left of the viewport */
@@ -23,15 +23,15 @@ export interface Size {
   readonly h: number;
 }
 
-/** Around what is fitted to the view, px. */
+/** Pixels around what is fitted to the view. */
 export const MARGIN = 14;
 const K_MIN = 1e-5;
 const K_MAX = 4;
-/** Below this a 12 px label cannot be read. */
+/** Zoom below which a 12 px label is unreadable. */
 export const K_LEGIBLE = 0.55;
-/** … but to see all at once is worth a little more effort. */
+/** … and the zoom accepted for seeing everything at once. */
 const K_NEARLY = 0.5;
-/** What a search or a step leads to is shown this large when the view was too far out to read. */
+/** Zoom at which the target of a search or step is shown if the view was too small to read. */
 const K_COMFORTABLE = 0.85;
 
 export function toWorld(camera: Camera, x: number, y: number): Point {
@@ -52,20 +52,20 @@ export function pan(camera: Camera, dx: number, dy: number): Camera {
   return { x: camera.x - dx / camera.k, y: camera.y - dy / camera.k, k: camera.k };
 }
 
-/** Zooms so that the world point under screen point (x, y) stays there; not further out than `least`. */
+/** Zooms around the screen point (x, y); not further out than `least`. */
 export function zoom(camera: Camera, factor: number, x: number, y: number, least = K_MIN): Camera {
   const k = Math.min(K_MAX, Math.max(Math.min(least, camera.k), camera.k * factor));
   const at = toWorld(camera, x, y);
   return { x: at.x - x / k, y: at.y - y / k, k };
 }
 
-/** With a world point in the middle of the viewport. */
+/** A camera with a world point in the middle of the viewport. */
 export function standing(at: { readonly x: number; readonly y: number; readonly zoom: number }, view: Size): Camera {
   const k = Math.min(K_MAX, Math.max(K_MIN, at.zoom));
   return { x: at.x - view.w / k / 2, y: at.y - view.h / k / 2, k };
 }
 
-/** The smallest rectangle around others, of which there is at least one. */
+/** Bounding rectangle of at least one rectangle. */
 export function around(rects: readonly Rect[]): Rect {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
   for (const { x, y, w, h } of rects) {
@@ -88,8 +88,8 @@ export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
 }
 
 /**
- * The first view: all of the graph if it can be read so, else its beginning at a size that can; `start` is where the
- * flow begins, for a graph that is too wide as well.
+ * The first view: the whole graph if it is readable, else its beginning at a readable size; `start` is where the flow
+ * begins, for a graph that is too wide as well.
  */
 export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = MARGIN): Camera {
   const whole = fitAll(bounds, view, margin);
@@ -101,7 +101,7 @@ export function opening(bounds: Rect, view: Size, direction: "down" | "right", s
   );
   const { x, y } = center(bounds, view, k);
   const edge = margin / k;
-  // across the flow everything is in the middle if it fits, else the start is, as far as the picture reaches
+  // across the flow the graph is centered if it fits, else its start is
   const across = (middle: number, low: number, extent: number, seen: number, at: number): number =>
     extent + 2 * edge <= seen * 1.001
       ? middle
@@ -116,8 +116,8 @@ function center(bounds: Rect, view: Size, k: number): Camera {
 }
 
 /**
- * Brings `rect` wholly into view, at a size that can be read: not at all if it is there, by the smallest move if some of
- * it is, into the middle if none is, or if it is to be `centered`.
+ * Brings `rect` into view at a readable size: no move if it is visible, the smallest move if part of it is, else (or if
+ * `centered`) into the middle.
  */
 export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centered = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
@@ -144,7 +144,7 @@ function nearest(start: number, length: number, from: number, extent: number): n
   return Math.min(from, Math.max(start, from + extent - length));
 }
 
-/** Keeps at least a corner of the graph in view, so that nobody gets lost. */
+/** Keeps at least a corner of the graph in view. */
 export function keepInSight(camera: Camera, bounds: Rect, view: Size): Camera {
   const seen = visible(camera, view);
   const mx = Math.min(seen.w, bounds.w) * 0.25;
@@ -165,7 +165,7 @@ export function between(a: Camera, b: Camera, t: number, view: Size): Camera {
   return { x, y, k };
 }
 
-/** Slow at both ends. */
+/** Easing, slow at both ends. */
 export function ease(t: number): number {
   return t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2;
 }

@@ -1,6 +1,6 @@
 /**
- * Draws a scene on a 2-D canvas. Only what is in view is drawn, only as finely as can be seen, and fills of one color
- * go out together: no text under 9 px boxes, no edges under 1.2 px.
+ * Draws a scene on a 2-D canvas with level of detail. Only what is in view is drawn, only in visible detail (no text
+ * under 9 px boxes, no edges under 1.2 px), and fills of one color are batched.
  */
 
 import type { Columns } from "../protocol/columns.ts";
@@ -26,11 +26,11 @@ export interface Picture {
   readonly measure: Measure;
   /** numbers that color the boxes; null for the categories of their ops */
   readonly overlay: Overlay | null;
-  /** what is different from the graph that this one is compared with */
+  /** differences from the graph that this one is compared with */
   readonly statuses?: DiffStatuses | null;
 }
 
-/** The fill of a box by its number, and the ink on it; null where the overlay says nothing of it. */
+/** Fill and ink of a box by its number; null if the overlay has none. */
 function painted({ overlay, scene, theme }: Picture, box: number): { fill: string; ink: string } | null {
   if (overlay === null) return null;
   const x = overlay.number(scene.boxes.kind[box], scene.boxes.id[box]);
@@ -47,7 +47,7 @@ function statusOf({ statuses, scene, theme }: Picture, box: number): { status: D
   return { status, color: { removed: bad, added: good, new: good, changed: warn, folded: warn }[status] };
 }
 
-/** What drawing needs of a canvas, so that a pen which writes SVG can stand in for it. */
+/** The part of a canvas context that drawing needs, so that a pen that writes SVG can replace it. */
 export type Pen = Pick<
   CanvasRenderingContext2D,
   | "beginPath"
@@ -77,17 +77,17 @@ export type Pen = Pick<
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
 };
 
-/** A box this small on screen is a patch of color. */
+/** Pixels on screen below which a box is a patch of color. */
 const PATCH = 9;
-/** An edge whose ends are this close on screen is left out. */
+/** Pixels on screen between the ends of an edge below which it is omitted. */
 const SPECK = 1.2;
-/** How strongly the status of a box tints it: text on it stays as legible. */
+/** Opacity of the tint of a box with a diff status; text on it stays legible. */
 const TINT = 0.13;
-/** What is said on the edge of a box that is different, px. */
+/** Pixels: font size of the diff status on the edge of a box. */
 const PILL = { h: 14, pad: 6, font: 10, over: 20, up: 3 } as const;
-/** Into an open scope this small on screen nobody can look: it is a patch as well. */
+/** Pixels on screen below which an open scope is a patch of color as well. */
 const GRAIN = 3;
-/** In one this narrow lines lie on top of each other. */
+/** Pixels on screen of an open scope below which its lines would overlap. */
 const FINE = 6;
 /** Below this zoom an S-curve looks like a straight line. */
 const STRAIGHT = 0.12;
@@ -201,7 +201,7 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   ctx.globalAlpha = 1;
 }
 
-/** Many tensors as one band, as a flat cable: a line in its middle with the arrow, and where the outermost run. */
+/** Many tensors as one band: the area between the outermost lines, and a line with the arrow in the middle. */
 function drawBands(ctx: Pen, { scene, theme }: Picture, bands: readonly Band[], k: number): void {
   if (bands.length === 0) return;
   const { ptr, points } = scene.edges;
@@ -310,7 +310,7 @@ function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   }
 }
 
-/** In words, on the upper edge of the box, what is different about it: colors alone do not tell everybody. */
+/** Writes the diff status on the upper edge of a box, for people who cannot distinguish the colors. */
 function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, theme, statuses, measure } = picture;
   if (statuses == null) return;
@@ -339,7 +339,7 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.textBaseline = "alphabetic";
 }
 
-/** Boxes by what they have in common, without those that have nothing; one path each is drawn fastest. */
+/** Boxes by a common key, without those that have none; one path for each key is drawn fastest. */
 function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
   const lists = new Map<K, number[]>();
   for (const box of boxes) {
@@ -355,7 +355,7 @@ function gather<K>(lists: Map<K, number[]>, key: K, item: number): void {
   else same.push(item);
 }
 
-/** Boxes too small for words: one path a color. */
+/** Boxes too small for text: one path for each color. */
 function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
@@ -440,7 +440,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.lineWidth = stroke(1, k);
   ctx.stroke();
 
-  // color stripes, one path a category
+  // color stripes, one path for each category
   const striped = (box: number): number | undefined =>
     kind[box] !== BOX.NODE || overlay !== null ? undefined : columns.categoryOf(id[box]);
   for (const [category, same] of grouped(boxes, striped)) {
@@ -478,7 +478,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     labels.set(box, label);
     y[box] = tops[box] + textTop(kind[box], label.lines.length, h[box]);
   }
-  // a font is dear to set, so all titles go first, then all that is set smaller
+  // setting a font is expensive: all titles first, then the smaller text
   ctx.font = `600 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.text;
   for (const box of boxes) {
@@ -541,7 +541,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     ctx.fillText(key, left, base);
   }
 
-  // how much of a closed scope an extraction takes, over the end of its own words; of one taken whole the glow says it
+  // the part of a closed scope that an extraction takes, over the end of its text; the glow shows one that is taken whole
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
   ctx.textAlign = "right";
   for (const [box, count] of picture.marks.taken) {
@@ -560,7 +560,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.textAlign = "left";
 }
 
-/** A warning sign at the corner of a box with faults. */
+/** A warning sign at the corner of a box with problems. */
 function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
   if (marks.faults.size === 0) return;
   const { x, y, w } = scene.boxes;
@@ -585,7 +585,7 @@ function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
   }
 }
 
-/** Titles of open scopes, above the edges and with a halo, so that no line crosses out a name. */
+/** Titles of open scopes, above the edges and with a halo, so that no line crosses a name. */
 function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[], k: number): void {
   if (TEXT.title * k < LEGIBLE) return;
   const { kind, x, y, w, depth } = scene.boxes;
@@ -611,7 +611,7 @@ function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[
   }
 }
 
-/** dtype and shape beside an edge; for a missing input its name, in red. */
+/** dtype and shape next to an edge; for a missing input its name, in red. */
 function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
   if (TEXT.edge * k < LEGIBLE) return;
   const { scene, columns, theme, marks } = picture;
@@ -636,7 +636,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     }
   }
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
-  // a missing tensor is named once, where it has room for its type if that is in view
+  // a missing tensor is named once, in the place of its type if that is in view
   const named = new Set<number>();
   for (const [edge] of strong) if (!Number.isNaN(edges.labelX[edge])) named.add(edges.value[edge]);
   for (const [edge, how] of strong) {

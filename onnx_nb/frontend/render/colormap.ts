@@ -1,6 +1,6 @@
 /**
- * Colors for numbers: one hue whose lightness only rises or only falls, so that it also reads without color, and the
- * most stands out most from the page (ColorBrewer's OrRd on light, the same hues from dark to light on dark).
+ * Sequential colormaps: lightness is monotonic, so that they read without color, and the largest number stands out most
+ * from the page (ColorBrewer's OrRd in the light theme, the same hues from dark to light in the dark theme).
  */
 
 const LIGHT = ["#fdf3e1", "#fdd49e", "#fc8d59", "#d7301f", "#7f0000"];
@@ -9,14 +9,14 @@ const DARK = ["#35302b", "#6b3a1e", "#b9501f", "#fc8d59", "#ffe3c2"];
 export interface Ramp {
   /** the color at 0 … 1 */
   color(t: number): string;
-  /** text that can be read on it */
+  /** text that is legible on it */
   ink(t: number): string;
   /** the whole as a CSS gradient */
   readonly gradient: string;
 }
 
 const STEPS = 64;
-/** The luminance on which black and white can be read equally well. */
+/** Luminance on which black and white are equally legible. */
 const EVEN = 0.179;
 
 export function createRamp(dark: boolean): Ramp {
@@ -47,7 +47,7 @@ function between(stops: readonly Rgb[], t: number): Rgb {
   return [mix(0), mix(1), mix(2)];
 }
 
-/** Relative luminance as WCAG defines it. */
+/** Relative luminance as defined by WCAG. */
 function luminance(rgb: Rgb): number {
   const [r, g, b] = rgb.map((channel) => {
     const x = channel / 255;

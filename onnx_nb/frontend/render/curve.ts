@@ -1,5 +1,5 @@
 /**
- * How an edge runs between its control points: straight where two points are in line, else an S with tangents along
+ * The curve of an edge between its control points: straight if two points are in line, else an S with tangents along
  * the flow. The canvas draws it and the hit test measures against it.
  */
 
@@ -11,7 +11,7 @@ interface Pen {
   bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
 }
 
-/** Traces points `from` … `to − 1` (x, y pairs); `back` from the last to the first, on from where the pen is. */
+/** Traces points `from` … `to − 1` (x, y pairs); `back` traces from the last to the first, starting at the pen. */
 export function trace(
   pen: Pen,
   points: Float32Array,
@@ -66,7 +66,7 @@ function cornerAt(x0: number, y0: number, x1: number, y1: number, points: Float3
   return turns ? Math.min(CORNER, before / 2, after / 2) : 0;
 }
 
-/** The point so far from (x, y) on the way to (tx, ty). */
+/** Point at a distance from (x, y) toward (tx, ty). */
 function toward(x: number, y: number, tx: number, ty: number, by: number): [number, number] {
   return [x + Math.sign(Math.round(tx - x)) * by, y + Math.sign(Math.round(ty - y)) * by];
 }

@@ -1,4 +1,4 @@
-/** What the state lights up in a scene: selection, hover, the planned extraction, faults, hits of a search. */
+/** Highlights in a scene: selection, hover, the planned extraction, problems, hits of a search. */
 
 import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../protocol/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
@@ -23,7 +23,7 @@ export interface Marks {
   readonly glowing: ReadonlySet<number>;
   readonly inputs: ReadonlySet<number>;
   readonly outputs: ReadonlySet<number>;
-  /** box → faults in it */
+  /** box → problems in it */
   readonly faults: ReadonlyMap<number, number>;
   readonly hits: ReadonlySet<number>;
 }
@@ -55,7 +55,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     const { producer, consumers } = scene.boxesOfValue(target.id);
     if (producer >= 0) lit.add(producer);
     for (const reader of consumers) lit.add(reader);
-    // a pill stands for the tensor itself; any other box is only its neighbor
+    // a pill represents the tensor itself; any other box is only its neighbor
     if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
   }
   if (hover?.kind === "tensor") mark(hover.id, EDGE.HOVER);
@@ -74,7 +74,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   const found = litBy(state.hits, scene, columns);
   for (const value of found.values) mark(value, EDGE.GLOW);
   const chain = state.hits[state.hit]?.chain ?? [];
-  // of the chain that is gone to the tensors stand out
+  // the tensors of the current chain are emphasized
   if (selection?.kind === "node" && chain[0] === selection.id) {
     for (const value of along(columns, chain)) mark(value, EDGE.LIT);
   }
@@ -98,7 +98,7 @@ interface Lit {
   readonly values: ReadonlySet<number>;
 }
 
-/** The same hits are lit for as long as they stand, whatever a person points at meanwhile. */
+/** Boxes of the hits, cached while the hits stay the same. */
 const litBefore = new WeakMap<readonly Hit[], Lit>();
 
 function litBy(hits: readonly Hit[], scene: Scene, columns: Columns): Lit {
@@ -130,14 +130,17 @@ function along(columns: Columns, chain: readonly number[]): number[] {
   });
 }
 
-/** A tensor inside a closed scope and a weight show as the box they are in, an input or output of the graph as its own. */
+/**
+ * A weight or a tensor inside a closed scope highlights the box that contains it; an input or output of the graph has
+ * its own.
+ */
 function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
   const kind = scene.boxes.kind[scene.boxOf("tensor", value)];
   return kind !== BOX.INPUT && kind !== BOX.OUTPUT;
 }
 
-/** box → how many faults it shows; does not change while the scene stands. */
+/** box → number of problems it shows; cached for a scene. */
 export function faultsOf(scene: Scene, columns: Columns): Map<number, number> {
   const nodes: number[] = [];
   if (columns.meta.faults.length > 0) {
@@ -153,7 +156,7 @@ export function faultsOf(scene: Scene, columns: Columns): Map<number, number> {
   }
   const faults = new Map<number, number>();
   count(scene, columns, new Set(nodes), faults);
-  // an open scope shows its faults inside
+  // an open scope shows its problems inside
   for (const box of faults.keys()) if (scene.boxes.kind[box] === BOX.OPEN) faults.delete(box);
   return faults;
 }
@@ -167,7 +170,7 @@ function count(scene: Scene, columns: Columns, nodes: Iterable<number>, into: Ma
   }
 }
 
-/** Edges of values that a taken node makes or that are cut inputs, as far as they lead to something taken. */
+/** Edges that lead from a taken node or a chosen input to a taken node. */
 function glow(
   scene: Scene,
   columns: Columns,

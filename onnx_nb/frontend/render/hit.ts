@@ -1,6 +1,6 @@
 /**
- * What lies under a point or in a rectangle: from the root into the open scopes that are there. A scope has few boxes
- * and edges as a rule, which are looked through; those of one that has many are indexed on first use.
+ * Hit testing of points and rectangles, from the root into the open scopes. A scope usually has few boxes and edges,
+ * which are scanned; a large scope is indexed on first use.
  */
 
 import Flatbush from "flatbush";
@@ -17,18 +17,18 @@ export interface Hit {
   readonly edge: number;
 }
 
-/** Height of the strip of an open scope that stands for the scope itself; below it lies what is inside. */
+/** Pixels: height of the title strip of an open scope, which represents the scope itself. */
 const HEADER = 26;
 const TOGGLE = 26;
-/** An end of an edge wins over the box it touches within this many screen px. */
+/** Screen pixels within which the end of an edge wins over the box it touches. */
 const PORT = 4.5;
 
-/** A scope with more boxes, or more pieces of edges, is indexed. */
+/** Boxes or edge pieces of a scope beyond which they are indexed. */
 const MANY = 1000;
-/** How far the words on an edge may reach out of the scope that it is in. */
+/** Pixels by which the text on an edge may extend beyond its scope. */
 const OVERHANG = 180;
 
-/** What there is in a rectangle, parents before children. */
+/** Boxes and edges in a rectangle, parents before children. */
 export interface Seen {
   readonly boxes: number[];
   readonly edges: number[];
@@ -47,8 +47,8 @@ export class HitIndex {
   }
 
   /**
-   * Boxes and edges that touch a world rectangle. What is in open boxes of less than `least` world px either way is left
-   * out, and so are the edges in those that are smaller than `fine` one way.
+   * Boxes and edges that touch a world rectangle. The content of open boxes smaller than `least` world px in both
+   * directions is left out, and so are the edges in those smaller than `fine` in one direction.
    */
   seen(x0: number, y0: number, x1: number, y1: number, least = 0, fine = 0): Seen {
     const { boxes, bounds, scopes } = this.#scene;
@@ -56,7 +56,7 @@ export class HitIndex {
     const within = (rect: Rect): boolean =>
       rect.x >= x0 && rect.y >= y0 && rect.x + rect.w <= x1 && rect.y + rect.h <= y1;
     const seen: Seen = { boxes: [], edges: [] };
-    // scopes are numbered as they are come upon, so what is found is in order
+    // scopes are numbered in order of discovery, so the result is sorted
     const found = [0];
     for (const scope of found) {
       const outer = scopes.box[scope];
@@ -83,7 +83,7 @@ export class HitIndex {
     return seen;
   }
 
-  /** `tolerance` is the reach of an edge in world px; `k` is the zoom, which says what can be seen at all. */
+  /** `tolerance` is the reach of an edge in world px; `k` is the zoom, which determines what is visible. */
   hit(x: number, y: number, tolerance: number, k: number): Hit | null {
     const { boxes } = this.#scene;
     const box = this.boxAt(x, y);
@@ -180,7 +180,7 @@ export class HitIndex {
     const { boxes } = this.#scene;
     if (boxes.kind[box] !== BOX.SCOPE && boxes.kind[box] !== BOX.OPEN) return null;
     if (TEXT.title * k < LEGIBLE) return null;
-    // of a closed scope the sign stands with the title
+    // the sign of a closed scope is next to its title
     const closed = boxes.kind[box] === BOX.SCOPE;
     const top = boxes.y[box] + (closed ? textTop(BOX.SCOPE, this.#scene.label(box).lines.length, boxes.h[box]) : 0);
     const inside = x <= boxes.x[box] + TOGGLE && y >= top && y <= top + TOGGLE;
@@ -227,7 +227,7 @@ export class HitIndex {
     for (const scope of this.#scopesAt(x, y, OVERHANG, 7)) {
       for (let edge = scopes.edgePtr[scope]; edge < scopes.edgePtr[scope + 1]; edge++) {
         const left = edges.labelX[edge] - 2;
-        // NaN where there is no label: neither holds
+        // NaN without a label: neither comparison holds
         if (!(Math.abs(edges.labelY[edge] - y) <= 7 && left <= x)) continue;
         if (x <= left + 4 + this.#measure(this.#scene.edgeLabel(edge), TEXT.edge, false)) return edge;
       }
@@ -235,7 +235,7 @@ export class HitIndex {
     return -1;
   }
 
-  /** The scopes that come as near as this to a point, from the outside in. */
+  /** The scopes within a distance of a point, from the outside in. */
   #scopesAt(x: number, y: number, dx: number, dy: number): number[] {
     const { inside } = this.#scene.scopes;
     const found = [0];
@@ -297,7 +297,7 @@ export class HitIndex {
     }
     let known = this.#pieces.get(scope);
     if (known === undefined) {
-      // one entry a point; the last point of an edge starts no piece
+      // one entry for each point; the last point of an edge starts no piece
       const tree = new Flatbush(count);
       const edge = new Uint32Array(count);
       for (let e = from; e < to; e++) {

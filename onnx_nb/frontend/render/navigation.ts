@@ -8,8 +8,8 @@ import { boxTarget } from "./hit.ts";
 export type Step = "up" | "down" | "left" | "right";
 
 /**
- * Where a step leads: up and down to a producer or consumer, left and right to a neighbor at the same height. With
- * `tensors` the step from a box stops at the tensor between.
+ * Target of a step: up and down to a producer or consumer, left and right to a neighbor at the same height. With
+ * `tensors` a step from a box stops at the tensor between.
  */
 export function walk(scene: Scene, columns: Columns, from: Target | null, step: Step, tensors: boolean): Target | null {
   if (scene.boxes.count === 0) return null;
@@ -37,7 +37,7 @@ function fromTensor(scene: Scene, value: number, step: Step): Target | null {
   const { producer, consumers } = scene.boxesOfValue(value);
   if (step === "up") return producer >= 0 ? boxTarget(scene, producer) : null;
   if (step === "down") return consumers.length > 0 ? boxTarget(scene, consumers[0]) : null;
-  // tensors side by side come out of one box, or else go into one
+  // parallel tensors share a producer, or else a consumer
   const { edges } = scene;
   const beside = (ends: Int32Array, box: number): number[] => {
     const values = new Set<number>();
@@ -82,7 +82,7 @@ function across(scene: Scene, box: number, step: "up" | "down"): { box: number; 
     const candidates = value < 0 ? all(edges.count) : scene.edgesOf(value);
     for (const edge of candidates) {
       if (here[edge] !== from || there[edge] < 0 || depth > 64) continue;
-      // seen from inside an open box its border belongs to the edges within it, from outside to those around it
+      // from inside an open box its border belongs to the edges within it, from outside to those around it
       if (boxes.kind[from] === BOX.OPEN && (edges.scope[edge] === from) !== inside) continue;
       const to = there[edge];
       const through = edges.value[edge];

@@ -1,15 +1,15 @@
 /**
- * The same drawing as vectors, by a pen that `draw` takes in place of a canvas: an exported file looks as the view does.
+ * The same drawing as SVG, by a pen that replaces the canvas in `draw`, so that an exported file looks like the view.
  */
 
 import type { Camera, Rect, Size } from "./camera.ts";
 import { draw, type Picture } from "./canvas.ts";
 import { SvgPen, xml } from "./svgpen.ts";
 
-/** Room around a whole graph. */
+/** Pixels around a whole graph. */
 const MARGIN = 12;
 
-/** All of the graph at life size, or what a camera shows, as one SVG document without scripts or references. */
+/** The whole graph at zoom 1, or what a camera shows, as one SVG document without scripts or references. */
 export function toSvg(picture: Picture, shown?: { readonly camera: Camera; readonly view: Size }): string {
   const { camera, view } = shown ?? whole(picture.scene.bounds);
   const pen = new SvgPen(picture.measure);

@@ -1,4 +1,4 @@
-/** A pen that is used as a canvas is and writes SVG, so that no picture is described twice. */
+/** A pen with the interface of a canvas that writes SVG, so that drawing code exists once. */
 
 import type { Measure } from "../scene/labels.ts";
 import type { Pen } from "./canvas.ts";
@@ -107,7 +107,7 @@ export class SvgPen implements Pen {
     if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
   }
 
-  /** A halo whose text did not follow stands alone. */
+  /** Writes a halo whose text did not follow. */
   #flush(): void {
     if (this.#halo !== null) this.#parts.push(`<text fill="none" ${this.#halo.style} ${this.#halo.key}`);
     this.#halo = null;
@@ -116,7 +116,7 @@ export class SvgPen implements Pen {
   /** The rest of a text element, after its colors. */
   #place(text: string, x: number, y: number): string {
     const { size, weight, italic, family } = this.#face();
-    // attributes rather than a class: a picture may stand in a page with styles of its own
+    // attributes instead of a class: a picture may be embedded in a page with styles of its own
     const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
     const style = `font-family="${xml(family)}" font-size="${size}"`;
     const more = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
@@ -146,7 +146,7 @@ export class SvgPen implements Pen {
   }
 }
 
-/** A tenth of a px is fine enough for a place, and short. */
+/** A coordinate to a tenth of a px, which keeps the file short. */
 function short(x: number): string {
   return String(Math.round(x * 10) / 10);
 }
@@ -157,7 +157,7 @@ function fine(x: number): string {
 
 const ENTITIES: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
-/** Text for XML: names in a model may hold anything, also what no XML document may. */
+/** Text for XML: names in a model may contain characters that XML forbids. */
 export function xml(text: string): string {
   return (
     text

@@ -1,6 +1,6 @@
 /**
- * Colors and fonts for the canvas, read from the custom properties of style/base.css, which follow JupyterLab's `--jp-*`
- * variables where there are any. What the page looks like decides; `data-theme` on the root or around it overrides.
+ * Colors and fonts for the canvas, read from the custom properties of style/base.css, which follow JupyterLab's
+ * `--jp-*` variables if present. The page's appearance decides; `data-theme` on the root or an ancestor overrides it.
  */
 
 import type { Measure } from "../scene/labels.ts";
@@ -25,7 +25,7 @@ export interface Theme {
   readonly font: string;
   /** by category index */
   readonly categories: readonly string[];
-  /** of numbers */
+  /** colormap of numbers */
   readonly ramp: Ramp;
 }
 
@@ -34,7 +34,7 @@ export function categoryVariable(category: string): string {
   return `--nb-cat-${/^[a-z]+/.exec(category.toLowerCase())?.[0] ?? "other"}`;
 }
 
-/** How a category is called in a legend. */
+/** Name of a category in a legend. */
 export function categoryTitle(category: string): string {
   return TITLES[category] ?? category;
 }
@@ -99,7 +99,7 @@ const VARIABLES = [
 const DARK = "onnx-nb-dark";
 const OWN = "onnx-nb-own-theme";
 
-/** Keeps the root's classes in step with the page's theme and calls `changed` whenever they turn. */
+/** Keeps the root's classes in step with the page's theme and calls `changed` whenever it changes. */
 export function watchTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
   const apply = (): void => {
     const { dark, own } = detect(root);
@@ -125,7 +125,7 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
   signal.addEventListener("abort", () => observer.disconnect(), { once: true });
 }
 
-/** Whether to draw dark, and whether this is ours alone to say (then `--jp-*` variables are left aside). */
+/** Whether to draw dark, and whether that overrides the page (then `--jp-*` variables are ignored). */
 function detect(root: HTMLElement): { dark: boolean; own: boolean } {
   const { body } = document;
   const jupyter = body.dataset.jpThemeLight;
@@ -144,7 +144,7 @@ function detect(root: HTMLElement): { dark: boolean; own: boolean } {
   return { dark, own: true };
 }
 
-/** Widths from a table of single characters: 100,000 labels are measured without laying out each. */
+/** Text widths from a table of single characters, so that 100,000 labels need no text layout. */
 export function createMeasure(font: string): Measure {
   const context = document.createElement("canvas").getContext("2d");
   const tables = [new Map<string, number>(), new Map<string, number>()] as const;

@@ -8,22 +8,25 @@ import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { BORDER, type ScopeGraph } from "./scopegraph.ts";
 
-/** Padding of an open scope around what is in it; `title` is the height of its title strip, no line enters on the toggle. */
+/**
+ * Pixels of padding around the content of an open scope; `title` is the height of its title strip. No line enters at
+ * the toggle.
+ */
 const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
-/** Widest text on an edge and at a stub. */
+/** Pixels: maximum width of the text on an edge and at a stub. */
 export const EDGE_TEXT = { type: 170, brief: 92, name: 110, height: 12 } as const;
-/** Room that a port takes on the side of a box, for so many ports at most, and from the outermost to the corners. */
+/** Pixels between the ports on a side of a box, maximum number of ports that widen it, and pixels to the corners. */
 const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
 const FEW = 8;
 
 const NONE: readonly undefined[] = [];
-/** An open scope is set in columns if it is higher than this part of the columns that the outermost scope is set in. */
+/** Height at which an open scope is set in columns, relative to the columns of the outermost scope. */
 const INNER = 0.65;
 
 /**
- * Arranges the open scopes that show, from the innermost out, and gives the root's arrangement. A scope in which
- * nothing opened or closed stays as it was. Yields the part that is done before each scope that is laid out.
+ * Arranges the visible open scopes from the innermost out and returns the root's arrangement. A scope in which nothing
+ * opened or closed keeps its arrangement. Yields the part that is done before each layout.
  */
 export function* arrangeAll(
   columns: Columns,
@@ -131,7 +134,7 @@ function arrange(
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
-/** How wide each item must be for the ports on its sides. */
+/** Minimum width of each item for the ports on its sides. */
 function portRoom(scope: ScopeGraph): Float64Array {
   const ins = new Uint32Array(scope.kind.length);
   const outs = new Uint32Array(scope.kind.length);
@@ -143,7 +146,7 @@ function portRoom(scope: ScopeGraph): Float64Array {
   });
 }
 
-/** What computes on learned numbers is the main way through a model; shapes and masks go beside it. */
+/** Operators on learned numbers are the main path through a model; shapes and masks are drawn at its side. */
 const MAIN = new Set(["linear", "normalize", "activation", "pool"]);
 
 function weigh(columns: Columns, kind: number, id: number): number {
@@ -173,7 +176,7 @@ interface Port {
   readonly way: number;
 }
 
-/** Each tensor's port on the borders of an open scope: inputs by value, outputs by −1 − value. */
+/** Port of each tensor on the borders of an open scope: inputs by value, outputs by −1 − value. */
 function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number, Port> {
   const places = new Map<number, Port>();
   for (let e = 0; e < scope.value.length; e++) {
@@ -189,7 +192,7 @@ function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number,
   return places;
 }
 
-/** Size of an open scope, and where the origin of its layout stands in it. */
+/** Size of an open scope and the origin of its layout inside it. */
 function framed(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
   const title = cache.size(BOX.OPEN, scope.scope);
   const entered = scope.source.includes(BORDER);
@@ -208,9 +211,9 @@ function framed(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Dire
   return { w, h: Math.ceil((PAD.title + layout.width + PAD.end) / 2) * 2, x, y: PAD.title };
 }
 
-/** Between a label and the line that passes beside it. */
+/** Pixels between a label and the line next to it. */
 const LABEL_MARGIN = 8;
-/** Between the names of two stubs. */
+/** Pixels between the names of two stubs. */
 const NAME_MARGIN = 4;
 
 /** Widths of the texts on hyperedges (0: none) and of their names at stubs. */
@@ -229,7 +232,7 @@ function labelRoom(
       if (scope.source[e] !== BORDER) label[e] = name[e];
       continue;
     }
-    // what only passes a border, or came through one, is labeled on the other side of it
+    // a tensor that only passes a border is labeled on the other side of it
     const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
     const many = spokenFor(scope, e, measure);
     if (inside && many > 0) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure, many)) + LABEL_MARGIN;
@@ -239,12 +242,12 @@ function labelRoom(
 
 const WHOLE = new Intl.NumberFormat("en");
 
-/** How many tensors the label of a hyperedge stands for, 0 for none. */
+/** Number of tensors that the label of a hyperedge stands for, 0 for none. */
 export function spokenFor(scope: ScopeGraph, e: number, measure: Measure): number {
   return (measure.brief === true ? scope.speaksBriefly : scope.speaksFor)[e];
 }
 
-/** "4×8 f32", or of many tensors alike "64 tensors 4×8 f32"; briefly "4×8 f32 +63". */
+/** "4×8 f32", or "64 tensors 4×8 f32" for many of one type; in brief "4×8 f32 +63". */
 export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
   const { brief = false } = measure;
   const whole = brief ? briefType(columns, value) : typeText(columns, value);

@@ -1,4 +1,4 @@
-/** Puts the layouts of the open scopes together into one scene, from the root in. */
+/** Assembles the layouts of the open scopes into one scene, from the root inward. */
 
 import { STUB } from "../layout/graph.ts";
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -9,10 +9,10 @@ import type { Label } from "./scene.ts";
 import { BOX, type Boxes, type Direction, type Edges, type Placed, type Rect, type Scene } from "./scene.ts";
 import { BORDER } from "./scopegraph.ts";
 
-/** What an edge's label says; larger numbers than TYPE: the type of so many tensors. */
+/** Content of an edge's label; a number above TYPE means the type of that many tensors. */
 const SAYS = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;
 
-/** Scopes that are put in between two yields. */
+/** Scopes added between two yields. */
 const SOME = 400;
 
 /** Yields now and then. */
@@ -107,7 +107,7 @@ class Assembler {
     }
   }
 
-  /** The lines of a tensor: a tail if it leads nowhere in particular, and one to each reader. */
+  /** Adds the lines of a tensor: a tail if it has stubs or no reader, and one line to each reader. */
   #addTensor({ scope, layout, w, h }: Arrangement, e: number, first: number): void {
     const edges = this.#edges;
     const source = scope.source[e];
@@ -150,7 +150,7 @@ class Assembler {
     }
   }
 
-  /** Where the box around the current scope begins and ends along the flow, from the origin of the layout. */
+  /** Begin and end of the box around the current scope along the flow, relative to the origin of the layout. */
   #borders(): [start: number, end: number] {
     if (this.#outer < 0) return [0, 0];
     const { x, y, w, h } = this.#boxes;
@@ -215,7 +215,7 @@ class Assembler {
   }
 }
 
-/** Lengthens the queue, which holds the root, by all that is open inside, each after the one around it. */
+/** Appends every open scope inside the root to the queue, each after its parent. */
 function count(queue: Arrangement[]): { boxes: number; edges: number; points: number } {
   let boxes = 0;
   let edges = 0;
@@ -358,7 +358,7 @@ class Assembled implements Scene {
     if (kind === "node") {
       if (this.#ofNode[id] >= 0) return this.#ofNode[id];
       if (columns.nodeBody[id] >= 0) return this.boxOf("scope", columns.nodeBody[id]);
-      // a folded node shows in what reads it
+      // a folded node is shown in its reader
       const [made] = columns.outputsOf(id);
       if (columns.isFolded(id) && made !== undefined && made >= 0) return this.#readerOf(made);
       return this.boxOf("scope", columns.nodeScope[id]);

@@ -1,5 +1,5 @@
 /**
- * Makes the scene of a model with some of its groups open. Inner scopes are laid out first and become boxes of their
+ * Builds the scene of a model with some of its scopes open. Inner scopes are laid out first and become boxes of their
  * parents; equal scopes share one layout through the cache.
  */
 
@@ -32,7 +32,7 @@ export function buildScene(
   }
 }
 
-/** The same in parts that each take a few milliseconds at most; yields how much is done, between 0 and 1. */
+/** The same in parts of a few milliseconds each; yields the fraction that is done. */
 export function* sceneInParts(
   columns: Columns,
   open: ReadonlySet<number>,
@@ -46,7 +46,7 @@ export function* sceneInParts(
   return yield* assemble(columns, root, cache, measure, direction);
 }
 
-/** Size of all that shows when some groups are open, without making the scene of it. */
+/** Size of the scene with some scopes open, without building it. */
 export function extentOf(
   columns: Columns,
   open: ReadonlySet<number>,

@@ -1,4 +1,4 @@
-/** What stays the same from one scene of a model to the next. */
+/** Layouts, sizes and labels that survive from one scene of a model to the next. */
 
 import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
@@ -8,42 +8,42 @@ import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import { type ScopeGraph, scopesOf } from "./scopegraph.ts";
 
-/** A layout and the sizes that it was made for. */
+/** A layout and the sizes it was computed for. */
 export interface Laid {
   readonly width: Float64Array;
   readonly height: Float64Array;
   readonly layout: Layout;
 }
 
-/** What one scope looks like, from the left end of its upper border, before its title and padding. */
+/** Arrangement of one scope, relative to the left end of its upper border, before title and padding. */
 export interface Arrangement {
   readonly scope: ScopeGraph;
   readonly layout: Layout;
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
   readonly h: Float64Array;
-  /** how the open scopes among the items are arranged, by item; empty where no item is a scope */
+  /** arrangement of each open scope among the items, by item; empty if no item is a scope */
   readonly inner: readonly (Arrangement | undefined)[];
-  /** size of the box around all of it, and where the origin of the layout stands in that */
+  /** size of the surrounding box, and the origin of the layout inside it */
   readonly frame: { readonly w: number; readonly h: number; readonly x: number; readonly y: number };
 }
 
-/** Keeps what does not change between two scenes of one model: scopes, sizes of boxes, layouts by their signature. */
+/** Caches the scope graphs of one model, box sizes, and layouts by their signature. */
 export class Cache {
   #columns: Columns | undefined;
   #measure: Measure | undefined;
   #labels: Labels | undefined;
-  /** w, h of every node, and of every scope closed and open; 0: not known yet */
+  /** w, h of every node, and of every scope closed and open; 0 if not computed yet */
   #nodeSize = new Float32Array(0);
   #scopeSize = new Float32Array(0);
   readonly #layouts = new Interner<Laid>();
-  /** how each scope was arranged last; where the flow goes down by the height of columns */
+  /** latest arrangement of each scope; for downward flow by column height */
   readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
   readonly #texts = new Map<string, number>();
-  /** How high the columns are that the outermost scope is set in, 0 for one column; where the flow goes down. */
+  /** Pixels: height of the columns of the outermost scope in downward flow, 0 for one column. */
   columnHeight = 0;
 
-  /** Forgets everything if the model or the font is another one. */
+  /** Clears everything if the model or the font has changed. */
   use(columns: Columns, measure: Measure): void {
     if (this.#columns === columns && this.#measure === measure) return;
     this.#columns = columns;
@@ -55,20 +55,20 @@ export class Cache {
     this.forgetLayouts();
   }
 
-  /** So that a benchmark can lay out twice. */
+  /** Lets a benchmark lay out twice. */
   forgetLayouts(): void {
     this.#layouts.clear();
     this.#arranged.down.clear();
     this.#arranged.right.clear();
   }
 
-  /** Forgets how scopes were arranged in columns of other heights, which were only tried. */
+  /** Drops the arrangements for column heights that were only tried. */
   settle(): void {
     for (const height of this.#arranged.down.keys())
       if (height !== this.columnHeight) this.#arranged.down.delete(height);
   }
 
-  /** The last arrangement of every scope; whoever reads one sees to it that it still holds. */
+  /** Latest arrangement of every scope; the caller checks that it still holds. */
   arranged(direction: Direction): Map<number, Arrangement> {
     if (direction === "right") return this.#arranged.right;
     const known = this.#arranged.down.get(this.columnHeight) ?? new Map<number, Arrangement>();
@@ -116,7 +116,7 @@ export class Cache {
   }
 }
 
-/** Even sizes have their middle on a whole pixel. */
+/** Rounds up to even sizes, whose middle is on a whole pixel. */
 function even({ w, h }: { w: number; h: number }): { w: number; h: number } {
   return { w: Math.ceil(w / 2) * 2, h: Math.ceil(h) };
 }

@@ -1,13 +1,13 @@
-/** What a graph is to another one that it is compared with: which boxes only it has, and which changed. */
+/** Status of each box of a graph that is compared with another one: added, removed, changed or folded. */
 
 import { BOX } from "./scene.ts";
 
 export const DIFF = { SAME: 0, ONLY: 1, CHANGED: 2, FOLDED: 3 } as const;
 
-/** "new" is what "added" is where both graphs are one model, before and after */
+/** "new" replaces "added" where both graphs are one model before and after */
 export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
 
-/** A sign beside each color, for who cannot tell the colors apart. */
+/** A sign in addition to each color, for people who cannot distinguish the colors. */
 export const SIGNS: Readonly<Record<DiffStatus, string>> = {
   removed: "−",
   added: "+",
@@ -17,14 +17,14 @@ export const SIGNS: Readonly<Record<DiffStatus, string>> = {
 };
 
 export interface DiffStatusData {
-  /** what it means to be in this graph only */
+  /** the status of what only this graph has */
   readonly only: "removed" | "added" | "new";
-  /** what is said of what is folded here */
+  /** the word for what is folded here */
   readonly folded: string;
   /** a DIFF by node and by value */
   readonly nodes: Uint8Array;
   readonly values: Uint8Array;
-  /** by group, how many nodes at any depth are so */
+  /** by scope, number of such nodes at any depth */
   readonly scopeOnly: Int32Array;
   readonly scopeChanged: Int32Array;
   readonly scopeFolded: Int32Array;
@@ -37,7 +37,7 @@ export class DiffStatuses {
     this.#data = data;
   }
 
-  /** The status of what a box shows; null where nothing is different. */
+  /** Status of a box; null if nothing differs. */
   of(kind: number, id: number): DiffStatus | null {
     const { only, nodes, values, scopeOnly, scopeChanged, scopeFolded } = this.#data;
     if (kind === BOX.SCOPE || kind === BOX.OPEN) {
@@ -48,7 +48,7 @@ export class DiffStatuses {
     return [null, only, "changed" as const, "folded" as const][status] ?? null;
   }
 
-  /** "removed"; of a closed scope "2 removed, 3 changed", or "−2 ~3" where there is less room. */
+  /** "removed"; for a closed scope "2 removed, 3 changed", in short "−2 ~3". */
   say(kind: number, id: number): { readonly long: string; readonly short: string } {
     const status = this.of(kind, id);
     if (status === null) return { long: "", short: "" };

@@ -1,4 +1,4 @@
-/** Numbers as a person writes them. */
+/** Numbers as people write them. */
 
 const NONE = "–";
 
@@ -13,13 +13,13 @@ export function prefixed(x: number, units: readonly string[]): [scaled: number, 
   return [scaled, units[unit]];
 }
 
-/** One digit behind the point below a hundred: 7087872 → "7.1 M", 312 → "312". */
+/** One decimal below a hundred: 7087872 → "7.1 M", 312 → "312". */
 export function rounded(x: number, units: readonly string[]): string {
   const [scaled, unit] = prefixed(x, units);
   return `${unit === units[0] || Math.abs(scaled) >= 99.95 ? Math.round(scaled) : scaled.toFixed(1)}${unit}`;
 }
 
-/** So many digits, very large and very small numbers by their exponent: 0.00213, −3.11, 1.20e−8. */
+/** A number with the given digits, very large and very small ones with an exponent: 0.00213, −3.11, 1.20e−8. */
 export function written(x: number, digits: number): string {
   if (Number.isNaN(x)) return NONE;
   if (x === 0) return "0";

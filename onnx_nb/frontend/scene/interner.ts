@@ -1,4 +1,4 @@
-/** What was made of lists of numbers, so that equal lists share it. */
+/** Shares what was computed from lists of numbers among equal lists (hash consing). */
 
 type Lists = readonly ArrayLike<number>[];
 
@@ -10,12 +10,12 @@ export class Interner<T> {
     return this.#size;
   }
 
-  /** What was made of equal lists. */
+  /** The value stored for equal lists. */
   find(lists: Lists): T | undefined {
     return this.#known.get(hash(lists))?.find((known) => equal(known.lists, lists))?.made;
   }
 
-  /** Notes what was made of lists, which must not change any more. */
+  /** Stores a value for lists that must not change any more. */
   keep(lists: Lists, made: T): void {
     const key = hash(lists);
     const same = this.#known.get(key);

@@ -1,4 +1,4 @@
-/** The words in a box and on an edge, elided to fit, and the size of the box that holds them. */
+/** The text in a box and on an edge, elided to fit, and the size of the box that holds it. */
 
 import { type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
 import { rounded } from "./formatting.ts";
@@ -8,11 +8,11 @@ import { BOX, type Label, type Pair } from "./scene.ts";
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
 export interface Measure {
   (text: string, fontPx: number, bold: boolean): number;
-  /** texts are set briefly: a box has one line, where a view has room for few boxes with more */
+  /** brief labels: a box has one line, so that more boxes fit into the view */
   readonly brief?: boolean;
 }
 
-/** The same font, set briefly. */
+/** The same font with brief labels. */
 export function briefly(measure: Measure): Measure {
   return Object.assign((text: string, fontPx: number, bold: boolean) => measure(text, fontPx, bold), { brief: true });
 }
@@ -23,19 +23,19 @@ export interface Fitted {
   readonly h: number;
 }
 
-/** Where text stands in a box, in px from its top left corner (`y` is the baseline). */
+/** Pixels: position of text in a box from its top left corner (`y` is the baseline). */
 export const TEXT = {
   title: 12,
   line: 10.5,
   pill: 11.5,
   edge: 10,
-  /** a node's text begins right of its color stripe */
+  /** a node's text begins to the right of its color stripe */
   node: { x: 13, titleY: 16, lineY: 30, lineStep: 14 },
   /** "+" or "–" at x, the title at titleX, rows at lineX */
   scope: { x: 11, titleX: 25, titleY: 17, lineX: 25, lineY: 31, lineStep: 14 },
-  /** between title and sub, and between two pairs of a row */
+  /** pixels between title and sub, and between two pairs of a row */
   gap: 8,
-  /** between key and value of a pair */
+  /** pixels between key and value of a pair */
   keyGap: 4,
 } as const;
 
@@ -43,22 +43,22 @@ const MAX_WIDTH = 260;
 const MAX_ROWS = 2;
 const NODE = { minWidth: 64, right: 11, height: 24 };
 const CLOSED = { minWidth: 104, right: 11, height: 25 };
-/** Where boxes say little: what a node says after its op, px at most, and by how much all are lower, half of it. */
+/** Brief boxes: maximum pixels of text after the op, and half the height that every box loses. */
 const BRIEF = { note: 96, less: 1 };
 const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
 const WHOLE = new Intl.NumberFormat("en");
-/** Longer texts are cut before they are measured. */
+/** Characters of a text that are measured; longer ones are shortened first. */
 const LONGEST = 300;
 
-/** So many different nodes are remembered, the first: those with numbers of their own in them may all be different. */
+/** Maximum number of distinct node labels cached; labels that contain numbers may all differ. */
 const REMEMBERED = 500;
 
-/** The text of every box and the size of a box that holds it; for an open scope the least size of its title strip. */
+/** The text of every box and the size that holds it; for an open scope the minimum size of its title strip. */
 export class Labels {
   readonly #columns: Columns;
   readonly #measure: Measure;
   readonly #nodes = new Interner<Fitted>();
-  /** what the text of the node at hand is made of */
+  /** key of the current node's text */
   readonly #parts: number[] = [];
 
   constructor(columns: Columns, measure: Measure) {
@@ -78,7 +78,7 @@ export class Labels {
     }
   }
 
-  /** Most nodes of a model look like others. */
+  /** Most nodes of a model share their label with others. */
   #node(node: number): Fitted {
     const { nodeOp, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } = this.#columns;
     const parts = this.#parts;
@@ -97,7 +97,7 @@ export class Labels {
   }
 }
 
-/** How far down the text of a box begins in one that is higher than its text (it has many ports on its side) or brief. */
+/** Pixels from the top of a box to its text, if the box is higher than its text (many ports) or brief. */
 export function textTop(kind: number, rows: number, h: number): number {
   const own = kind === BOX.NODE ? NODE : kind === BOX.SCOPE ? CLOSED : PILL;
   const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.scope.lineStep;
@@ -111,7 +111,7 @@ export function typeText(columns: Columns, value: number): string {
   return shape === "" ? dtype : `${shape} ${dtype}`.trimEnd();
 }
 
-/** The same, but of what has a shape in the dtype that most have only the shape: "batch×seq×768". */
+/** The same without the most common dtype: "batch×seq×768". */
 export function briefType(columns: Columns, value: number): string {
   const shape = columns.shapeOf(value);
   return columns.dtypeOf(value) === "float32" && shape !== "" ? shape : typeText(columns, value);
@@ -128,7 +128,10 @@ export function shortDtype(dtype: string): string {
     .replace("string", "str");
 }
 
-/** One line of at most `width` px: control characters become spaces, the rest "…", at the end or in the middle. */
+/**
+ * One line of at most `width` px: control characters become spaces, and what does not fit becomes "…" at the end or in
+ * the middle.
+ */
 export function elide(
   text: string,
   width: number,
@@ -187,7 +190,7 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   };
 }
 
-/** Of all that a node says its op, and what tells it best from others: its domain, or else its first weight or scalar. */
+/** A node's op and what distinguishes it best: its domain, or else its first weight or scalar. */
 function briefNode(
   title: string,
   note: string,
@@ -251,7 +254,7 @@ function fitScope(columns: Columns, scope: number, open: boolean, measure: Measu
   };
 }
 
-/** "×32", "×32, 2 differ", or of one of them "differs"; "" for what is there once. */
+/** "×32", "×32, 2 differ", or "differs" for a member that does; "" if there is only one. */
 export function multipleText(columns: Columns, scope: number): string {
   const repeat = columns.scopeRepeat[scope] as number;
   const differs = columns.scopeDiffers[scope] as number;
@@ -274,7 +277,7 @@ function contentsText(columns: Columns, scope: number): string {
 function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
   const name = columns.valueNameOf(value);
   const whole = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
-  const type = measure.brief === true ? "" : whole; // its edge says it, too
+  const type = measure.brief === true ? "" : whole; // its edge shows it, too
   const sub = elide(type, 200, TEXT.pill, true, measure, "middle");
   const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
   const title = elide(name, PILL.maxWidth - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
@@ -359,7 +362,7 @@ function oneLine(text: string): string {
   return text.length > LONGEST ? text.slice(0, LONGEST) : text.replace(CONTROLS, " ");
 }
 
-/** What can be cut between any two of its elements: a string, unless a character takes two of its units. */
+/** Text that can be divided between any two elements: a string, unless a character takes two units. */
 type Characters = string | readonly string[];
 
 /** The characters of a text; of a very long one its first and last. */

@@ -1,23 +1,23 @@
-/** Which scopes are open when a model is shown for the first time. */
+/** Chooses the scopes that are open when a model is shown for the first time. */
 
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { scopesOf } from "./scopegraph.ts";
 
-/** Of a graph of so few nodes everything is shown. */
+/** Nodes up to which everything is shown. */
 const FEW = 24;
-/** With so many boxes there is something to see … */
+/** Boxes that are enough to begin with … */
 const ENOUGH = 20;
-/** … and more than so many are too many to take in. */
+/** … and boxes that are too many to take in. */
 const MANY = 60;
-/** What does not fit even closed is shown smaller, as long as it can be read at all. */
+/** Zooms tried if even the closed scopes do not fit, as long as text stays readable. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
-/** So many scopes that do not fit are tried before none of them is taken to. */
+/** Give up after this many scopes fail to fit. */
 const TRIES = 10;
 
 /**
- * How high columns must be for all that shows when these scopes are open to fit into the view at a zoom, 0 if one column
- * does, null if it does not fit; with boxes that say all they can, or say it briefly. One column is not tried again where
- * less did not fit into one: the height that it needed says so.
+ * Column height in px at which these open scopes fit into the view at a zoom, with full or brief labels: 0 if one
+ * column fits, null if nothing does. One column is not tried again once fewer boxes did not fit into it; the height
+ * that it needed tells.
  */
 export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean, columnHeight: number) => number | null;
 
@@ -25,15 +25,14 @@ export interface Opening {
   readonly open: ReadonlySet<number>;
   /** 0 for one column */
   readonly columnHeight: number;
-  /** boxes have one line */
+  /** labels are brief */
   readonly brief: boolean;
   readonly boxes: number;
 }
 
 /**
- * Groups that are open at first: those that show enough of the model and fit the view at a size that can be read; as
- * large as can be with enough boxes. Where few boxes fit they say less, so that there is room for more. What fits is not
- * asked where there is no view.
+ * Scopes that are open at first: they show enough of the model and fit the view at a readable size, as large as
+ * possible. Where few boxes fit, labels become brief to make room for more.
  */
 export function opening(columns: Columns, fits: Fits): Opening {
   const at = (way: Way): Opening | null =>
@@ -48,22 +47,22 @@ export function opening(columns: Columns, fits: Fits): Opening {
   return most ?? (opened(columns, anywhere) as Opening);
 }
 
-/** The same where the view has no size yet. */
+/** The same for a view that has no size yet. */
 export function defaultOpen(columns: Columns): ReadonlySet<number> {
   return (opened(columns, anywhere) as Opening).open;
 }
 
-/** How scopes are opened. */
+/** One way to open scopes. */
 interface Way {
-  /** boxes say little */
+  /** labels are brief */
   readonly brief: boolean;
-  /** the largest scope comes next wherever it is, not each level before the next */
+  /** open the largest scope next wherever it is, instead of level by level */
   readonly deep: boolean;
-  /** what fits at this zoom can be read: a title is 12 px at life size, 9 px at 0.75; what stands below it is smaller */
+  /** zoom at which text must fit; a title has 12 px at 1 and 9 px at 0.75, rows are smaller */
   readonly zoom: number;
 }
 
-/** The first that shows enough is taken. */
+/** The first way that shows enough is taken. */
 const WAYS: readonly Way[] = [
   { brief: false, deep: false, zoom: 0.9 },
   { brief: false, deep: false, zoom: 0.8 },
@@ -77,8 +76,9 @@ const FIRST: Way = { brief: false, deep: false, zoom: 1 };
 const anywhere = (): number => 0;
 
 /**
- * All of a small graph; else from the outside in the largest scopes, as long as few enough boxes show. Repeated layers
- * and what belongs to no module stay closed unless little else is there to see. Null if even the closed scopes do not fit.
+ * Everything in a small graph; otherwise the largest scopes from the outside in, while the boxes stay few enough.
+ * Repeated layers and nodes of no module stay closed unless there is little else to see. Null if even the closed scopes
+ * do not fit.
  */
 function opened(
   columns: Columns,
@@ -126,7 +126,7 @@ function opened(
     }
     level = deep ? next.sort(bySize) : next;
   }
-  // few boxes so far: one example of a repeated layer tells more than none
+  // few boxes so far: one example of a repeated layer is worth more than none
   for (const scope of repeats) {
     if (boxes >= ENOUGH || !tryOpen(scope)) continue;
     const example = columns.childrenOf(scope)[0];

@@ -1,4 +1,4 @@
-/** Numbers of nodes and scopes as colors: where a number lies between the least and the largest, and how it is said. */
+/** Numbers of nodes and scopes as colors: the position of a number on the scale, and its text. */
 
 import { prefixed, written } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";
@@ -11,16 +11,16 @@ const BYTES = [" B", " kB", " MB", " GB", " TB"];
 export interface OverlayData {
   readonly label: string;
   readonly scale: "linear" | "log";
-  /** what a scope's number is of those of its nodes */
+  /** how a scope's number follows from those of its nodes */
   readonly reduce: "sum" | "max";
-  /** names that the model does not have */
+  /** number of names that the model does not have */
   readonly unmatched: number;
-  /** by node and by group; NaN where there is none */
+  /** by node and by scope; NaN for none */
   readonly nodes: Float64Array;
   readonly groups: Float64Array;
 }
 
-/** The part of the scale that is shown, 0 … 1 from the least to the largest. */
+/** Visible part of the scale, 0 … 1 from the smallest to the largest number. */
 export interface Range {
   readonly from: number;
   readonly to: number;
@@ -31,7 +31,7 @@ export const EVERYTHING: Range = { from: 0, to: 1 };
 export class Overlay {
   readonly data: OverlayData;
   readonly range: Range;
-  /** ends of the scale; of a logarithmic one the least positive number, as zero has no logarithm */
+  /** ends of the scale; a logarithmic one begins at the smallest positive number */
   readonly least: number;
   readonly most: number;
 
@@ -49,7 +49,7 @@ export class Overlay {
     return new Overlay(this.data, range, [this.least, this.most]);
   }
 
-  /** The same with a scale over the boxes that are drawn: sums of scopes outweigh all that is in them. */
+  /** The same with a scale over the drawn boxes, since the sum of a scope exceeds every number inside it. */
   over(boxes: Boxes): Overlay {
     const numbers: number[] = [];
     for (let box = 0; box < boxes.count; box++) {
@@ -59,13 +59,13 @@ export class Overlay {
     return ends[0] === this.least && ends[1] === this.most ? this : new Overlay(this.data, this.range, ends);
   }
 
-  /** The number of what a box shows, NaN for none. */
+  /** Number of a box, NaN for none. */
   number(kind: number, id: number): number {
     if (kind === BOX.NODE) return this.data.nodes[id] ?? Number.NaN;
     return kind === BOX.SCOPE || kind === BOX.OPEN ? (this.data.groups[id] ?? Number.NaN) : Number.NaN;
   }
 
-  /** Where a number lies on the scale, 0 … 1; NaN stays NaN. */
+  /** Position of a number on the scale, 0 … 1; NaN stays NaN. */
   place(x: number): number {
     if (Number.isNaN(x)) return x;
     if (this.most === this.least) return x > this.most ? 1 : 0.5;
@@ -77,13 +77,13 @@ export class Overlay {
     return Math.min(1, Math.max(0, t));
   }
 
-  /** The number at a place on the scale. */
+  /** Number at a position on the scale. */
   at(t: number): number {
     const { least, most } = this;
     return this.data.scale === "log" && least > 0 ? least * (most / least) ** t : least + (most - least) * t;
   }
 
-  /** Whether the range that is shown leaves a number out; one that is not there is left out by any. */
+  /** Whether a number is outside the visible range; NaN always is. */
   leavesOut(x: number): boolean {
     const t = this.place(x);
     return Number.isNaN(t) || t < this.range.from || t > this.range.to;

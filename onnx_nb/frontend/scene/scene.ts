@@ -19,7 +19,7 @@ export interface Boxes {
   readonly count: number;
   readonly kind: Uint8Array;
   readonly id: Int32Array;
-  /** the open box it lies in, −1 at the root */
+  /** the open box around it, −1 at the root */
   readonly parent: Int32Array;
   readonly depth: Uint8Array;
   readonly x: Float32Array;
@@ -35,11 +35,11 @@ export interface Boxes {
 export interface Edges {
   readonly count: number;
   readonly value: Int32Array;
-  /** −1: nobody makes the value */
+  /** −1: the value has no producer */
   readonly fromBox: Int32Array;
-  /** −1: a tail that leaves the producer of a value drawn as stubs, or of one that nobody reads */
+  /** −1: a tail at the producer of a value that is drawn as stubs or has no reader */
   readonly toBox: Int32Array;
-  /** the open box it lies in, −1 at the root */
+  /** the open box around it, −1 at the root */
   readonly scope: Int32Array;
   /** edge e has points[2·ptr[e]] … points[2·ptr[e+1] − 1], as x, y pairs from port to port */
   readonly ptr: Uint32Array;
@@ -50,13 +50,13 @@ export interface Edges {
   /** left end and vertical middle of the text `edgeLabel`, NaN where there is none */
   readonly labelX: Float32Array;
   readonly labelY: Float32Array;
-  /** many tensors alike between the same two boxes have the same number here, −1 for all others */
+  /** equal numbers for many tensors of one type between the same two boxes, −1 for all others */
   readonly bundle: Int32Array;
   /** 1: only the two ends are drawn, as short tails with the tensor's name */
   readonly stub: Uint8Array;
 }
 
-/** The open scopes, each after the one around it; the boxes and the edges of one scope stand in a row. */
+/** The open scopes, each after its parent; the boxes and edges of a scope are consecutive. */
 export interface Placed {
   readonly count: number;
   /** the open box around it, −1 for the root */
@@ -100,8 +100,8 @@ export interface Scene {
 }
 
 /**
- * How far a box moved between two scenes: add it to the camera, and the box stays where it was on the screen.
- * Nothing moves if one of the scenes does not show it.
+ * Distance that a box moved between two scenes; added to the camera it keeps the box in place on the screen. Zero if
+ * one of the scenes does not show the box.
  */
 export function keepInPlace(
   before: Scene,

@@ -1,6 +1,6 @@
 /**
- * One scope as a graph of its own: its items (child scopes and nodes, at the root also inputs and outputs) and one
- * hyperedge a tensor, with the borders of the scope where a tensor enters or leaves. It does not depend on what is open.
+ * One scope as a graph: its items (child scopes and nodes, at the root also inputs and outputs) and one hyperedge for
+ * each tensor, which may begin or end at the border of the scope. It does not depend on what is open.
  */
 
 import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
@@ -10,16 +10,16 @@ import { BOX } from "./scene.ts";
 /** Ends of a hyperedge that are no item. */
 export const BORDER = -1;
 export const NOBODY = -2;
-/** The tensor lives within one item. */
+/** The tensor stays within one item. */
 const INSIDE = -3;
 
 /** Numbers in a block of memory that small arrays share. */
 const BLOCK = 16_384;
 
-/** More items than any scope has: makes one number of a hyperedge and an item. */
+/** More items than any scope has; combines a hyperedge and an item into one number. */
 const ITEMS = 2 ** 24;
 
-/** What does not say which nodes and tensors they are: it is one of all scopes that are alike. */
+/** The part of a scope graph that names no nodes or tensors; equal scopes share it. */
 interface Shape {
   /** items in file order: BOX.NODE, BOX.SCOPE, BOX.INPUT or BOX.OUTPUT */
   readonly kind: Uint8Array;
@@ -33,11 +33,14 @@ interface Shape {
   /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
   readonly outSlot: Int32Array;
   readonly inSlot: Int32Array;
-  /** how many tensors the label of a hyperedge stands for: of many alike between two items one speaks, the others have 0 */
+  /**
+   * number of tensors that the label of a hyperedge stands for: one of many equal ones between two items, 0 for the
+   * others
+   */
   readonly speaksFor: Uint32Array;
-  /** the same where labels are brief: of more than a few between two items one speaks for all, whatever their types */
+  /** the same for brief labels: one of several between two items, whatever their types */
   readonly speaksBriefly: Uint32Array;
-  /** hyperedge → the one that speaks for it and for the others alike, −1 for most, which are by themselves */
+  /** hyperedge → the one whose label stands for it and its equals, −1 for most */
   readonly bundle: Int32Array;
 }
 
@@ -77,7 +80,7 @@ export class ScopeGraph implements Shape {
 
 const known = new WeakMap<Columns, ScopeGraphs>();
 
-/** The scopes of a model, found once for all who ask. */
+/** The scope graphs of a model, built once. */
 export function scopesOf(columns: Columns): ScopeGraphs {
   let graphs = known.get(columns);
   if (graphs === undefined) {
@@ -87,7 +90,7 @@ export function scopesOf(columns: Columns): ScopeGraphs {
   return graphs;
 }
 
-/** The nodes and scopes right inside a scope. */
+/** The nodes and scopes directly inside a scope. */
 export function boxesIn(columns: Columns, scope: number): Target[] {
   const { kind, id } = scopesOf(columns).of(scope);
   return Array.from(id, (each, item): Target[] => {
@@ -96,16 +99,16 @@ export function boxesIn(columns: Columns, scope: number): Target[] {
   }).flat();
 }
 
-/** Builds scopes of one model; holds scratch memory between calls. */
+/** Builds the scope graphs of one model; keeps scratch memory between calls. */
 class ScopeGraphs {
   readonly #columns: Columns;
   readonly #known = new Map<number, ScopeGraph>();
   readonly #shapes = new Interner<Shape>();
   /** scope → nearest enclosing branch of a body (itself included), −1 in the main graph */
   readonly #branch: Int32Array;
-  /** the same with calls of functions, which do not capture: they are given what they read */
+  /** the same including function calls, which have no outer-scope values */
   readonly #frame: Int32Array;
-  /** node → item of the scope at hand, where #stamp says so */
+  /** node → item of the current scope, valid where #stamp is current */
   readonly #item: Int32Array;
   readonly #stamp: Uint32Array;
   readonly #edge: Int32Array;
@@ -225,7 +228,7 @@ class ScopeGraphs {
     const root = scope === 0;
     if (root) {
       for (const tensor of columns.graphInputs) {
-        if (this.#edgeStamp[tensor] === stamp) continue; // listed twice: a fault, drawn once
+        if (this.#edgeStamp[tensor] === stamp) continue; // listed twice: a problem, drawn once
         edgeOf(tensor, kind.length);
         kind.push(BOX.INPUT);
         id.push(tensor);
@@ -251,7 +254,7 @@ class ScopeGraphs {
         const tensor = columns.inValue[k];
         if (tensor < 0 || columns.isConstant(tensor)) continue;
         const producer = columns.producer[tensor];
-        if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside of it
+        if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside the item
         const known = this.#edgeStamp[tensor] === stamp;
         const from = known ? 0 : sourceOf(tensor);
         if (from === INSIDE) continue;
@@ -262,7 +265,7 @@ class ScopeGraphs {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         const readers = columns.consumersOf(tensor);
-        // an output of the graph passes every border up to the root, one of a body or call those up to its owner
+        // a graph output passes every border up to the root, one of a body or call those up to its owner
         const frame = this.#frame[columns.nodeScope[node]];
         const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
         let leaves =
@@ -272,7 +275,7 @@ class ScopeGraphs {
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
       }
     }
-    // the node that owns this body reads and makes its values at the border
+    // the owner of this body reads and makes its values at the border
     const owner = columns.ownerOf(scope);
     if (owner >= 0) {
       for (const tensor of columns.inputsOf(owner)) {
@@ -280,14 +283,14 @@ class ScopeGraphs {
       }
       for (const tensor of columns.outputsOf(owner)) {
         if (tensor < 0 || columns.isConstant(tensor)) continue;
-        // what the branches give becomes one tensor: a pill, which is then what leaves
+        // the results of the branches become one tensor: a pill, which leaves the scope
         const pill = kind.length;
         kind.push(BOX.OUTPUT);
         id.push(tensor);
         for (const given of columns.yieldedTo(tensor)) {
           const producer = columns.producer[given];
           if (producer >= 0 && this.#stamp[producer] === stamp) connect(edgeOf(given, this.#item[producer]), pill, 0);
-          // what a call only hands on
+          // what a call only passes through
           else if (this.#edgeStamp[given] === stamp) connect(this.#edge[given], pill, 0);
         }
         connect(edgeOf(tensor, pill), BORDER, 0);
@@ -305,7 +308,7 @@ class ScopeGraphs {
     return new ScopeGraph(scope, this.#pooled(id), this.#pooled(value), shape);
   }
 
-  /** An array that lies in one block with others: tens of thousands of small ones take several times as much memory. */
+  /** An array within a shared block: tens of thousands of small arrays would take several times as much memory. */
   #pooled(numbers: readonly number[]): Int32Array {
     if (this.#used + numbers.length > this.#pool.length) {
       this.#pool = new Int32Array(Math.max(BLOCK, numbers.length));
@@ -325,7 +328,7 @@ class ScopeGraphs {
     return shape;
   }
 
-  /** A body input is a pill in the innermost branch that holds all its readers; outside of it nothing shows it. */
+  /** A body input is a pill in the innermost branch that contains all its readers; nothing shows it outside. */
   #bodyInput(scope: number, tensor: number, kind: number[], id: number[]): number {
     let home = this.#home.get(tensor);
     if (home === undefined) {
@@ -361,7 +364,7 @@ class ScopeGraphs {
     return this.#branch[this.#columns.scopeParent[branch]];
   }
 
-  /** Whether a reader in `branch` takes the tensor from outside of it. */
+  /** Whether the tensor is an outer-scope value of a reader in `branch`. */
   #captures(branch: number, tensor: number): boolean {
     const columns = this.#columns;
     const producer = columns.producer[tensor];
@@ -377,7 +380,7 @@ interface Hyperedges {
   readonly captured: readonly (readonly number[])[];
 }
 
-/** Packs the lists, and numbers the ports of every item: a node's in the order of its inputs, others as they come. */
+/** Packs the lists and numbers the ports of every item: for a node in the order of its inputs, else as they come. */
 function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedges): Shape {
   const count = edges.value.length;
   const ptr = new Uint32Array(count + 1);
@@ -411,9 +414,9 @@ function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedge
   };
 }
 
-/** More tensors of one type than this between two items have one label … */
+/** Tensors of one type between two items beyond which they share one label … */
 const MANY = 8;
-/** … and where labels are brief more than this of any type. */
+/** … and of any type, for brief labels. */
 const SOME = 3;
 
 function speakers(
@@ -436,7 +439,7 @@ function speakers(
   }
   for (const all of beside.values()) {
     if (all.length <= SOME) continue;
-    // numbers that are computed on tell more than indices and sizes
+    // floating-point tensors are more informative than indices and sizes
     const speaker = all.find((e) => columns.dtypeOf(value[e]).includes("float")) ?? all[0];
     for (const e of all) speaksBriefly[e] = 0;
     speaksBriefly[speaker] = all.length;

@@ -1,25 +1,25 @@
-/** What a person has done to one graph view, and the one function that changes it. */
+/** State of one graph view, and the one function that changes it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Hit } from "../search/search.ts";
 import type { Overlay, Range } from "./overlay.ts";
 import type { Direction } from "./scene.ts";
 
-/** An input that an extraction lacks, as `analysis.plan_extraction` reports it. */
+/** A missing input, as `plan_extraction` reports it. */
 export interface Missing {
   readonly value: number;
   readonly name: string;
   readonly message: string;
 }
 
-/** What `analysis.plan_extraction` says of the chosen inputs and outputs. */
+/** The result of `plan_extraction` for the chosen inputs and outputs. */
 export interface Plan {
   readonly nodes: Int32Array;
   readonly missing: readonly Missing[];
   readonly redundant: readonly number[];
   /** inputs that complete the extraction, when `missing` is not empty */
   readonly suggestion: readonly number[];
-  /** other inputs worth a look, in place of all chosen ones: fewer, or without what a side path brings in */
+  /** alternative inputs that replace all chosen ones: fewer, or without a side path */
   readonly alternative: readonly number[];
   readonly nbytes: number;
   readonly message: string;
@@ -30,14 +30,14 @@ export interface Boundary {
   readonly outputs: readonly number[];
 }
 
-/** Where the viewer stands, whatever the size of the view: the world point in the middle, and screen px per world px. */
+/** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
 export interface Standing {
   readonly x: number;
   readonly y: number;
   readonly zoom: number;
 }
 
-/** A place to come back to. */
+/** A saved place: selection, open scopes and camera. */
 export interface Bookmark {
   readonly name: string;
   readonly target: Target | null;
@@ -45,7 +45,7 @@ export interface Bookmark {
   readonly camera: Standing;
 }
 
-/** What a person can undo: each is kept as it was before the step. */
+/** Fields that can be undone; a step keeps them as they were before it. */
 type Undoable = Pick<
   State,
   "boundary" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
@@ -54,17 +54,17 @@ export type Change = Partial<Undoable>;
 
 export interface State {
   readonly open: ReadonlySet<number>;
-  /** which way the flow goes */
+  /** direction of the flow */
   readonly direction: Direction;
-  /** what the inspector shows and the keys go on from: of many selected the last */
+  /** the last selected target, which the inspector shows and the keys start from */
   readonly selection: Target | null;
-  /** what else is selected, in the order in which it was; empty if `selection` is null */
+  /** the other selected targets in order of selection; empty if `selection` is null */
   readonly others: readonly Target[];
-  /** dragging selects what it goes around, and a click adds to the selection */
+  /** dragging selects with a rectangle, and a click adds to the selection */
   readonly gathering: boolean;
   readonly hover: Target | null;
   readonly boundary: Boundary;
-  /** steps back, the last one at the end, and steps forward again */
+  /** steps to undo, the latest at the end, and steps to redo */
   readonly undo: readonly Change[];
   readonly redo: readonly Change[];
   readonly plan: Plan | null;
@@ -72,18 +72,18 @@ export interface State {
   readonly hits: readonly Hit[];
   /** one of `hits`, −1 for none */
   readonly hit: number;
-  /** numbers that color the boxes, in place of the categories of their ops */
+  /** numbers that color the boxes instead of the op categories */
   readonly overlay: Overlay | null;
-  /** the name by which a person chose the overlay in the bar, null for any other */
+  /** name of an overlay chosen in the bar, null for any other */
   readonly color: string | null;
   readonly bookmarks: readonly Bookmark[];
-  /** how often values were captured */
+  /** number of captures so far */
   readonly captures: number;
   /** all values have been captured, not only some */
   readonly capturedAll: boolean;
-  /** a request to the kernel is under way: what it does, in words */
+  /** description of the running kernel request */
   readonly busy: string | null;
-  /** the part of it that is done, null if that is not known */
+  /** fraction of it that is done, null if unknown */
   readonly done: number | null;
   readonly error: { readonly message: string; readonly advice: string } | null;
   readonly live: boolean;
@@ -93,11 +93,11 @@ export type Action =
   | { readonly type: "open" | "close" | "toggle"; readonly group: number }
   | { readonly type: "direction"; readonly direction: Direction }
   | { readonly type: "openAll"; readonly groups: Iterable<number> }
-  /** these, and no others */
+  /** opens these scopes and closes all others */
   | { readonly type: "openOnly"; readonly groups: ReadonlySet<number> }
   | { readonly type: "expandAll" | "collapseAll" }
   | { readonly type: "select" | "hover"; readonly target: Target | null }
-  /** adds to the selection, or takes out of it */
+  /** adds a target to the selection or removes it */
   | { readonly type: "also"; readonly target: Target }
   | { readonly type: "selectAll"; readonly targets: readonly Target[]; readonly add?: boolean }
   | { readonly type: "gathering"; readonly gathering: boolean }
@@ -117,10 +117,10 @@ export type Action =
   | { readonly type: "error"; readonly error: State["error"] }
   | { readonly type: "live"; readonly live: boolean };
 
-/** What a picture shows, and in which format. */
+/** Content and format of a saved picture. */
 export type Saving = "svg" | "svg-view" | "png";
 
-/** Asks the view for something that is not state: it moves the camera or talks to the kernel. */
+/** A request that changes no state: it moves the camera or asks the kernel. */
 export type Command =
   | { readonly type: "extract" }
   | { readonly type: "save"; readonly what: Saving }
@@ -129,12 +129,12 @@ export type Command =
   | { readonly type: "color"; readonly by: string }
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
-  /** all, or of it what is drawn of some targets */
-  /** goes to a bookmark, or keeps what is shown now as one */
+  /** fits everything, or the drawn boxes of some targets */
+  /** goes to a bookmark, or saves the current view as one */
   | { readonly type: "visit"; readonly bookmark: Bookmark }
   | { readonly type: "bookmark" }
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
-  /** brings it into view, or even into the middle of it */
+  /** brings it into view, or into the middle of the view */
   | { readonly type: "reveal"; readonly target: Target; readonly centered?: boolean };
 
 const COMMANDS: Readonly<Record<Command["type"], true>> = {
@@ -182,17 +182,17 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
   };
 }
 
-/** How many steps can be undone. */
+/** Maximum number of undo steps. */
 const STEPS = 100;
 
 export function reduce(state: State, action: Action, columns: Columns): State {
   if (action.type === "undo" || action.type === "redo") return back(state, action.type);
   const next = changed(state, action, columns);
-  // a filter is moved through a hundred places, and moved back as easily
+  // dragging a filter makes a hundred changes, and is as easily reverted
   return next === state || action.type === "range" ? next : recorded(state, next, action);
 }
 
-/** Keeps what the step changed, for undo. */
+/** Records the fields that a step changed. */
 function recorded(before: State, after: State, action: Action): State {
   const change: Change = {
     ...(before.boundary !== after.boundary && { boundary: before.boundary }),
@@ -200,12 +200,12 @@ function recorded(before: State, after: State, action: Action): State {
     ...(before.direction !== after.direction && { direction: before.direction }),
     ...(before.overlay !== after.overlay && { overlay: before.overlay, color: before.color }),
     ...(before.bookmarks !== after.bookmarks && { bookmarks: before.bookmarks }),
-    // to select one thing after another is no step, to gather many is
+    // selecting one target after another is no step, selecting several is
     ...(before.others !== after.others && { selection: before.selection, others: before.others }),
   };
   if (Object.keys(change).length === 0) return after;
   const last = before.undo.at(-1);
-  // what was opened is not shown after all
+  // the scopes that were opened do not fit after all
   if (action.type === "openOnly" && last?.open === after.open) return { ...after, undo: before.undo.slice(0, -1) };
   return { ...after, undo: [...before.undo.slice(1 - STEPS), change], redo: [] };
 }
@@ -295,7 +295,7 @@ function changed(
 
 const NONE: readonly Target[] = [];
 
-/** All that is selected, the last at the end. */
+/** All selected targets, the latest at the end. */
 export function selected({ selection, others }: State): readonly Target[] {
   return selection === null ? [] : [...others, selection];
 }

@@ -1,6 +1,6 @@
 /**
- * The rows of the tree beside the canvas: scopes, their nodes in file order, the tensors that each makes. As columns,
- * for there are more than 100,000 when all of a large graph is open.
+ * The rows of the accessible tree: scopes, their nodes in file order, the tensors that each node makes. Stored as
+ * columns, since a large graph has more than 100,000.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -8,9 +8,9 @@ import type { Columns, Target } from "../protocol/columns.ts";
 export interface Row {
   readonly target: Target;
   readonly level: number;
-  /** null: a leaf */
+  /** null for a leaf */
   readonly expanded: boolean | null;
-  /** place among its siblings, from 1 */
+  /** position among its siblings, from 1 */
   readonly position: number;
   readonly siblings: number;
 }
@@ -55,7 +55,7 @@ export class Rows {
     return { kind: KINDS[this.#kind[at]], id: this.#id[at] };
   }
 
-  /** −1 where a target has no row. */
+  /** Row of a target, −1 for none. */
   indexOf({ kind, id }: Target): number {
     const wanted = KINDS.indexOf(kind);
     let at = this.#id.indexOf(id);
@@ -63,7 +63,7 @@ export class Rows {
     return at < this.#length ? at : -1;
   }
 
-  /** The row that a row is inside of, −1 at the top. */
+  /** Parent row, −1 at the top. */
   around(at: number): number {
     let above = at - 1;
     while (above >= 0 && this.#level[above] >= this.#level[at]) above--;
@@ -139,7 +139,7 @@ export class Rows {
 
 const firstNodes = new WeakMap<Columns, Int32Array>();
 
-/** scope → its first node in file order, which is where it stands among its siblings. */
+/** scope → its first node in file order, which determines its position among its siblings. */
 function firstNodesOf(columns: Columns): Int32Array {
   const known = firstNodes.get(columns);
   if (known !== undefined) return known;

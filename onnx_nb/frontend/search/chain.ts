@@ -2,7 +2,7 @@
 
 import type { Columns } from "../protocol/columns.ts";
 
-/** At most so many nodes lie in a gap. */
+/** Maximum number of nodes in a gap. */
 export const WIDEST_GAP = 32;
 const FAR = 255;
 
@@ -27,7 +27,7 @@ export function* chains(
   const last = masks.length - 1;
   const good = [...masks];
   const passes = (node: number, place: number): boolean => masks[place][node] === 0 && masks[place - 1][node] === 0;
-  /** for a gap before place k: node → how many steps further the next node of place k is */
+  /** for a gap before place k: node → number of steps to the next node of place k */
   const far: Uint8Array[] = [];
   for (let place = last; place > 0; place--) {
     const before = new Uint8Array(nodeCount);
@@ -64,7 +64,7 @@ export function* chains(
     }
     return readers;
   };
-  /** Ways from the end of a path to the next place, each without the node where it begins. */
+  /** Paths from the end of a chain to the next place, each without its first node. */
   const onward = (from: number, place: number): number[][] => {
     const ways: number[][] = [];
     seen[from] = ++round;
@@ -88,7 +88,7 @@ export function* chains(
     return ways;
   };
 
-  // depth first, without recursion: what is still to be tried, the next one on top
+  // depth-first search with an explicit stack
   let work = 0;
   for (let first = 0; first < nodeCount; first++) {
     if (good[0][first] === 0) continue;

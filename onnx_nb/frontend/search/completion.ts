@@ -1,21 +1,21 @@
-/** What may stand next in a query: the ops, dtypes, scopes … that this model has, and at first the fields themselves. */
+/** Completions of a query: the ops, dtypes, scopes … of this model, and at first the fields themselves. */
 
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { FIELDS, type Field, KINDS } from "./query.ts";
 import { attributesOf, statedKeys } from "./search.ts";
 
 export interface Completion {
-  /** what it puts in place of the text from `from` to `to` */
+  /** replaces the text from `from` to `to` */
   readonly text: string;
   readonly from: number;
   readonly to: number;
-  /** what it means or how often there is one, in words */
+  /** meaning or number of occurrences */
   readonly note: string;
 }
 
 const MOST = 40;
 
-/** Completions of the word that ends at `caret`, most fitting first; none for a word that is complete. */
+/** Completions of the word that ends at `caret`, best first; none for a complete word. */
 export function complete(columns: Columns, text: string, caret: number): Completion[] {
   if (text.trim() === "") return fields(columns, text.length);
   const found = /(?:^|[\s>→-])([a-z]+):([^\s>→|"]*\|)?([^\s>→|"]*)$/i.exec(text.slice(0, caret));
@@ -25,7 +25,7 @@ export function complete(columns: Columns, text: string, caret: number): Complet
   const fitting: { value: string; count: number; first: boolean }[] = [];
   for (const [value, count] of counts(columns, field.toLowerCase(), wanted)) {
     const at = value.toLowerCase().indexOf(wanted);
-    // a value that is there as a whole needs no help
+    // a complete value needs no completion
     if (at === 0 && value.length === wanted.length) return [];
     if (at >= 0) fitting.push({ value, count, first: at === 0 });
   }
@@ -59,7 +59,7 @@ function* leftOut(columns: Columns, name: string): Generator<string> {
   }
 }
 
-/** What the fields do not do. */
+/** Query syntax besides the fields. */
 export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
   ["a b", "both"],
   ["-a", "not"],
@@ -68,7 +68,7 @@ export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
   ["A > * > B", "in a row"],
 ];
 
-/** What each field is for, with a value that this model has. */
+/** Description of each field, with a value from this model. */
 function fields(columns: Columns, to: number): Completion[] {
   const first = (field: Field, otherwise: string): string => {
     const most = [...counts(columns, field, "")].sort(([, m], [, n]) => n - m)[0]?.[0] ?? otherwise;
@@ -88,7 +88,7 @@ function fields(columns: Columns, to: number): Completion[] {
   return FIELDS.map((field) => ({ text: `${field}:`, from: 0, to, note: notes[field] }));
 }
 
-/** Value of a field → how often it occurs. */
+/** Value of a field → number of occurrences. */
 function counts(columns: Columns, field: string, typed: string): Map<string, number> {
   const found = new Map<string, number>();
   const add = (value: string, count = 1): void => {
@@ -130,7 +130,7 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
       break;
     case "before":
     case "after":
-      if (typed === "") break; // all names there are help nobody
+      if (typed === "") break; // a list of all names helps nobody
       for (const [string, count] of tally(columns.valueName)) add(columns.str(string), count);
       break;
     case "kind":

@@ -1,7 +1,7 @@
 /**
- * Patterns over the strings of a model. Wildcards are matched in time linear in the text: a row of tokens, of which all
- * that may match next are followed at once. Regular expressions are the browser's, short, and none that can take
- * exponential time for a plain reason: a repeated group that itself repeats or chooses.
+ * Patterns over the strings of a model. Wildcards are matched in time linear in the text, by following all tokens that
+ * may match next at once. Regular expressions are the browser's own: limited in length, and refused if a repeated group
+ * itself repeats or chooses, which can take exponential time.
  */
 
 /** Whether a text, or the part of it from `begin` to `end`, matches. */

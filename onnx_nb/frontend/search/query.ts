@@ -20,26 +20,26 @@ export interface Text {
   readonly type: "text";
   /** in lower case (of A–Z) */
   readonly text: string;
-  /** was in quotes: nothing in it has a meaning of its own */
+  /** was in quotes: no character is special */
   readonly literal: boolean;
 }
 export type Pattern = Text | { readonly type: "regex"; readonly matches: Matcher };
 
 export interface Term {
-  /** null: wherever it may stand */
+  /** null: any field */
   readonly field: Field | null;
   readonly negative: boolean;
-  /** any of them is enough */
+  /** at least one must match */
   readonly patterns: readonly Pattern[];
 }
 
 export interface Step {
   readonly terms: readonly Term[];
-  /** any number of nodes may lie between the step before and this one */
+  /** any number of nodes may be between the previous step and this one */
   readonly gap: boolean;
 }
 
-/** One step is an ordinary search, unless `chain` says that it begins one. */
+/** A single step is an ordinary search, unless `chain` is set. */
 export interface Query {
   readonly steps: readonly Step[];
   readonly chain: boolean;
@@ -63,7 +63,7 @@ const ARROW = /\s*(?:->|=>|>|→)/y;
 const REGEX = /\/((?:\\.|[^\\])+?)\/(i?)(?=[\s|>→]|$)/y;
 const NAMED = /([a-z]+):(?!:)/iy;
 
-/** @throws QueryError that says what is wrong, for a person */
+/** @throws QueryError with a message for the person who typed the query */
 export function parse(text: string): Query {
   if (text.length > LONGEST) throw new QueryError(`A search has at most ${LONGEST} characters.`);
   return new Reader(text).read();
@@ -124,7 +124,7 @@ class Reader {
       this.#match(/\s*/y);
       if (this.#at >= this.#text.length || this.#starts(ARROW)) return terms;
       const term = this.#term();
-      if (term.patterns.length > 0) terms.push(term); // "op:" is on its way to be one
+      if (term.patterns.length > 0) terms.push(term); // "op:" is still being typed
       if (++this.#terms > MOST_TERMS) throw new QueryError(`A search has at most ${MOST_TERMS} words.`);
     }
   }
@@ -171,7 +171,7 @@ class Reader {
     }
     let text = "";
     let literal = false;
-    // dimensions and lists are written with spaces too
+    // dimensions and lists may contain spaces
     const brackets = field === "shape" || field === "attr" ? /\[[^\]"]*\]|\([^)"]*\)/y : null;
     while (this.#at < this.#text.length && !this.#starts(/[\s>→|]|[-=]>/y)) {
       const quoted = this.#match(/"((?:\\.|[^"\\])*)"/y);
@@ -200,7 +200,7 @@ export function hasRegex(text: string): boolean {
   }
 }
 
-/** Kinds that a word of a `kind:` means; it may be the beginning of one. */
+/** Kinds that a word after `kind:` means; a prefix is enough. */
 export function kindsOf(word: string): Kind[] {
   const known = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
   const wanted = word.toLowerCase();
@@ -208,12 +208,12 @@ export function kindsOf(word: string): Kind[] {
   return KINDS.filter((kind) => kind.startsWith(wanted));
 }
 
-/** As columns are searched: A–Z only, so that the length of a text stays. */
+/** Lowers A–Z only, so that the text keeps its length. */
 export function lower(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
-/** The value of an attribute in one way of writing: [1, 1], 1×1, 1x1 and 1,1 are the same. */
+/** Normalized attribute value: [1, 1], 1×1, 1x1 and 1,1 are the same. */
 export function plainValue(text: string): string {
   return lower(text)
     .replace(/^[[(]|[\])]$/g, "")

@@ -1,4 +1,7 @@
-/** What a search finds: things, best first, or chains of nodes along the flow. In steps, so that it never holds up the page. */
+/**
+ * Searches a model for targets, best first, or for chains of nodes along the flow. Runs in steps, so that the page
+ * stays responsive.
+ */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { chains } from "./chain.ts";
@@ -7,21 +10,21 @@ import { type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Ter
 import { type Ranks, StringIndex } from "./stringindex.ts";
 import { trace } from "./trace.ts";
 
-/** How many hits are kept; a search with more is too wide to step through. */
+/** Maximum number of hits kept; nobody steps through more. */
 export const MOST_HITS = 5000;
 
-/** Something found. For a chain this is its first node, and `chain` holds all of them in the order of the flow. */
+/** A target found. For a chain it is the first node, and `chain` holds all nodes in the order of the flow. */
 export interface Hit extends Target {
   readonly chain?: readonly number[];
 }
 
 export interface Found {
   readonly hits: readonly Hit[];
-  /** how many there are; more than `hits` if those are too many to keep */
+  /** number of matches; more than `hits` if there are too many to keep */
   readonly total: number;
-  /** there may be more than `total`: the search was stopped, or of chains enough were found */
+  /** there may be more than `total`: the search was stopped, or enough chains were found */
   readonly more: boolean;
-  /** what is wrong with the query, null if nothing is */
+  /** what is wrong with the query, or null */
   readonly problem: string | null;
 }
 
@@ -30,7 +33,7 @@ export type Searching = Generator<undefined, Found, boolean | undefined>;
 
 const NOTHING: Found = { hits: [], total: 0, more: false, problem: null };
 
-/** Everything found at once; `searching` is the same in steps. To light all that is found `most` may be more. */
+/** Runs a search at once; `searching` does the same in steps. */
 export function search(columns: Columns, text: string, most = MOST_HITS): Found {
   const steps = searching(columns, text, most);
   for (;;) {
@@ -39,7 +42,7 @@ export function search(columns: Columns, text: string, most = MOST_HITS): Found 
   }
 }
 
-/** Makes ready what the first search would have to wait for. */
+/** Builds the index that the first search would have to wait for. */
 export function prepare(columns: Columns): void {
   StringIndex.of(columns);
 }
@@ -66,7 +69,7 @@ const KIND_OF = ["scope", "node", "tensor"] as const;
 function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, most: number): Searching {
   if (terms.length === 0) return NOTHING;
   const verdicts = terms.map((term) => judge.of(term));
-  // something of its own must match, so that a scope is found and not all that lies in it
+  // at least one term must match the target itself, so that a scope is found and not everything in it
   const strict = terms.some((term) => !term.negative && term.field !== "kind");
   const wanted = kindsWanted(terms);
   // best first; a target is 4 × its number + its kind
@@ -95,7 +98,7 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, mo
   return { hits, total: found.length, more: stopped, problem: null };
 }
 
-/** A search that only excludes is about the kinds of things that its fields are about. */
+/** A search that only excludes covers the kinds of targets that its fields describe. */
 function kindsWanted(terms: readonly Term[]): readonly boolean[] {
   const about = (field: Term["field"], kind: number): boolean =>
     field === "op" || field === "attr" || field === "before" || field === "after"
@@ -130,10 +133,10 @@ function* chainSearch(columns: Columns, { steps }: Query, judge: Judge): Searchi
 
 // ---------------------------------------------------------------- terms
 
-/** A term is about something else of a thing (what it lies in, what it makes): good enough beside a match of its own. */
+/** The term matches something related (its scope, its outputs), which counts next to a match of its own. */
 const NEAR = -1;
 const NO = 0;
-/** The thing itself matches; up to 4, the better the higher. */
+/** The target itself matches; up to 4, higher is better. */
 const OWN = 1;
 const WHOLE = 4;
 
@@ -142,11 +145,11 @@ type Verdicts = readonly [scope: Verdict, node: Verdict, value: Verdict];
 const never: Verdict = () => NO;
 
 class Judge {
-  /** looking at one thing may take long */
+  /** judging one target may take long */
   slow = false;
   readonly #columns: Columns;
   readonly #chain: boolean;
-  /** there is no other term, so what is only near is not found */
+  /** there is no other term, so related matches do not count */
   readonly #alone: boolean;
   readonly #texts: StringIndex;
 
@@ -181,7 +184,7 @@ class Judge {
     }
   }
 
-  /** How well each string of the table matches one of the patterns; `whole`: not only a part of it. */
+  /** Rank of each string of the table for one of the patterns; `whole` excludes partial matches. */
   #ranks(term: Term, whole = false): Ranks {
     const each = term.patterns.map((pattern): Ranks => {
       if (pattern.type === "regex") return this.#matched(pattern.matches);
@@ -243,7 +246,7 @@ class Judge {
     ];
   }
 
-  /** As `#ranks`, but texts without a wildcard are looked for in a way of their own. */
+  /** Like `#ranks`, with a special way to look for texts without a wildcard. */
   #ranksOf(term: Term, plain: (text: string) => Ranks): Ranks {
     const each = term.patterns.map((pattern): Ranks => {
       if (pattern.type === "text" && (pattern.literal || !pattern.text.includes("*"))) return plain(pattern.text);
@@ -253,8 +256,8 @@ class Judge {
   }
 
   /**
-   * What the flow leads through before or after what has this name: a node, a tensor (the nodes that make or read it), or
-   * a scope (all in it).
+   * Nodes before or after the target of this name: a node, a tensor (its producer or consumers), or a scope (all its
+   * nodes).
    */
   #along(term: Term, way: "before" | "after"): Verdict {
     const { nodeName, nodeScope, valueName, producer, scopePath } = this.#columns;
@@ -299,7 +302,7 @@ class Judge {
     return inside;
   }
 
-  /** Where a tensor lies: with what makes it; a weight with its first reader. */
+  /** Scope of a tensor: that of its producer, for a weight that of its first reader. */
   #scopeOf(value: number): number {
     const { producer, nodeScope } = this.#columns;
     if (producer[value] >= 0) return nodeScope[producer[value]];
@@ -307,7 +310,10 @@ class Judge {
     return reader === undefined || !this.#columns.isConstant(value) ? 0 : nodeScope[reader];
   }
 
-  /** The op of this name if the model has one, else those with it in their name: "Mul" is not MatMul, but "pool" is MaxPool. */
+  /**
+   * The op of this name if the model has one, else ops that contain it: "Mul" does not find MatMul, but "pool" finds
+   * MaxPool.
+   */
   #op(term: Term): Verdict {
     const { opName, opDomain, nodeOp } = this.#columns;
     const exact = this.#ranks(term, true);
@@ -324,7 +330,7 @@ class Judge {
     return (node) => found[nodeOp[node]];
   }
 
-  /** A dtype of this name if the model has one, else those that begin so: "float" for float16 and float32. */
+  /** The dtype of this name if the model has one, else those with this prefix: "float" finds float16 and float32. */
   #dtype(term: Term): Ranks {
     const used = new Set(this.#columns.valueDtype);
     return this.#ranksOf(term, (text) => {
@@ -342,11 +348,11 @@ class Judge {
       if (pattern.type === "text" && pattern.literal) return this.#ranks({ ...term, patterns: [pattern] }, true);
       return this.#matched(pattern.type === "regex" ? pattern.matches : shapeOf(pattern.text));
     });
-    // a shape that is not known is no shape
+    // an unknown shape matches nothing
     return (string) => (string === 0 ? NO : Math.max(...each.map((rank) => rank(string))));
   }
 
-  /** Of a tensor itself; of a node what it makes. */
+  /** Matches a tensor itself, or a node by its outputs. */
   #typed(rank: Ranks, column: Uint32Array): Verdicts {
     const fits = (value: number): boolean => rank(column[value]) !== NO;
     return [never, (node) => (this.#makes(node, fits) ? NEAR : NO), (value) => (fits(value) ? OWN : NO)];
@@ -358,7 +364,7 @@ class Judge {
     return false;
   }
 
-  /** What a node states; with a value also what it leaves at the default of its op. */
+  /** Attributes that a node states; with a value also those left at the default of the op. */
   #attribute(term: Term): Verdict {
     const { nodeAttributes, nodeOp, opDefaults } = this.#columns;
     const wanted = term.patterns.map((pattern): ((whole: string) => readonly string[]) => {
@@ -379,7 +385,7 @@ class Judge {
       return whole !== "" && wanted.some((fits) => fits(whole).length > 0) ? WHOLE : NO;
     });
     const valued = term.patterns.map((pattern) => pattern.type === "text" && /^[^=]+=./.test(pattern.text));
-    // op → its attributes that fit where they are left out
+    // op → matching attributes that apply by default
     const fitting = Array.from(opDefaults, (string) => {
       const whole = this.#columns.str(string);
       return whole === "" ? [] : wanted.flatMap((fits, at) => (valued[at] ? fits(whole) : []));
@@ -394,7 +400,10 @@ class Judge {
     };
   }
 
-  /** Nodes in a scope, and the scope itself. Dots and slashes are the same; "layer.1" is not "layer.10", if there is "layer.1". */
+  /**
+   * Nodes in a scope, and the scope itself. Dots and slashes are equal; "layer.1" does not find "layer.10" if there is
+   * a "layer.1".
+   */
   #scope(term: Term): Verdicts {
     const { scopePath, scopeClass, nodeScope, scopeParent } = this.#columns;
     const one = (part: Ranks): Uint8Array =>
@@ -440,7 +449,7 @@ class Judge {
   }
 }
 
-/** "pads [1, 1] · strides 2×2" → names with values in one way of writing. */
+/** "pads [1, 1] · strides 2×2" → names with normalized values. */
 export function attributesOf(text: string): [name: string, value: string][] {
   return text.split(" · ").map((each) => {
     const space = each.indexOf(" ");
@@ -450,13 +459,13 @@ export function attributesOf(text: string): [name: string, value: string][] {
   });
 }
 
-/** Names of the attributes that a text states; null if it was cut, so that there may be more. */
+/** Names of the attributes in a text; null if it was shortened, so that there may be more. */
 export function statedKeys(text: string): readonly string[] | null {
   if (text.endsWith("…")) return null;
   return text === "" ? [] : attributesOf(text).map(([key]) => key);
 }
 
-/** Of a long value the columns hold the beginning, "1,2,…"; "1…" is as many ones as it takes. */
+/** Compares values; the columns hold only the beginning of a long one, "1,2,…", and "1…" for any number of ones. */
 function sameValue(value: string, given: string): boolean {
   if (value === given) return true;
   if (!value.endsWith("…")) return false;

@@ -1,13 +1,13 @@
-/** The string table of a graph as one long text, so that a word is looked for in all strings at once. */
+/** The string table of a graph as one long text, so that a word is searched in all strings at once. */
 
 import type { Columns } from "../protocol/columns.ts";
 import type { Matcher } from "./pattern.ts";
 import { lower } from "./query.ts";
 
-/** String of the table → how well it matches: 0 not, 1 somewhere, 2 at a word, 3 at the beginning, 4 as a whole. */
+/** String of the table → rank of the match: 0 none, 1 anywhere, 2 at a word, 3 at the beginning, 4 whole. */
 export type Ranks = (string: number) => number;
 
-/** Of a longer string only the beginning is matched with a pattern. */
+/** Characters of a string that are matched with a pattern. */
 const MATCHED = 1000;
 const known = new WeakMap<Columns, StringIndex>();
 
@@ -16,7 +16,7 @@ export class StringIndex {
   readonly #ptr: Uint32Array;
   /** one character a byte, A–Z in lower case */
   readonly #lower: string;
-  /** … in their own case, where all are of ASCII */
+  /** … in original case, if all are ASCII */
   #plain: string | null | undefined;
 
   static of(columns: Columns): StringIndex {
@@ -34,7 +34,7 @@ export class StringIndex {
     this.#lower = characters(lowered(columns.stringBytes));
   }
 
-  /** For a text in lower case. */
+  /** Ranks of the strings that contain a lower-case text. */
   holding(text: string): Ranks {
     const wanted = characters(new TextEncoder().encode(text));
     const ranks = new Uint8Array(this.#ptr.length - 1);
@@ -49,13 +49,13 @@ export class StringIndex {
         rank = at > begin ? (wordAt(haystack, at - 1) ? 1 : 2) : at + wanted.length < end ? 3 : 4;
         if (rank > ranks[string]) ranks[string] = rank;
       }
-      // in a string that is found at a word nothing better follows
+      // after a match at a word nothing better follows in the same string
       at = haystack.indexOf(wanted, rank > 1 ? end : at + 1);
     }
     return (index) => ranks[index];
   }
 
-  /** Each string is judged when it is first asked for. */
+  /** Ranks that are computed when first asked for. */
   lazily(judge: (string: number) => number): Ranks {
     const ranks = new Uint8Array(this.#ptr.length - 1).fill(UNKNOWN);
     return (string) => {
@@ -90,7 +90,7 @@ function lowered(bytes: Uint8Array): Uint8Array {
   return copy;
 }
 
-/** Each byte as a character; which one does not matter beyond ASCII, as long as it is the same everywhere. */
+/** One character for each byte; beyond ASCII it need only be consistent. */
 function characters(bytes: Uint8Array): string {
   return new TextDecoder("latin1").decode(bytes);
 }

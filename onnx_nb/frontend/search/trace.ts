@@ -1,12 +1,12 @@
-/** What a node depends on, and what depends on it, through bodies of If, Loop and Scan too. */
+/** Ancestors and descendants of nodes, also through bodies of If, Loop and Scan. */
 
 import type { Columns } from "../protocol/columns.ts";
 
-/** The nodes from which the flow leads to one of `starts`, or to which it leads from them; these included. */
+/** The nodes that lead to `starts`, or that are reached from them, including `starts`. */
 export function trace(columns: Columns, starts: Iterable<number>, way: "before" | "after"): Uint8Array {
   const { inPtr, inValue, outPtr, outValue, producer, nodeScope } = columns;
   const owner = ownersOf(columns);
-  // a body runs when its owner does: the owner reads what its nodes read, and makes what they give
+  // a body runs with its owner, which reads what the body's nodes read and makes what they return
   const inside = new Map<number, number[]>();
   for (let node = 0; node < columns.nodeCount; node++) {
     const of = owner[nodeScope[node]];
@@ -37,7 +37,7 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
   return reached;
 }
 
-/** scope → the node in whose body it lies, −1 in the main graph */
+/** scope → the node that owns the body around it, −1 in the main graph */
 function ownersOf(columns: Columns): Int32Array {
   const owner = new Int32Array(columns.scopeCount).fill(-1);
   for (let scope = 1; scope < columns.scopeCount; scope++) {
