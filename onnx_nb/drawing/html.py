@@ -203,7 +203,7 @@ def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
         ``"reference"``, ``"candidate"`` and ``"differences"``, as ``Columns.to_bytes`` packs them, and what `bake`
         gives of each model, as ``"baked-reference"`` and ``"baked-candidate"``.
     """
-    return _document(" and ".join(names), {"names": list(names)}, "pair", parts, bundle="pairs.js")
+    return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
 
 
 def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) -> str:
@@ -216,7 +216,7 @@ def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) 
     parts
         As for `pair_page`. Those of a step that can be looked at have its number behind the name, ``"reference-1"``.
     """
-    return _document(f"{account['name']} simplified", dict(account), "simplification", parts, bundle="pairs.js")
+    return _document(f"{account['name']} simplified", dict(account), "simplification", parts)
 
 
 def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
@@ -239,13 +239,13 @@ def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: P
     """
     title = f"{comparison.reference} and {comparison.candidate}"
     parts = {"points": columns_of(comparison, details=limit, progress=progress).to_bytes()}
-    return _document(title, {}, "comparison", parts, bundle="results.js")
+    return _document(title, {}, "comparison", parts)
 
 
-def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes], bundle: str = "widget.js") -> str:
+def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
     """Return a page on which the bundle mounts ``kind``, with plain JSON and named packed columns."""
-    # in a script element only "</script" and "<!--" could end or change it; the bundles are ours and built without them
-    script = resources.files("onnx_nb").joinpath("static", bundle).read_text(encoding="utf-8")
+    # in a script element only "</script" and "<!--" could end or change it; the bundle is ours and built without them
+    script = resources.files("onnx_nb").joinpath("static", "widget.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
     data = json.dumps(about, ensure_ascii=True)

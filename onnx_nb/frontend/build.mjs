@@ -1,14 +1,13 @@
-/** Bundles widget.ts, pairs.ts and results.ts, each with its stylesheet, into one file each of ../static: what the Python package carries. */
+/** Bundles entry.ts and its stylesheet into the one file that the Python package carries, ../static/widget.js. */
 
-import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import { build, context, transform } from "esbuild";
+import { build, context } from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 const options = {
   absWorkingDir: here("."),
-  entryPoints: ["widget.ts", "pairs.ts", "results.ts"],
+  entryPoints: { widget: "entry.ts" },
   outdir: here("../static"),
   bundle: true,
   format: "esm",
@@ -18,12 +17,12 @@ const options = {
   legalComments: "none",
   plugins: [
     {
-      // a stylesheet is text in the bundle, minified as the rest
+      // a stylesheet and what it imports are one text in the bundle
       name: "css as text",
       setup({ onLoad }) {
         onLoad({ filter: /\.css$/ }, async ({ path }) => {
-          const { code } = await transform(await readFile(path, "utf8"), { loader: "css", minify: true });
-          return { contents: code, loader: "text" };
+          const { outputFiles } = await build({ entryPoints: [path], bundle: true, minify: true, write: false });
+          return { contents: outputFiles[0].text, loader: "text" };
         });
       },
     },

@@ -1,37 +1,44 @@
-"""What the graph's inspector asks about the numbers in a tensor: statistics, pages, pictures, the array itself.
+"""What the inspector of a graph asks about the numbers in a tensor: statistics, pages, pictures, the array itself.
 
-Weights are looked at as they lie in the file. Other tensors have numbers once they were captured: all of them together,
-of which statistics are kept, or one by itself, whose array is kept too.
+Weights are read from the file. Other tensors have numbers once they were captured: all of them together, which keeps
+statistics, or one by itself, which also keeps its array.
 """
 
 from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.view.array_preview import looks, page, picture, weight
-from onnx_nb.analysis.view.inspection import figures
-from onnx_nb.analysis.view.overlays import Overlay, overlay
-from onnx_nb.widgets._channel import Reply
+from onnx_nb.widgets._channel import Call, Reply, Verb
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.widgets._channel import Call
 
 KEPT: Final = 8
-"""So many tensors captured by themselves are kept, the last looked at."""
+"""Tensors whose arrays are kept after they were captured one by one: those used last."""
 DOWNLOAD: Final = 1 << 28
-"""A larger array is saved by the kernel, not sent through the browser."""
+"""Bytes of an array up to which it is sent through the browser; the kernel saves larger ones."""
+
+
+@dataclass
+class _Captured:
+    """What was captured on some feeds. Other feeds begin another one, so a capture that still runs cannot mix in."""
+
+    feeds: Any = None
+    whole: Capture | None = None
+    single: OrderedDict[int, Capture] = field(default_factory=OrderedDict)
 
 
 class Values:
@@ -45,37 +52,42 @@ class Values:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.feeds: Any = None
-        """What captures run on; random values if ``None``."""
-        self.captured: Capture | None = None
-        """Of the whole model."""
-        self._single: OrderedDict[int, Capture] = OrderedDict()
+        self.known = _Captured()
         self._weights: dict[int, Statistics] = {}
 
-    def forget(self) -> None:
-        """Let go of what was captured, for other feeds."""
-        self.captured = None
-        self._single.clear()
+    @property
+    def feeds(self) -> Any:
+        """What captures run on; random values if ``None``. Setting it forgets what was captured."""
+        return self.known.feeds
 
-    def figures(self, call: Call) -> Reply:
-        """Answer what a node or scope costs, and took in the last capture."""
-        kind, number = str(call.args.get("kind")), int(call.args.get("id") or 0)
-        times = None if self.captured is None else overlay(self.model, self.captured, label="seconds")
-        return Reply(figures(self.model, kind, number, times))
+    @feeds.setter
+    def feeds(self, feeds: Any) -> None:
+        self.known = _Captured(feeds)
+
+    @property
+    def captured(self) -> Capture | None:
+        """The last capture of the whole model on these feeds."""
+        return self.known.whole
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what the browser may ask, by name."""
+        return {"capture": self.capture, "statistics": self.statistics, "values": self.page, "npy": self.npy}
 
     def capture(self, call: Call) -> Reply:
-        """Capture one value and keep its array, or all without; answer how many are known."""
-        given = call.args.get("value")
-        if given is None:
-            self.captured = capture(self.model, self.feeds, progress=call.progress)
-            return Reply({"message": repr(self.captured)})
-        self._captured_alone(int(given), call)
-        return Reply({"message": f"captured {self._name(int(given))}"})
+        """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
+        known, given = self.known, call.args.get("value")
+        if given is not None:
+            self._capture_one(known, int(given), call)
+            return Reply({"message": f"captured {self._name(int(given))}"})
+        known.whole = capture(self.model, known.feeds, progress=call.progress)
+        self._check_feeds(known)
+        return Reply({"message": repr(known.whole)})
 
     def statistics(self, call: Call) -> Reply:
-        """Answer the statistics of a value; ``None`` if nothing is known of it."""
+        """Reply with the statistics of a value; ``None`` if it was not captured."""
         value = int(call.args.get("value") or 0)
-        found = self._statistics(value, call)
+        known = self.known
+        found = self._statistics(known, value, call)
         if found is None:
             return Reply(None)
         numbers = {
@@ -84,10 +96,10 @@ class Values:
         }
         counts = [int(count) for count in found.histogram.counts]
         edges = [float(edge) for edge in found.histogram.edges] if counts else []
-        return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(value)})
+        return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(known, value)})
 
     def page(self, call: Call) -> Reply:
-        """Answer some cells of a value and a picture around them; captures it if it was not yet."""
+        """Reply with some cells of a value and a picture around them; captures the value if it was not yet."""
         value, args = int(call.args.get("value") or 0), call.args
         array = self._array(value, call)
         index = [int(number) for number in args.get("index") or []]
@@ -99,7 +111,7 @@ class Values:
         return Reply({**value_page, "picture": drawn.to_json()}, [drawn.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
-        """Answer a value as the content of a .npy file."""
+        """Reply with a value as the content of a .npy file."""
         value = int(call.args.get("value") or 0)
         array = self._array(value, call)
         name = self._name(value)
@@ -113,60 +125,67 @@ class Values:
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
         return Reply({"name": name}, [file.getvalue()])
 
-    def _captured_alone(self, value: int, call: Call) -> Capture:
+    def _check_feeds(self, known: _Captured) -> None:
+        """Raise if other feeds were set since: nobody can ask for this capture anymore."""
+        if known is not self.known:
+            raise OnnxNbError(
+                "the feeds were changed while the model ran.", advice="Capture again to run on the new ones."
+            )
+
+    def _capture_one(self, known: _Captured, value: int, call: Call) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
         if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
             label = graph.subgraph_label(int(graph.value_subgraph[value]))
-            message = f"{quoted(name)} lies inside {label}, which runs as a whole."
-            advice = "Capture what the call gives, or load onnx.inliner.inline_local_functions(model.to_proto())."
+            message = f"{quoted(name)} is inside {label}, which runs as a whole."
+            advice = "Capture an output of the call, or load onnx.inliner.inline_local_functions(model.to_proto())."
             raise OnnxNbError(message, advice=advice)
         if graph.value_subgraph[value] != 0:
             owner = graph.node_label(graph.subgraphs[graph.value_subgraph[value]].owner_node)
-            message = f"{quoted(name)} lies inside a body of {owner}, which may run many times, or not at all."
+            message = f"{quoted(name)} is inside a body of {owner}, which may run many times, or not at all."
             raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
-        made = capture(self.model, self.feeds, tensors=[name], keep=[name], progress=call.progress)
-        self._single[value] = made
-        while len(self._single) > KEPT:
-            self._single.popitem(last=False)
+        made = capture(self.model, known.feeds, tensors=[name], keep=[name], progress=call.progress)
+        self._check_feeds(known)
+        known.single[value] = made
+        while len(known.single) > KEPT:
+            known.single.popitem(last=False)
         return made
 
-    def _statistics(self, value: int, call: Call) -> Statistics | None:
+    def _statistics(self, known: _Captured, value: int, call: Call) -> Statistics | None:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
                 array = weight(Graph.opened(self.model), value)
                 message = f"Reading {bytes_text(array.nbytes)}…"
-                told = lambda done: call.progress(done, message)  # noqa: E731
-                self._weights[value] = Statistics.of(array, progress=told)
+                self._weights[value] = Statistics.of(array, progress=lambda done: call.progress(done, message))
             return self._weights[value]
-        known = self._single.get(value) or self.captured
+        found = known.single.get(value) or known.whole
         graph = Graph.opened(self.model)
-        if known is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
-            known = self._captured_alone(value, call)  # from constants alone: nobody need ask for it
-        return known.statistics(name) if known is not None and name in known else None
+        if found is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
+            found = self._capture_one(known, value, call)  # computed from constants: no feeds are needed
+        return found.statistics(name) if found is not None and name in found else None
 
     def _array(self, value: int, call: Call) -> NDArray[Any]:
         name = self._name(value)
         if self._is_weight(value):
             return weight(Graph.opened(self.model), value)
-        known = self._single.get(value) or self._captured_alone(value, call)
-        self._single.move_to_end(value)
-        found = known[name]
+        known = self.known
+        captured = known.single.get(value) or self._capture_one(known, value, call)
+        known.single.move_to_end(value)
+        found = captured[name]
         if isinstance(found, np.ndarray):
             return found
         raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
-    def _source(self, value: int) -> str:
-        """Return where the numbers come from."""
+    def _source(self, known: _Captured, value: int) -> str:
+        """Return in words where the numbers come from."""
         if self._is_weight(value):
             return "weight"
-        known = self._single.get(value) or self.captured
         if Graph.opened(self.model).constant_values[value]:
             return "constant"
-        runs = 1 if known is None else known.feeds
-        inputs = "random inputs" if self.feeds is None else "your feeds"
-        return f"captured, {runs} run{'' if runs == 1 else 's'} on {inputs}"
+        found = known.single.get(value) or known.whole
+        inputs = "random inputs" if known.feeds is None else "your feeds"
+        return f"captured, {count_text(1 if found is None else found.feeds, 'run')} on {inputs}"
 
     def _is_weight(self, value: int) -> bool:
         return bool(Graph.opened(self.model).value_kind[value] == INITIALIZER)
@@ -179,11 +198,5 @@ class Values:
 
 
 def _plain(number: float) -> float | str:
-    """Return a number as JSON can hold it."""
+    """Return a number in a form that JSON can hold."""
     return number if isinstance(number, int) or np.isfinite(number) else str(number)
-
-
-def packed_overlay(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
-    """Return numbers to color by as a reply holds them: what they are, and those of nodes and of scopes."""
-    about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
-    return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.groups)]

@@ -1,4 +1,4 @@
-"""What an audit of external data found, in a cell: problems first, then the files, then every tensor."""
+"""An audit of external data in a cell: problems first, then the files, then every tensor."""
 
 from __future__ import annotations
 
@@ -10,31 +10,29 @@ import traitlets
 from onnx_nb.analysis.model.external_data import Audit, audit
 from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.drawing.static_html import audit_still
-from onnx_nb.widgets._base import ResultWidget
+from onnx_nb.widgets._packed import PackedWidget
 from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import ModelLike
 
 
-class AuditPanel(ResultWidget):
-    """Where the weights of a model lie, and whether they are what it says.
+class AuditPanel(PackedWidget):
+    """Where the weights of a model are stored, and whether the files hold what the model declares.
 
     Parameters
     ----------
     model
-        Any `ModelLike`, which is audited without reading its weights, or what `onnx_nb.external_data.audit` gave.
-    height
-        Height of the table of tensors in pixels.
-    theme
-        ``"auto"`` follows the notebook.
+        Any `ModelLike`, which is audited without reading its weights, or a result of `onnx_nb.external_data.audit`.
+    **traits
+        Traits of the widget by name.
 
     Raises
     ------
     ModelFileError
         If the model itself cannot be opened.
     TypeError
-        If an argument is not known.
+        If an argument is unknown.
 
     Examples
     --------
@@ -47,7 +45,6 @@ class AuditPanel(ResultWidget):
     audit: Audit
 
     _kind = traitlets.Unicode("external_data").tag(sync=True)
-    _audit = traitlets.Bytes().tag(sync=True)
 
     height = traitlets.Int(300, min=120).tag(sync=True)
     """Height of the table of tensors in CSS pixels."""
@@ -60,8 +57,8 @@ class AuditPanel(ResultWidget):
             "files": [asdict(file) for file in self.audit.files],
             "tensors": self.audit.rows(),
         }
-        still = Picture(repr(self.audit), audit_still(self.audit))
-        super().__init__(still, _audit=Columns({}, found).to_bytes(), **traits)
+        picture = Picture(repr(self.audit), audit_still(self.audit))
+        super().__init__(picture, {"columns": Columns({}, found).to_bytes()}, **traits)
 
     def __repr__(self) -> str:
         return f"AuditPanel({self.audit!r})"

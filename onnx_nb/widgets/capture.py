@@ -1,4 +1,4 @@
-"""What a capture saw, as a table in a cell: sort, filter, look at one value, and go to it in a graph."""
+"""The values of a capture as a table in a cell: sort, filter, look at one, and find it in a graph."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted, shortened
+from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.capture_table import of_capture
 from onnx_nb.analysis.view.selection import found_in
 from onnx_nb.drawing.static_html import capture_still
-from onnx_nb.widgets._base import LinkedWidget
-from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._linked import LinkedWidget, selected_name
 from onnx_nb.widgets._snapshot import Picture
-from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -29,21 +27,18 @@ class CapturePanel(LinkedWidget):
     Parameters
     ----------
     capture
-        What `onnx_nb.capture` gave, or ``g.captured``.
+        Result of `onnx_nb.capture`, or ``g.captured``.
     graph
-        A graph of the same model: a value chosen here is selected there, and the other way round. ``panel.graph = …``
-        takes another, or ``None``.
-    height
-        Height in pixels.
-    theme
-        ``"auto"`` follows the notebook.
+        A graph of the same model. A value that is selected here is selected there, and the other way round.
+    **traits
+        Traits of the widget by name.
 
     Raises
     ------
     OnnxNbError
         If the graph has none of the values.
     TypeError
-        If an argument is not known.
+        If an argument is unknown.
 
     Examples
     --------
@@ -51,7 +46,7 @@ class CapturePanel(LinkedWidget):
     >>> from onnx_nb import capture
     >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
     >>> panel = CapturePanel(capture(onnx.parser.parse_model(text)))
-    >>> panel.selection = "y"
+    >>> panel.selection = [{"kind": "tensor", "name": "y"}]
     >>> panel
     CapturePanel(Capture(3 values of 2 nodes))
     """
@@ -59,7 +54,6 @@ class CapturePanel(LinkedWidget):
     capture: Capture
 
     _kind = traitlets.Unicode("capture").tag(sync=True)
-    _digest = traitlets.Bytes(None, allow_none=True).tag(sync=True)
 
     height = traitlets.Int(420, min=160).tag(sync=True)
     """Height of the table in CSS pixels."""
@@ -68,38 +62,30 @@ class CapturePanel(LinkedWidget):
         self.capture = capture
         first = capture.nonfinite()
         stopped = capture.stopped
-        self._packed = (
-            of_capture(capture)
-            .columns(
-                model=shortened(capture.model.name, 200),
-                runs=f"{capture.feeds} run{'' if capture.feeds == 1 else 's'}",
-                stopped="" if stopped is None else f"Stopped at {quoted(stopped.name)}: nothing after it was run.",
-                nonfinite=None if first is None else {"name": first.name, "message": first.message},
-            )
-            .to_bytes()
+        packed = of_capture(capture).columns(
+            model=shortened(capture.model.name, 200),
+            runs=count_text(capture.feeds, "run"),
+            stopped="" if stopped is None else f"Stopped at {quoted(stopped.name)}: nothing after it was run.",
+            nonfinite=None if first is None else {"name": first.name, "message": first.message},
         )
-        small = self._packed if len(self._packed) <= COLUMNS_IN_STATE else None
-        super().__init__(Picture(repr(capture), capture_still(capture)), _digest=small, **traits)
-        self._channel = Channel(self, {"columns": self._answer_columns})
+        picture = Picture(repr(capture), capture_still(capture))
+        super().__init__(picture, {"columns": packed.to_bytes()}, **traits)
         self.graph = graph
 
     def __repr__(self) -> str:
         return f"CapturePanel({self.capture!r})"
-
-    def _answer_columns(self, _call: Call) -> Reply:
-        return Reply(buffers=[self._packed])
 
     def _found(self, model: Model) -> tuple[int, int]:
         return found_in(self.capture.names, model)
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
         there = Graph.of(model)
+        name = selected_name(self.selection)
         try:
-            same = there is Graph.of(self.capture.model)
-            value = self.capture.values[self.selection] if same else there.value(self.selection)
+            value = self.capture.values[name] if there is Graph.of(self.capture.model) else there.value(name)
         except (KeyError, OnnxNbError):
-            return None  # the other graph has no such tensor
+            return None
         return {"kind": "tensor", "name": there.value_names[value], "id": value}
 
-    def _named(self, tensor: str) -> str | None:
-        return tensor if tensor in self.capture else None
+    def _selected(self, tensor: str) -> dict[str, Any] | None:
+        return {"kind": "tensor", "name": tensor} if tensor in self.capture else None

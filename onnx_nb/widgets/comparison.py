@@ -1,4 +1,4 @@
-"""What a comparison found, in a cell: errors against depth, all points in a table, and one in every detail."""
+"""A comparison in a cell: errors against depth, all points in a table, and every detail of the chosen one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.comparison_table import columns_of, detail_of, notable, tensor_at
 from onnx_nb.analysis.view.selection import found_in
 from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
-from onnx_nb.widgets._base import LinkedWidget
-from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._linked import LinkedWidget, selected_name
 from onnx_nb.widgets._snapshot import Picture
-from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
     import os
@@ -26,33 +25,31 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Isolated
-    from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.graph import ModelGraph, ShownOverlay
 
 DETAILS_IN_STATE = 500_000
-"""Bytes that details of points may take in a saved notebook; those of others are asked for."""
+"""Bytes of the details of points that a saved notebook may hold. The browser asks for the others."""
 
 
 class ComparisonPanel(LinkedWidget):
-    """Errors of all points of a comparison: where they begin, how large they are, and of which values.
+    """Errors of all points of a comparison: where they begin, how large they are, and in which values.
 
     Parameters
     ----------
     comparison
-        What `onnx_nb.compare`, `onnx_nb.compare_torch` or `Debugger.comparison` gave.
+        Result of `onnx_nb.compare`, `onnx_nb.compare_torch` or `Debugger.comparison`.
     graph
-        A graph of either side: its boxes are colored by the errors, and a point chosen here is selected there, and
-        the other way round. ``panel.graph = …`` takes another, or ``None``.
-    height
-        Height in pixels.
-    theme
-        ``"auto"`` follows the notebook.
+        A graph of either side. Its boxes are colored by the errors, and a point that is chosen here is selected
+        there, and the other way round.
+    **traits
+        Traits of the widget by name.
 
     Raises
     ------
     OnnxNbError
         If the graph has none of the tensors.
     TypeError
-        If an argument is not known.
+        If an argument is unknown.
 
     Examples
     --------
@@ -61,8 +58,8 @@ class ComparisonPanel(LinkedWidget):
     >>> exact, rough = (onnx.parser.parse_model(f'''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2, 8] x) => (float[2, 8] y) {{ n = Elu<alpha = {alpha}>(x)  y = Tanh(n) }}''') for alpha in (1.0, 0.9))
     >>> panel = ComparisonPanel(compare(exact, rough))
-    >>> panel.selection
-    'n'
+    >>> panel.point, panel.selection
+    ('n', [{'kind': 'tensor', 'name': 'n'}])
     >>> panel
     ComparisonPanel(Comparison(3 points of 'g' and 'g', 1 equal))
     """
@@ -70,45 +67,37 @@ class ComparisonPanel(LinkedWidget):
     comparison: Comparison
 
     _kind = traitlets.Unicode("comparison").tag(sync=True)
-    _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
-    _verbs = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """What can be done with a point besides looking at it."""
+    _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    """What can be done with a point besides looking at it: ``"isolate"``, ``"drill"``."""
+
+    point = traitlets.Unicode().tag(sync=True)
+    """Name of the chosen point, whose tensor is the `selection`; empty for none."""
 
     metric = traitlets.Enum(tuple(METRICS), default_value="rel_l2").tag(sync=True)
-    """Which of the metrics is drawn against depth, and colors a graph."""
+    """Metric that is drawn against depth and colors a graph."""
 
     height = traitlets.Int(560, min=240).tag(sync=True)
     """Height of the panel in CSS pixels."""
 
+    isolated: Isolated | None = None
+    """The submodel and its inputs from torch that *Isolate* extracted last."""
+
+    drilled: Comparison | None = None
+    """What *Drill down* compared last, operation by operation."""
+
+    _overlay: ShownOverlay | None = None
+
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
-        self._colored: Any = None
-        self.isolated: Isolated | None = None
-        """What *Isolate* cut out last: the submodel and what torch gave to it."""
         self._inside: dict[str, Comparison] = {}
-        self.drilled: Comparison | None = None
-        """What *Drill down* compared last, operation by operation."""
-        packed = columns_of(comparison, details=DETAILS_IN_STATE).to_bytes()
-        self._packed = packed
         first = notable(comparison)
         picture = Picture(f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}")
-        given = {"selection": first.name if first is not None else "", **traits}
-        verbs = []
+        packed = columns_of(comparison, details=DETAILS_IN_STATE).to_bytes()
+        given = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
+        actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
-            verbs = ["isolate", *(["drill"] if comparison.run is not None else [])]
-        small = packed if len(packed) <= COLUMNS_IN_STATE else None
-        super().__init__(picture, _columns=small, _verbs=verbs, **given)
-        self._channel = Channel(
-            self,
-            {
-                "columns": self._answer_columns,
-                "detail": self._answer_detail,
-                "page": self._answer_page,
-                "picture": self._answer_picture,
-                **({"isolate": self._answer_isolate} if "isolate" in verbs else {}),
-                **({"drill": self._answer_drill} if "drill" in verbs else {}),
-            },
-        )
+            actions = ["isolate", *(["drill"] if comparison.run is not None else [])]
+        super().__init__(picture, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 
     def __repr__(self) -> str:
@@ -120,12 +109,12 @@ class ComparisonPanel(LinkedWidget):
         Parameters
         ----------
         path
-            Where to write; the folder is made if it is not there.
+            The file to write. Missing folders are made.
         limit
-            Bytes that histograms and the like may take; those of the worst points are kept, and the page says what
-            was left out.
+            Bytes that histograms and other details may take. Those of the worst points are included, and the page
+            names what was left out.
         progress
-            Called with the part done and what is read; what it raises ends the work, and nothing is written.
+            Called with the fraction done and a message. If it raises, nothing is written.
 
         Raises
         ------
@@ -134,8 +123,14 @@ class ComparisonPanel(LinkedWidget):
         """
         return write_page(path, comparison_page(self.comparison, limit=limit, progress=progress))
 
-    def _answer_columns(self, _call: Call) -> Reply:
-        return Reply(buffers=[self._packed])
+    def _verbs(self) -> dict[str, Verb]:
+        actions = {"isolate": self._answer_isolate, "drill": self._answer_drill}
+        return {
+            **super()._verbs(),
+            "detail": self._answer_detail,
+            "page": self._answer_page,
+            **{name: verb for name, verb in actions.items() if name in self._actions},
+        }
 
     def _answer_detail(self, call: Call) -> Reply:
         inside = str(call.args.get("inside") or "")
@@ -163,8 +158,27 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[packed])
 
     def _torch(self) -> TorchComparison:
-        assert isinstance(self.comparison, TorchComparison)  # noqa: S101 - the verbs that ask are there for it alone
+        assert isinstance(self.comparison, TorchComparison)  # noqa: S101 - no other comparison has these verbs
         return self.comparison
+
+    @traitlets.observe("point")
+    def _point_chosen(self, _change: Any) -> None:
+        wanted = self._of_point(self.point)
+        if self.selection != wanted:
+            self.selection = wanted
+
+    @traitlets.observe("selection")
+    def _tensor_selected(self, _change: Any) -> None:
+        name = selected_name(self.selection)
+        if self.selection != self._of_point(self.point):
+            self.point = self.comparison[name].name if name in self.comparison else ""
+
+    def _of_point(self, name: str) -> list[dict[str, Any]]:
+        """Return the tensor of a point as a selection: the candidate's, else the reference's."""
+        if name not in self.comparison:
+            return []
+        point = self.comparison[name]
+        return [{"kind": "tensor", "name": point.candidate or point.reference}]
 
     @traitlets.observe("metric")
     def _color(self, _change: Any) -> None:
@@ -173,14 +187,13 @@ class ComparisonPanel(LinkedWidget):
 
     def _enter(self, graph: ModelGraph) -> None:
         if self.comparison.points:
-            graph.overlay(self.comparison, label=None if self.metric == "rel_l2" else self.metric)
-            self._colored = graph._overlay  # noqa: SLF001 - a widget of ours, to know it again
+            label = None if self.metric == "rel_l2" else self.metric
+            self._overlay = graph.overlay(self.comparison, label=label)
 
-    def _leave(self, graph: ModelGraph) -> None:
-        # a person may have chosen other colors since
-        if self._colored is not None and graph._overlay is self._colored:  # noqa: SLF001
-            graph.overlay(None)
-        self._colored = None
+    def _leave(self) -> None:
+        if self._overlay is not None:
+            self._overlay.remove()
+        self._overlay = None
 
     def _found(self, model: Model) -> tuple[int, int]:
         points = self.comparison.points
@@ -188,8 +201,8 @@ class ComparisonPanel(LinkedWidget):
         return max(found_in(names, model) for names in sides)
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
-        name = tensor_at(self.comparison, self.selection, model)
+        name = tensor_at(self.comparison, self.point, model)
         return None if name is None else {"kind": "tensor", "name": name}
 
-    def _named(self, tensor: str) -> str | None:
-        return self.comparison[tensor].name if tensor in self.comparison else None
+    def _selected(self, tensor: str) -> dict[str, Any] | None:
+        return next(iter(self._of_point(tensor)), None)

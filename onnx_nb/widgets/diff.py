@@ -1,11 +1,8 @@
-"""Two graphs side by side, in step: what an optimizer, another exporter or another version made of a model.
-
-What corresponds to what, and what is different, is told by `onnx_nb.diff`; here it is shown.
-"""
+"""Two graphs side by side, in step, and what differs between them as `onnx_nb.diff` found it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import traitlets
 
@@ -15,10 +12,11 @@ from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.diff_columns import diff_columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.html import pair_page
-from onnx_nb.widgets._base import SIDES, PairWidget
-from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._pair import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture
-from onnx_nb.widgets.graph import COLUMNS_IN_STATE
+
+if TYPE_CHECKING:
+    from onnx_nb.widgets._channel import Call
 
 
 class DiffPanel(PairWidget):
@@ -27,22 +25,20 @@ class DiffPanel(PairWidget):
     Parameters
     ----------
     reference, candidate
-        Each a path, bytes, ``ModelProto``, ``onnx_ir.Model``, ``ONNXProgram`` or `Model`. They are never changed.
+        Any `ModelLike`. They are never changed.
     differences
-        What `onnx_nb.diff` found between these two; it is asked if ``None``.
-    height
-        Height of each graph in pixels.
-    theme
-        ``"auto"`` follows the notebook.
+        Result of `onnx_nb.diff` for these two models; computed if ``None``.
+    **traits
+        Traits of the widget by name.
 
     Raises
     ------
     ModelFileError
         If a model cannot be read.
     OnnxNbError
-        If ``differences`` is of other models.
+        If ``differences`` belongs to other models.
     TypeError
-        If an argument is not known.
+        If an argument is unknown.
 
     Examples
     --------
@@ -55,44 +51,25 @@ class DiffPanel(PairWidget):
 
     reference: Model
     candidate: Model
-    diff: Diff
+    differences: Diff
 
     _kind = traitlets.Unicode("pair").tag(sync=True)
     _names = traitlets.List(traitlets.Unicode()).tag(sync=True)
-
-    selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """What is selected, on either side:
-    ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
+    """Titles of the two graphs."""
 
     def __init__(
         self, reference: ModelLike, candidate: ModelLike, differences: Diff | None = None, **traits: Any
     ) -> None:
         self.reference, self.candidate = load(reference), load(candidate)
         self.differences = _checked(self.reference, self.candidate, differences)
-        self._packed = {
+        packed = {
             "reference": columns(self.reference).to_bytes(),
             "candidate": columns(self.candidate).to_bytes(),
             "differences": diff_columns(self.differences).to_bytes(),
         }
-        small = sum(map(len, self._packed.values())) <= COLUMNS_IN_STATE
-        names = _told_apart(self.reference, self.candidate)
+        names = _distinct_names(self.reference, self.candidate)
         picture = Picture(f"{names[0]} beside {names[1]}: {self.differences.message}")
-        super().__init__(
-            picture,
-            _names=names,
-            **{f"_{part}": packed for part, packed in self._packed.items() if small},
-            **traits,
-        )
-        self._channel = Channel(
-            self,
-            {
-                "columns": lambda call: Reply(buffers=[self._packed[_part(call, *self._packed)]]),
-                "inspect": self._answer_inspect,
-                "figures": self._answer_figures,
-                "overlay": self._answer_overlay,
-                "picture": self._answer_picture,
-            },
-        )
+        super().__init__(picture, packed, _names=names, **traits)
 
     def __repr__(self) -> str:
         return f"DiffPanel({self.reference!r}, {self.candidate!r})"
@@ -104,11 +81,14 @@ class DiffPanel(PairWidget):
         return pair_page(names=self._names, parts={**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:
-        return self.reference if _part(call, *SIDES) == "reference" else self.candidate
+        side = str(call.args.get("part"))
+        if side not in SIDES:
+            raise OnnxNbError(f"a pair of graphs has no part called {side!r}.", advice=f"It has {', '.join(SIDES)}.")
+        return self.reference if side == "reference" else self.candidate
 
 
-def _told_apart(left: Model, right: Model) -> list[str]:
-    """Return the names of two models, with as many folders before them as it takes to tell them apart."""
+def _distinct_names(left: Model, right: Model) -> list[str]:
+    """Return the names of two models, each after as many of its folders as make the two different."""
     names = [left.name, right.name]
     if names[0] != names[1] or left.path is None or right.path is None or left.path == right.path:
         return names
@@ -119,14 +99,8 @@ def _told_apart(left: Model, right: Model) -> list[str]:
     return ["/".join(own[-shared:]) for own in parts]
 
 
-def _part(call: Call, *known: str) -> str:
-    part = str(call.args.get("part"))
-    if part not in known:
-        raise OnnxNbError(f"a pair of graphs has no part called {part!r}.", advice=f"It has {', '.join(known)}.")
-    return part
-
-
 def _checked(reference: Model, candidate: Model, given: Diff | None) -> Diff:
+    """Return the differences of two models, and refuse those of others."""
     if given is None:
         return diff(reference, candidate)
     for side, model, other in (

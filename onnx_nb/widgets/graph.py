@@ -1,33 +1,33 @@
 """The interactive graph of a model: look, click tensors, choose inputs and outputs, extract.
 
-Everything a click does is one call of `onnx_nb.analysis`; the same functions answer in a cell.
+Everything a click does is one call of `onnx_nb.analysis`, which also works in a cell.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import traitlets
 
 from onnx_nb.analysis.cost.summary import summarize
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import count_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.inspection import inspect
-from onnx_nb.analysis.view.overlays import OWN, Overlay, Reduction, Scale, overlay
+from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.view.selection import select
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page, write_page
-from onnx_nb.widgets._base import PicturedWidget
-from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._packed import PackedWidget
 from onnx_nb.widgets._snapshot import Picture
-from onnx_nb.widgets._values import Values, packed_overlay
+from onnx_nb.widgets._values import Values
+from onnx_nb.widgets._verbs import model_verbs, named_overlay, packed_overlay
 from onnx_nb.widgets._viewstate import checked
 
 if TYPE_CHECKING:
@@ -35,35 +35,27 @@ if TYPE_CHECKING:
 
     import graphviz
 
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Source
 
-# so much may be saved with the notebook, which then reopens without its kernel; larger columns are asked for
-COLUMNS_IN_STATE = 1_000_000
 
-
-class ModelGraph(PicturedWidget):
+class ModelGraph(PackedWidget):
     """The interactive graph of a model.
 
     Parameters
     ----------
     model
-        A path, bytes, ``ModelProto``, ``onnx_ir.Model``, ``ONNXProgram`` or `Model`. It is never changed.
-    inputs, outputs
-        Names of tensors chosen for extraction at the start.
-    direction
-        ``"right"`` draws from left to right.
-    height
-        Height of the view in pixels.
-    theme
-        ``"auto"`` follows the notebook.
+        Any `ModelLike`. It is never changed.
+    **traits
+        Traits of the widget by name, such as ``direction="right"`` or ``inputs=["x"]``.
 
     Raises
     ------
     ModelFileError
         If the model cannot be read.
     TypeError
-        If an argument is not known.
+        If an argument is unknown.
 
     Examples
     --------
@@ -78,8 +70,8 @@ class ModelGraph(PicturedWidget):
     model: Model
 
     _kind = traitlets.Unicode("graph").tag(sync=True)
-    _columns = traitlets.Bytes(None, allow_none=True).tag(sync=True)
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
+    """Numbers that color the boxes; ``None`` for the categories of operators."""
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
     """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``, empty for nothing."""
@@ -91,27 +83,26 @@ class ModelGraph(PicturedWidget):
     """Names of the tensors chosen as the submodel's outputs."""
 
     view = traitlets.Dict().tag(sync=True)
-    """What is shown, saved with the notebook. Parts that are not named stay as they are; empty for the first view.
+    """What is shown, saved with the notebook. Keys that are left out stay as they are; empty for the first view.
 
     ``open``
-        Paths of the scopes that stand open, such as ``["encoder", "encoder/layer.0"]``; ``["*", "-encoder"]`` for all
-        but some.
+        Paths of the open scopes, such as ``["encoder", "encoder/layer.0"]``; ``["*", "-encoder"]`` for all but some.
     ``camera``
-        ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels for each of its own.
+        ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels per drawing pixel.
     ``column_height``
-        How high the columns are that a long graph is set in, in pixels of its own; 0 for one column.
+        Height in drawing pixels of the columns in which a long graph is set; 0 for one column.
     ``brief``
-        Whether boxes say what they are in one line, as they do at first where few with more would have room.
+        Whether boxes have one line, as at first where few larger ones would have room.
     ``search``
-        What is searched, as in the bar.
+        Text in the search bar.
     ``color``
-        The numbers chosen in the bar, such as ``"MACs"``; ``None`` for none.
+        Numbers chosen in the bar, such as ``"MACs"``; ``None`` for none.
     ``bookmarks``
         ``[{"name": …, "selection": {"kind": …, "name": …} or None, "open": […], "camera": {…}}, …]``.
     """
 
     direction = traitlets.Enum(("down", "right"), default_value="down").tag(sync=True)
-    """Which way the flow goes."""
+    """Direction of the data flow."""
 
     height = traitlets.Int(640, min=160).tag(sync=True)
     """Height of the view in CSS pixels."""
@@ -122,30 +113,10 @@ class ModelGraph(PicturedWidget):
     def __init__(self, model: ModelLike, **traits: Any) -> None:
         self.model = load(model)
         self._lock = threading.RLock()
-        packed = columns(self.model).to_bytes()
-        self._packed = packed
-        small = packed if len(packed) <= COLUMNS_IN_STATE else None
         self._values = Values(self.model)
-        picture = Picture(f"Graph of {self.model.name}: {len(self.model.proto.graph.node)} nodes")
-        super().__init__(picture, _columns=small, **traits)
-        self._channel = Channel(
-            self,
-            {
-                "columns": self._answer_columns,
-                "inspect": self._answer_inspect,
-                "figures": self._values.figures,
-                "plan": self._answer_plan,
-                "select": self._answer_select,
-                "extract": self._answer_extract,
-                "overlay": self._answer_overlay,
-                "page": self._answer_page,
-                "picture": self._answer_picture,
-                "capture": self._values.capture,
-                "statistics": self._values.statistics,
-                "values": self._values.page,
-                "npy": self._values.npy,
-            },
-        )
+        self._shown: ShownOverlay | None = None
+        picture = Picture(f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}")
+        super().__init__(picture, {"columns": columns(self.model).to_bytes()}, **traits)
 
     def __repr__(self) -> str:
         return f"ModelGraph({self.model!r})"
@@ -156,17 +127,19 @@ class ModelGraph(PicturedWidget):
 
     @property
     def feeds(self) -> Any:
-        """What *Capture* runs the model on, as `read_feeds` takes it; random values if ``None``."""
+        """What *Capture* runs the model on, as `read_feeds` takes it; random values if ``None``.
+
+        Setting it forgets what was captured. A capture that runs meanwhile ends with an error.
+        """
         return self._values.feeds
 
     @feeds.setter
     def feeds(self, feeds: Any) -> None:
         self._values.feeds = feeds
-        self._values.forget()
 
     @property
     def captured(self) -> Capture | None:
-        """What *Capture* saw of the whole model last; ``None`` before."""
+        """The last *Capture* of the whole model on `feeds`; ``None`` before."""
         return self._values.captured
 
     def plan(self) -> ExtractionPlan:
@@ -192,21 +165,27 @@ class ModelGraph(PicturedWidget):
         label: str | None = None,
         scale: Scale | None = None,
         reduce: Reduction | None = None,
-    ) -> Overlay | None:
-        """Color the boxes by numbers; scopes by what their nodes add up to, or by the largest.
+    ) -> ShownOverlay | None:
+        """Color the boxes by numbers; scopes by the sum or the maximum over their nodes.
 
         Parameters
         ----------
         values, label, scale, reduce
             As `onnx_nb.analysis.view.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, a
             `Comparison`, the path of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``,
-            ``"activation bytes"``. ``None`` colors by the category of the op again.
+            ``"activation bytes"``. ``None`` colors by the category of the operator again.
+
+        Returns
+        -------
+        ShownOverlay
+            The numbers; its `remove` ends the coloring.
 
         Examples
         --------
         >>> import onnx.parser
         >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
-        >>> ModelGraph(onnx.parser.parse_model(text)).overlay({"y": 1e-7, "z": 2e-3}, label="error", scale="log")
+        >>> g = ModelGraph(onnx.parser.parse_model(text))
+        >>> g.overlay({"y": 1e-7, "z": 2e-3}, label="error", scale="log")
         Overlay('error', 2 of 2 nodes)
         """
         if "color" in self.view:
@@ -217,7 +196,9 @@ class ModelGraph(PicturedWidget):
         made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
         about, (nodes, groups) = packed_overlay(made)
         self._overlay = {**about, "nodes": nodes, "groups": groups}
-        return made
+        numbers = {each.name: getattr(made, each.name) for each in fields(Overlay)}
+        self._shown = ShownOverlay(**numbers, graph=self)
+        return self._shown
 
     def to_html(
         self,
@@ -225,25 +206,24 @@ class ModelGraph(PicturedWidget):
         *,
         statistics: bool = False,
         limit: int = STATISTICS_BYTES,
-        progress: Callable[[float, str], None] | None = None,
+        progress: Progress | None = None,
     ) -> Path:
         """Write the live graph and the summary as one file that needs neither kernel nor network.
 
-        Its boxes have the colors that they have here; they can be colored by parameters, bytes, MACs, and by what
-        *Capture* saw.
+        The boxes keep their colors. They can be colored by parameters, bytes, MACs, and by what *Capture* saw.
 
         Parameters
         ----------
         path
-            Where to write; the folder is made if it is not there.
+            The file to write. Missing folders are made.
         statistics
-            Put statistics and histograms of the weights into the page, and of what *Capture* saw if it was pressed.
-            Every weight is read for it.
+            Whether the page holds statistics and histograms of the weights, and of what *Capture* saw. Every weight
+            is read.
         limit
-            Bytes that the statistics may take, before they are compressed; those of the largest weights are kept, and
-            the page says what was left out.
+            Bytes that the statistics may take before they are compressed. Those of the largest weights are included,
+            and the page names what was left out.
         progress
-            Called with the part done and what is read; what it raises ends the work, and nothing is written.
+            Called with the fraction done and a message. If it raises, nothing is written.
 
         Raises
         ------
@@ -252,38 +232,38 @@ class ModelGraph(PicturedWidget):
         """
         return write_page(path, self._page(statistics, limit, progress))
 
-    def _page(self, statistics: bool, limit: int, progress: Callable[[float, str], None] | None) -> str:  # noqa: FBT001
+    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
         baked = bake(
             self.model,
             statistics=statistics,
             captured=self.captured,
-            shown_overlay=self._shown_overlay(),
+            shown_overlay=self._colors(),
             limit=limit,
             progress=progress,
         )
-        return page(summary=summarize(self.model), columns=self._packed, baked=baked)
+        return page(summary=summarize(self.model), columns=self._part("columns"), baked=baked)
 
-    def _shown_overlay(self) -> Overlay | None:
-        given, color = self._overlay, self.view.get("color")
-        if given is not None:
-            nodes, groups = (np.frombuffer(given[part], "<f8") for part in ("nodes", "groups"))
-            return Overlay(given["label"], given["scale"], given["reduce"], nodes, groups, ())
-        return None if color is None else self._colored(str(color))
+    def _colors(self) -> Overlay | None:
+        """Return the numbers that color the boxes now."""
+        if self._overlay is not None:
+            return self._shown
+        color = self.view.get("color")
+        return None if color is None else named_overlay(self.model, str(color), self.captured)
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
-        """Draw what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
+        """Return what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
 
         Parameters
         ----------
         direction
-            Where the data flows to: ``"down"`` or ``"right"``; by default as in this widget.
+            Direction of the data flow; that of this widget if ``None``.
         theme
-            ``"light"`` or ``"dark"``; by default this widget's, light where that is ``"auto"``.
+            ``"light"`` or ``"dark"``; if ``None`` this widget's, and light where that is ``"auto"``.
 
         Returns
         -------
         graphviz.Digraph
-            As of `to_graphviz`: ``source`` is the text; drawing it needs the program ``dot``.
+            Its ``source`` is the text. Rendering it needs the program ``dot``.
 
         Examples
         --------
@@ -303,12 +283,16 @@ class ModelGraph(PicturedWidget):
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
-    def _answer_columns(self, _call: Call) -> Reply:
-        return Reply(buffers=[self._packed])
-
-    def _answer_inspect(self, call: Call) -> Reply:
-        kind, number = call.args.get("kind"), call.args.get("id")
-        return Reply(inspect(self.model, str(kind), int(number or 0)).to_json())
+    def _verbs(self) -> dict[str, Verb]:
+        return {
+            **super()._verbs(),
+            **model_verbs(lambda _call: self.model, lambda: self.captured),
+            **self._values.verbs(),
+            "plan": self._answer_plan,
+            "select": self._answer_select,
+            "extract": self._answer_extract,
+            "page": self._answer_page,
+        }
 
     def _answer_select(self, call: Call) -> Reply:
         found = select(self.model, _numbers(call.args.get("nodes")), _numbers(call.args.get("groups")))
@@ -342,22 +326,25 @@ class ModelGraph(PicturedWidget):
             self.submodel = submodel
         return Reply({"message": repr(submodel)}, [packed])
 
-    def _answer_overlay(self, call: Call) -> Reply:
-        return Reply(*packed_overlay(self._colored(str(call.args.get("name")))))
-
-    def _colored(self, name: str) -> Overlay:
-        if name in OWN:
-            return overlay(self.model, name)
-        if self.captured is None:
-            raise OnnxNbError(f"there are no numbers called {name!r} before a capture.", advice="Press Capture first.")
-        return overlay(self.model, self.captured, label=name)
-
     def _answer_page(self, call: Call) -> Reply:
         statistics = call.args.get("statistics") is True
         return Reply(buffers=[self._page(statistics, STATISTICS_BYTES, call.progress).encode()])
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
         return _names(call.args.get("inputs")), _names(call.args.get("outputs"))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShownOverlay(Overlay):
+    """The numbers that color a graph, as `ModelGraph.overlay` returns them."""
+
+    graph: ModelGraph
+    """The graph that shows them."""
+
+    def remove(self) -> None:
+        """Color the graph by categories again, unless other colors were chosen since."""
+        if self.graph._shown is self and self.graph._overlay is not None:  # noqa: SLF001 - the graph made this handle
+            self.graph.overlay(None)
 
 
 def _names(given: object) -> list[str]:

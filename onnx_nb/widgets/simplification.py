@@ -1,6 +1,6 @@
 """A simplification in a cell: original and result side by side, every change and its reason, undone by a click.
 
-What each change took and made is told by `analysis.view.provenance`; to undo one simplifies once more
+`analysis.view.provenance` says what each change took and made. To undo a change, the model is simplified again
 without it.
 """
 
@@ -8,46 +8,45 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, shortened
+from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.provenance import account, of_simplification
 from onnx_nb.drawing.html import simplification_page
-from onnx_nb.widgets._base import SIDES, PairWidget
-from onnx_nb.widgets._channel import Call, Channel, Reply
+from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._packed import in_state
+from onnx_nb.widgets._pair import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture
-from onnx_nb.widgets.graph import COLUMNS_IN_STATE
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.simplify.simplify import Simplification
 
-PARTS = (*SIDES, "differences")
+PARTS: Final = (*SIDES, "differences")
+"""Names of what is packed for the whole simplification. Those of a step end in its number, as ``"reference-1"``."""
 
 
 class SimplificationPanel(PairWidget):
     """What a simplification did: both graphs in step, all changes with their reasons, and whether it was verified.
 
-    A change that is chosen shows in both graphs; it, or a whole rule, can be undone and done again, and the result
+    The chosen change shows in both graphs. A change or a whole rule can be undone and done again, and the result
     saved. With ``simplify(…, trace=True)`` each step has a tab.
 
     Parameters
     ----------
     simplification
-        What `onnx_nb.simplify` gave.
-    height
-        Height of each graph in pixels.
-    theme
-        ``"auto"`` follows the notebook.
+        Result of `onnx_nb.simplify`.
+    **traits
+        Traits of the widget by name.
 
     Raises
     ------
     TypeError
-        If an argument is not known.
+        If an argument is unknown.
 
     Examples
     --------
@@ -64,34 +63,24 @@ class SimplificationPanel(PairWidget):
     """
 
     simplification: Simplification
-    """What is shown: after an undo what was made without the change."""
+    """What is shown: after an undo, the result without the change."""
 
     _kind = traitlets.Unicode("simplification").tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
     _revision = traitlets.Int(0).tag(sync=True)
-    """Counts up when another result is shown."""
+    """Number of results shown so far."""
 
-    selection = traitlets.Unicode().tag(sync=True)
-    """The key of the change that is chosen; empty for none."""
+    change = traitlets.Unicode().tag(sync=True)
+    """Key of the chosen change; empty for none."""
 
     step = traitlets.Int(0, min=0).tag(sync=True)
-    """Which of the steps is shown beside the one before it; 0 for the result beside the original."""
+    """Number of the step that is shown beside the one before it; 0 for the result beside the original."""
 
     def __init__(self, simplification: Simplification, **traits: Any) -> None:
-        super().__init__(Picture(f"{simplification.original.name} simplified: {simplification!r}"), **traits)
+        self.simplification = simplification
+        picture = Picture(f"{simplification.original.name} simplified: {simplification!r}")
+        super().__init__(picture, {}, **traits)
         self._show(simplification)
-        self._channel = Channel(
-            self,
-            {
-                "columns": self._answer_columns,
-                "inspect": self._answer_inspect,
-                "figures": self._answer_figures,
-                "overlay": self._answer_overlay,
-                "picture": self._answer_picture,
-                "again": self._answer_again,
-                "save": self._answer_save,
-            },
-        )
 
     def __repr__(self) -> str:
         return f"SimplificationPanel({self.simplification!r})"
@@ -102,7 +91,7 @@ class SimplificationPanel(PairWidget):
         return list(self.simplification.options.get("skip", ()))
 
     def undo(self, *names: str) -> Simplification:
-        """Simplify once more without changes, or without all of a rule; show the result.
+        """Simplify again without some changes or rules, and show the result.
 
         Parameters
         ----------
@@ -112,32 +101,30 @@ class SimplificationPanel(PairWidget):
         Raises
         ------
         SimplificationError
-            If there is no such rule, or with ``strict`` if the result is not verified; nothing changes then.
+            If there is no such rule, or with ``strict`` if the result is not verified. Nothing changes then.
         """
         return self._again([*self.skipped, *names])
 
     def redo(self, *names: str) -> Simplification:
-        """Simplify once more with what was left out; all of it if none is named.
+        """Simplify again with what was left out.
 
         Parameters
         ----------
         names
-            Those of `skipped` that are to be done again.
+            Entries of `skipped`; all of them if none is given.
 
         Raises
         ------
         OnnxNbError
             If one of them is not left out.
         """
-        kept = self.skipped
+        rest = self.skipped
         for name in names:
-            if name not in kept:
-                listed = ", ".join(kept) or "nothing"
-                raise OnnxNbError(
-                    f"{shortened(name, LONGEST)!r} is not left out.", advice=f"Left out: {shortened(listed, 1000)}."
-                )
-            kept.remove(name)
-        return self._again(kept if names else [])
+            if name not in rest:
+                listed = shortened(", ".join(rest) or "nothing", 1000)
+                raise OnnxNbError(f"{quoted(name)} is not left out.", advice=f"Left out: {listed}.")
+            rest.remove(name)
+        return self._again(rest if names else [])
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
         """Write the simplified model to a file, which appears when it is complete.
@@ -145,9 +132,9 @@ class SimplificationPanel(PairWidget):
         Parameters
         ----------
         path
-            Where to; ``~`` is the home of the kernel's user.
+            The file to write; ``~`` is the home of the kernel's user.
         replace
-            Whether a file that is there may be replaced.
+            Whether an existing file may be replaced.
 
         Returns
         -------
@@ -157,38 +144,34 @@ class SimplificationPanel(PairWidget):
         Raises
         ------
         OnnxNbError
-            If there is a file and ``replace`` was not asked for.
+            If the file exists and ``replace`` is False.
         ModelFileError
             If the file cannot be written.
         """
         target = _target(path)
         if not replace and os.path.lexists(target):
-            raise OnnxNbError(f"there is a file {target} already.", advice="replace=True writes over it.")
+            raise OnnxNbError(f"there is a file {target} already.", advice="replace=True overwrites it.")
         return self.simplification.model.save(target)
 
     def _sides(self) -> tuple[Model, Model]:
         return self._models(0)
 
     def _page(self, baked: dict[str, bytes]) -> str:
-        parts = {part: self._part(0, part) for part in PARTS}
-        for step in range(1, len(self.simplification.steps)):
-            parts |= {f"{part}-{step}": self._part(step, part) for part in PARTS}
-        return simplification_page(self._about, {**parts, **baked})
+        steps = range(1, len(self.simplification.steps))
+        names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
+        return simplification_page(self._about, {**{name: self._part(name) for name in names}, **baked})
 
     def _show(self, found: Simplification) -> None:
-        """Show another result, at the whole of it."""
-        packed: dict[tuple[int, str], bytes] = getattr(self, "_packed", {})
+        """Show another result as a whole."""
         # the original stays
-        self._packed = {key: part for key, part in packed.items() if key == (0, "reference")}
+        self._packed = {name: packed for name, packed in self._packed.items() if name == "reference"}
         self.simplification = found
-        whole = {f"_{part}": self._part(0, part) for part in PARTS}
-        small = sum(map(len, whole.values())) <= COLUMNS_IN_STATE
+        whole = {part: self._part(part) for part in PARTS}
         with self.hold_sync():
-            for name, part in whole.items():
-                self.set_trait(name, part if small else None)
-            self.set_trait("_about", account(found))
+            self._parts = in_state(whole)
+            self._about = account(found)
             self.step = 0
-            self.set_trait("_revision", self._revision + 1)
+            self._revision += 1
 
     def _again(self, skipped: list[str], call: Call | None = None) -> Simplification:
         progress = None if call is None else call.progress
@@ -196,16 +179,22 @@ class SimplificationPanel(PairWidget):
         self._show(found)
         return found
 
-    def _part(self, step: int, part: str) -> bytes:
-        if (step, part) not in self._packed:
+    def _part(self, name: str) -> bytes:
+        """Return a part, packed when it is first asked for."""
+        if name not in self._packed:
+            part, _, step = name.partition("-")
+            if part not in PARTS or not (step.isdecimal() or not step):
+                raise OnnxNbError(f"a simplification has no part {quoted(name)}.", advice=f"It has {', '.join(PARTS)}.")
+            number = int(step or 0)
             if part == "differences":
-                packed = of_simplification(self.simplification, step or None).columns()
+                packed = of_simplification(self.simplification, number or None).columns()
             else:
-                packed = columns(self._models(step)[PARTS.index(part)])
-            self._packed[step, part] = packed.to_bytes()
-        return self._packed[step, part]
+                packed = columns(self._models(number)[SIDES.index(part)])
+            self._packed[name] = packed.to_bytes()
+        return self._packed[name]
 
     def _models(self, step: int) -> tuple[Model, Model]:
+        """Return the models before and after a step; for 0 the original and the result."""
         found = self.simplification
         if not step:
             return found.original, found.model
@@ -213,14 +202,11 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is no step {step}.", advice="simplify(…, trace=True) keeps the steps.")
         return found.steps[step - 1].model, found.steps[step].model
 
-    def _answer_columns(self, call: Call) -> Reply:
-        part = str(call.args.get("part"))
-        if part not in PARTS:
-            raise OnnxNbError(f"a simplification has no part called {part!r}.", advice=f"It has {', '.join(PARTS)}.")
-        return Reply(buffers=[self._part(int(call.args.get("step") or 0), part)])
-
     def _model(self, call: Call) -> Model:
         return self._models(int(call.args.get("step") or 0))[call.args.get("part") == "candidate"]
+
+    def _verbs(self) -> dict[str, Verb]:
+        return {**super()._verbs(), "again": self._answer_again, "save": self._answer_save}
 
     def _answer_again(self, call: Call) -> Reply:
         given = call.args.get("skipped")
@@ -230,7 +216,7 @@ class SimplificationPanel(PairWidget):
     def _answer_save(self, call: Call) -> Reply:
         path, replace = str(call.args.get("path") or "").strip(), call.args.get("replace") is True
         if not path:
-            raise OnnxNbError("no path was given.", advice="Type where to write the model.")
+            raise OnnxNbError("no path was given.", advice="Enter the file to write.")
         target = _target(path)
         if not replace and os.path.lexists(target):
             return Reply({"path": str(target), "exists": True})
@@ -238,9 +224,5 @@ class SimplificationPanel(PairWidget):
         return Reply({"path": str(written), "exists": False, "size": bytes_text(written.stat().st_size)})
 
 
-LONGEST = 200
-"""Characters of a name in a message."""
-
-
 def _target(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 (a link is to stay one)
+    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - a link stays one

@@ -1,21 +1,21 @@
-"""The summary of a model in a cell: what goes in and out, which operators, which weights, what a run costs."""
+"""The summary of a model in a cell: inputs and outputs, operators, weights, and what a run costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import traitlets
 
 from onnx_nb.analysis.cost.costs import costs
 from onnx_nb.analysis.cost.summary import Summary, outline, with_costs
-from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._channel import Call, Reply, Verb
 
-PROMPT = 5_000
-"""Of graphs with more nodes, costs are counted only when the tables are shown."""
+PROMPT: Final = 5_000
+"""Nodes above which costs are counted only when the tables are opened."""
 
 
 class ModelSummary(OnnxWidget):
@@ -24,13 +24,16 @@ class ModelSummary(OnnxWidget):
     Parameters
     ----------
     model
-        Any `ModelLike`, or a `Summary` made before.
+        Any `ModelLike`, or a `Summary`.
     shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input; see `costs`.
-    expanded
-        ``False`` shows one line that opens on a click.
-    theme
-        ``"auto"`` follows the notebook.
+        Sizes of dimensions by symbol, and shapes by the name of the input, as `costs` takes them.
+    **traits
+        Traits of the widget by name.
+
+    Raises
+    ------
+    FeedError
+        If the shapes do not fit the model's inputs.
 
     Examples
     --------
@@ -40,15 +43,15 @@ class ModelSummary(OnnxWidget):
     2
     """
 
+    summary: Summary
+    """What is shown. It has costs once they were counted."""
+
     _kind = traitlets.Unicode("summary").tag(sync=True)
     _summary = traitlets.Dict().tag(sync=True)
 
     shapes = traitlets.Dict().tag(sync=True)
-    """Sizes of dimensions by their symbol, and shapes by the name of their input, that costs are counted for. A person
-    gives sizes in the tables."""
-
-    _problem = traitlets.Unicode().tag(sync=True)
-    """What is wrong with the sizes that a person gave."""
+    """Sizes of dimensions by symbol, and shapes by the name of the input, for which costs are counted. Setting them
+    counts again; a person sets sizes in the tables."""
 
     expanded = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 - a trait's default
     """Whether the tables are shown, or only the first line."""
@@ -60,41 +63,40 @@ class ModelSummary(OnnxWidget):
         shapes: Mapping[str, int | Sequence[int]] | None = None,
         **traits: Any,
     ) -> None:
-        self._loaded = None if isinstance(model, Summary) else load(model)
+        self._model = None if isinstance(model, Summary) else load(model)
         self._counted: Mapping[str, Any] | None = None
-        self.summary = model if isinstance(model, Summary) else outline(self._loaded or model)
+        self.summary = model if isinstance(model, Summary) else outline(self._model or model)
         given = {name: list(size) if isinstance(size, Sequence) else size for name, size in (shapes or {}).items()}
-        if self._loaded is not None and (
-            given or traits.get("expanded", True) or Graph.of(self._loaded).node_count <= PROMPT
+        if self._model is not None and (
+            given or traits.get("expanded", True) or Graph.of(self._model).node_count <= PROMPT
         ):
             self._count(given)
         super().__init__(_summary=self.summary.to_json(), shapes=given, **traits)
 
-    def _count(self, given: Mapping[str, Any]) -> None:
-        """Count what a run costs for these sizes, unless that is known."""
-        if self._loaded is None or given == self._counted:
-            return
-        self.summary = with_costs(self.summary, costs(self._loaded, given or None))
-        self._counted = dict(given)
-
-    @traitlets.observe("expanded")
-    def _opened(self, change: Any) -> None:
-        if change.new and self._loaded is not None and self._counted is None:
-            self._count(self.shapes)
-            self._summary = self.summary.to_json()
-
-    @traitlets.observe("shapes")
-    def _sized(self, change: Any) -> None:
-        if change.new == self._counted or (self._counted is None and not change.new):
-            return
-        try:
-            self._count(change.new)
-        except FeedError as error:
-            self._problem = str(error)
-            return
-        with self.hold_sync():
-            self._problem = ""
-            self._summary = self.summary.to_json()
-
     def __repr__(self) -> str:
         return f"ModelSummary({self.summary!r})"
+
+    def _verbs(self) -> dict[str, Verb]:
+        return {**super()._verbs(), "costs": self._answer_costs}
+
+    def _answer_costs(self, call: Call) -> Reply:
+        given = call.args.get("shapes")
+        self.shapes = dict(given) if isinstance(given, Mapping) else {}
+        self._count(self.shapes)  # of a large model nothing was counted for these yet
+        self._summary = self.summary.to_json()
+        return Reply()
+
+    @traitlets.validate("shapes")
+    def _count_for(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        """Count before the shapes are taken over: wrong ones raise, and everything stays as it was."""
+        given: dict[str, Any] = proposal["value"]
+        if self._counted is not None or given:
+            self._count(given)
+            self._summary = self.summary.to_json()
+        return given
+
+    def _count(self, given: Mapping[str, Any]) -> None:
+        """Count what a run costs for these shapes, unless that is known."""
+        if self._model is not None and given != self._counted:
+            self.summary = with_costs(self.summary, costs(self._model, given or None))
+            self._counted = dict(given)

@@ -293,7 +293,7 @@ def test_two_views_of_a_panel_stay_in_step(lab: JupyterPage) -> None:
     for view in (one, other):
         expect(view.get_by_label("Errors of the point")).to_contain_text("✓ Every value is the same.")
         expect(view.get_by_label("Metric")).to_have_value("max_abs")
-    lab.kernel.expect("[panel.selection, panel.metric]", ["x", "max_abs"])
+    lab.kernel.expect("[panel.point, panel.metric]", ["x", "max_abs"])
     assert lab.errors == []
 
 

@@ -88,7 +88,7 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     panel.get_by_text("blocks.2.norm1", exact=True).first.click()
     expect(detail).to_contain_text("blocks.2.norm1")
     lab.screenshot("06-panel-clicked")
-    lab.kernel.expect("panel.selection", "blocks.2.norm1")
+    lab.kernel.expect("panel.point", "blocks.2.norm1")
     tensor = lab.kernel.evaluate("first['blocks.2.norm1'].candidate")
     lab.kernel.expect("[each['name'] for each in g.selection]", [tensor])
 

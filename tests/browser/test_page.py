@@ -48,7 +48,7 @@ def offline(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
 
 def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path) -> None:
     g = ModelGraph(models.exported("bert", dynamo=True))
-    g._values.captured = capture(g.model)
+    g._values.known.whole = capture(g.model)
     page = g.to_html(tmp_path / "bert.html", statistics=True)
     offline.goto(page.as_uri())
     graph = GraphWidget(offline.locator('.onnx-nb[data-widget="graph"]').first)

@@ -82,7 +82,7 @@ def test_a_change_is_shown_in_both_graphs_undone_and_done_again(themed_lab: Jupy
     # the other way round: a box that is marked leads to its change
     panel.original.click("/stem/Identity", "node")
     expect(panel.changes.get_by_role("row", selected=True)).to_contain_text("eliminate_identity")
-    lab.kernel.expect("p.selection", "eliminate_identity: same")
+    lab.kernel.expect("p.change", "eliminate_identity: same")
     # and by the keyboard
     panel.changes.focus()
     lab.page.keyboard.press("ArrowDown")

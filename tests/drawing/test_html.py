@@ -136,7 +136,7 @@ def test_a_weight_that_is_not_there_does_not_hinder_the_page(tmp_path: Path) -> 
 
 def test_a_page_can_be_colored_without_a_kernel(tmp_path: Path) -> None:
     g = ModelGraph(models.exported("bert", dynamo=True))
-    g._values.captured = capture(g.model)
+    g._values.known.whole = capture(g.model)
     softmax = next(node for node in g.model.proto.graph.node if node.op_type == "Softmax")
     g.overlay({softmax.output[0]: 3.0}, label="error")
     baked = baked_in(g.to_html(tmp_path / "page.html"))

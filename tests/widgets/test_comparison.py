@@ -61,8 +61,7 @@ def comparison(*, isolated: bool = True) -> Comparison:
 
 
 def columns_in(panel: ComparisonPanel) -> Columns:
-    assert panel._columns is not None
-    return Columns.from_bytes(panel._columns)
+    return Columns.from_bytes(panel._parts["columns"])
 
 
 def test_a_panel_has_every_metric_of_every_point() -> None:
@@ -125,8 +124,8 @@ def test_details_of_the_worst_points_come_along_and_others_are_asked_for() -> No
 
 
 def test_what_is_looked_at_first() -> None:
-    assert ComparisonPanel(comparison()).selection == "encoder.layer.2.norm"
-    assert ComparisonPanel(comparison(), selection="").selection == ""
+    assert ComparisonPanel(comparison()).point == "encoder.layer.2.norm"
+    assert ComparisonPanel(comparison(), point="").selection == []
     even = dataclasses.replace(comparison(isolated=False), points=comparison(isolated=False).points[:4])
     assert even.first_divergent() is None
     found = notable(even)
@@ -134,8 +133,8 @@ def test_what_is_looked_at_first() -> None:
     assert found.errors().rel_l2 == max(point.errors().rel_l2 for point in even.points)
     same = dataclasses.replace(even, points=even.points[:1])
     assert notable(same) is None
-    assert ComparisonPanel(same).selection == ""
-    assert ComparisonPanel(Comparison("a", "b")).selection == ""
+    assert ComparisonPanel(same).selection == []
+    assert ComparisonPanel(Comparison("a", "b")).point == ""
 
 
 def test_the_one_point_that_differs_by_itself_is_the_only_one() -> None:
@@ -158,15 +157,15 @@ def test_choosing_a_point_selects_its_tensor_in_the_graph_and_back() -> None:
         panel = ComparisonPanel(c, graph=g)
         assert [(each["kind"], each["name"]) for each in g.selection] == [("tensor", "n")]
         g.selection = [{"kind": "tensor", "name": "y"}]
-        assert panel.selection == "y"
-        panel.selection = "a"
+        assert panel.point == "y"
+        panel.point = "a"
         assert g.selection[0]["name"] == "a"
         g.selection = [{"kind": "node", "name": "Tanh node", "id": 2}]
-        assert panel.selection == "y"
+        assert panel.point == "y"
         assert g.selection[0]["kind"] == "node"
         panel.close()
         g.selection = [{"kind": "tensor", "name": "n"}]
-        assert panel.selection != "n"
+        assert panel.point != "n"
 
 
 def test_a_graph_is_colored_by_the_errors_and_by_the_metric_that_is_drawn() -> None:
@@ -251,8 +250,8 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
     c = onnx_nb.compare_torch(module, torch.ones(3, 4), exporter="torchscript")
     panel = ComparisonPanel(c)
-    assert panel._verbs == ["isolate", "drill"]
-    assert ComparisonPanel(compare(EXACT, ROUGH))._verbs == []
+    assert panel._actions == ["isolate", "drill"]
+    assert ComparisonPanel(compare(EXACT, ROUGH))._actions == []
     told: list[str] = []
     call = Call(1, "isolate", {"name": "2"}, lambda content, _buffers: told.append(content["progress"]["message"]))
     reply = panel._answer_isolate(call)

@@ -30,7 +30,7 @@ def ask(pair: Any, verb: str, **args: Any) -> tuple[dict[str, Any], list[bytes]]
 
 def test_the_columns_say_what_corresponds_and_what_differs() -> None:
     pair = onnx_nb.DiffPanel(ONE, OTHER)
-    sent = Columns.from_bytes(pair._differences)
+    sent = Columns.from_bytes(pair._parts["differences"])
     assert sent.arrays["node_0"].tolist() == [0, 2]
     assert sent.arrays["node_1"].tolist() == [0, -1, 1]
     assert sent.arrays["node_state_0"].tolist() == [2, 0]
@@ -46,7 +46,7 @@ def test_the_columns_say_what_corresponds_and_what_differs() -> None:
         ["changed", "attribute", "y", "Softmax", "axis", "1", "0", "neighbors"],
         ["added", "node", "b", "Relu", "", "", "", ""],
     ]
-    assert Columns.from_bytes(pair._reference).meta["name"] == "g"
+    assert Columns.from_bytes(pair._parts["reference"]).meta["name"] == "g"
     assert pair.differences.added == ["Relu 'b'"]
 
 
@@ -71,12 +71,11 @@ def test_what_a_side_is_asked_is_answered_of_that_side() -> None:
 
 
 def test_large_graphs_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_nb.widgets.diff.COLUMNS_IN_STATE", 1000)
+    monkeypatch.setattr("onnx_nb.widgets._packed.COLUMNS_IN_STATE", 1000)
     path = models.chain(340)
     pair = onnx_nb.DiffPanel(path, path)
     try:
-        assert pair._reference is None
-        assert pair._differences is None
+        assert pair._parts == {}
         reply, buffers = ask(pair, "columns", part="candidate")
         assert "value" in reply
         assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 340

@@ -18,6 +18,7 @@ from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.drawing.static_html import capture_still
 from onnx_nb.notebook.display import show_models
 from tests import models
+from tests.widgets.test_widgets import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,9 +30,12 @@ g (float[4] x) => (float[4] z) { a = Neg(x)  b = Log(a)  z = Relu(b) }"""
 STRANGE = '<ir_version: 8, opset_import: ["": 17]> g (float[2] p) => (float[2] q) { q = Exp(p) }'
 
 
+def tensor(name: str) -> list[dict[str, Any]]:
+    return [{"kind": "tensor", "name": name}]
+
+
 def digest_of(panel: CapturePanel) -> Columns:
-    assert panel._digest is not None
-    return Columns.from_bytes(panel._digest)
+    return Columns.from_bytes(panel._parts["columns"])
 
 
 def test_a_capture_panel_has_every_value_in_order_of_execution() -> None:
@@ -60,26 +64,26 @@ def test_choosing_a_row_selects_the_tensor_in_the_graph_and_back() -> None:
     model = load(onnx.parser.parse_model(LOG))
     g = ModelGraph(model)
     panel = CapturePanel(capture(model), graph=g)
-    panel.selection = "b"
+    panel.selection = tensor("b")
     assert [(each["kind"], each["name"]) for each in g.selection] == [("tensor", "b")]
     g.selection = [{"kind": "tensor", "name": "a"}]
-    assert panel.selection == "a"
+    assert panel.selection == tensor("a")
     g.selection = [{"kind": "node", "name": ""}]
-    assert panel.selection == "a"
+    assert panel.selection == tensor("a")
     g.selection = [{"kind": "node", "name": "", "id": 2}]
-    assert panel.selection == "z"
+    assert panel.selection == tensor("z")
     assert g.selection[0]["kind"] == "node"
     panel.close()
     g.selection = [{"kind": "tensor", "name": "a"}]
-    assert panel.selection == "z"
+    assert panel.selection == tensor("z")
 
 
 def test_a_graph_of_another_model_is_followed_by_name() -> None:
     other = ModelGraph(onnx.parser.parse_model(LOG.replace("b = Log(a)", "b = Exp(a)").replace("z", "q")))
     panel = CapturePanel(capture(onnx.parser.parse_model(LOG)), graph=other)
-    panel.selection = "b"
+    panel.selection = tensor("b")
     assert other.selection[0]["name"] == "b"
-    panel.selection = "z"  # the other has none
+    panel.selection = tensor("z")  # the other has none
     assert other.selection[0]["name"] == "b"
     assert panel._linked == "Linked with the graph of g, which has 3 of 4 tensors"
 
@@ -87,27 +91,33 @@ def test_a_graph_of_another_model_is_followed_by_name() -> None:
 def test_a_link_is_undone_made_again_and_refused_where_it_means_nothing() -> None:
     model = load(onnx.parser.parse_model(LOG))
     one, other = ModelGraph(model), ModelGraph(model)
-    panel = CapturePanel(capture(model), graph=one, selection="b")
+    panel = CapturePanel(capture(model), graph=one, selection=tensor("b"))
     assert panel._linked == "Linked with the graph of g"
     panel.graph = None
-    panel.selection = "a"
+    panel.selection = tensor("a")
     one.selection = [{"kind": "tensor", "name": "z"}]
-    assert (panel.selection, one.selection[0]["name"], panel._linked) == ("a", "z", "")
+    assert (panel.selection, one.selection, panel._linked) == (tensor("a"), tensor("z"), "")
     panel.graph = other
     assert other.selection[0]["name"] == "a"
     other.selection = [{"kind": "tensor", "name": "x"}]
-    assert panel.selection == "x"
+    assert panel.selection == tensor("x")
     stranger = ModelGraph(onnx.parser.parse_model(STRANGE))
     with pytest.raises(OnnxNbError, match=r"none of the 4 tensors of CapturePanel.* is in g"):
         panel.graph = stranger
-    panel.selection = "b"
+    panel.selection = tensor("b")
     assert (panel.graph, other.selection[0]["name"]) == (other, "b")
 
 
-def test_a_large_capture_is_fetched_rather_than_saved() -> None:
+def test_a_large_capture_is_fetched_rather_than_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     cap = capture(load(onnx.parser.parse_model(LOG)))
+    monkeypatch.setattr("onnx_nb.widgets._packed.COLUMNS_IN_STATE", 10)
     panel = CapturePanel(cap)
-    assert panel._answer_columns(None).buffers == [panel._packed]  # type: ignore[arg-type]
+    assert panel._parts == {}
+    content, buffers = ask(panel, "columns", part="columns")
+    assert "value" in content
+    assert Columns.from_bytes(bytes(buffers[0])).meta["names"] == cap.names
+    content, _ = ask(panel, "columns", part="rows")
+    assert "has no part 'rows'" in content["error"]["message"]
 
 
 def external(tmp_path: Path, *, size: int) -> Path:
@@ -131,7 +141,7 @@ def test_an_audit_is_handed_on_whole(tmp_path: Path) -> None:
     path = external(tmp_path, size=300)
     found = onnx_nb.external_data.audit(path)
     for panel in (AuditPanel(path), AuditPanel(found)):
-        meta = Columns.from_bytes(panel._audit).meta
+        meta = Columns.from_bytes(panel._parts["columns"]).meta
         assert [problem["kind"] for problem in meta["problems"]] == ["bounds", "orphan"]
         assert meta["tensors"][0]["problems"] == ["bounds"]
         assert meta["files"][0]["nbytes"] == 300

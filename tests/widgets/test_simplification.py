@@ -140,9 +140,9 @@ def test_the_steps_are_the_models_between() -> None:
 
 def test_the_browser_gets_both_graphs_and_every_change(panel: onnx_nb.SimplificationPanel) -> None:
     s = panel.simplification
-    assert panel._reference == columns(s.original).to_bytes()
-    assert panel._candidate == columns(s.model).to_bytes()
-    sent = Columns.from_bytes(panel._differences or b"")
+    assert panel._parts["reference"] == columns(s.original).to_bytes()
+    assert panel._parts["candidate"] == columns(s.model).to_bytes()
+    sent = Columns.from_bytes(panel._parts["differences"])
     rules, meta = sent.meta["rules"], sent.meta
     keys = [
         f"{rules[rule][0]}: {meta['keys'][key]}"
@@ -211,9 +211,9 @@ def test_saving_replaces_no_file_unasked(panel: onnx_nb.SimplificationPanel, tmp
 def test_a_step_is_asked_for(panel: onnx_nb.SimplificationPanel) -> None:
     s = panel.simplification
     for part, model in (("reference", s.steps[0].model), ("candidate", s.steps[1].model)):
-        _, buffers = ask(panel, "columns", part=part, step=1)
+        _, buffers = ask(panel, "columns", part=f"{part}-1")
         assert bytes(buffers[0]) == columns(model).to_bytes()
-    reply, _ = ask(panel, "columns", part="candidate", step=99)
+    reply, _ = ask(panel, "columns", part="candidate-99")
     assert "there is no step 99" in reply["error"]["message"]
     reply, _ = ask(panel, "inspect", part="candidate", step=0, kind="node", id=0)
     assert reply["value"]["rows"]

@@ -516,6 +516,7 @@ export function createPair(
       columns[side],
       hostOf(side),
       {
+        nested: true,
         open: opens[side],
         height: options.height,
         statuses: new DiffStatuses(data.statuses(side)),

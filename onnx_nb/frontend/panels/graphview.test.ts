@@ -5,7 +5,6 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import type { OverlayData } from "../scene/overlay.ts";
-import { alone } from "./alone.ts";
 import { createGraphView, type GraphView, type Handle } from "./graphview.ts";
 import { KEYS } from "./shortcuts.ts";
 import { buttonIn, type Drawn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
@@ -16,7 +15,7 @@ let drawn: Drawn;
 let stop: AbortController;
 
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
-  return createGraphView(root, columns, given, { alone, atOnce: Number.POSITIVE_INFINITY }, stop.signal);
+  return createGraphView(root, columns, given, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
 }
 /** Drawn, however busy the machine is. */
 const shown = (): Promise<void> =>

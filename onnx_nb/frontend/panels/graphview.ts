@@ -19,11 +19,11 @@ import {
   same,
   selected,
 } from "../scene/state.ts";
-import type { Alone } from "./alone.ts";
 import { createVoice } from "./announcer.ts";
 import { createStrips } from "./banners.ts";
 import { counted, el, elide } from "./dom.ts";
 import { emptyState } from "./emptystate.ts";
+import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
@@ -31,6 +31,7 @@ import { describe, followLinks } from "./link.ts";
 import { createWork, namesOf } from "./requests.ts";
 import { createSelection } from "./selection.ts";
 import { createHelp, PAIR_KEYS } from "./shortcuts.ts";
+import { createBeside } from "./submodelpane.ts";
 import { createToolbar } from "./toolbar.ts";
 import { createTree } from "./tree.ts";
 import { createStage, type Stage } from "./viewport.ts";
@@ -43,8 +44,8 @@ export interface GraphOptions {
   readonly direction?: Direction;
   /** what a person left behind when the graph was shown last */
   readonly given?: Patch;
-  /** without these it is a view inside another one: no bar below, no pane beside */
-  readonly alone?: Alone;
+  /** the view is part of another one: it has no bar for extracting below and no submodel pane */
+  readonly nested?: boolean;
   /** what is different from the graph beside it */
   readonly statuses?: DiffStatuses;
   /** how long a layout may hold up the page, in ms, before it goes on in slices */
@@ -94,8 +95,8 @@ export function createGraphView(
   signal: AbortSignal,
 ): GraphView {
   root.classList.add("onnx-nb", "onnx-nb-graph");
-  const { alone } = options;
-  root.dataset.widget = alone === undefined ? "submodel" : "graph";
+  const nested = options.nested === true;
+  root.dataset.widget = nested ? "submodel" : "graph";
   root.dataset.state = "loading";
   root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
@@ -246,7 +247,7 @@ export function createGraphView(
 
   const showSubmodel = (submodel: Columns): void =>
     beside?.show(submodel, callOf(columns, state.boundary), (inner, closing) => {
-      handle.submodel = createGraphView(inner, submodel, NOBODY, {}, closing);
+      handle.submodel = createGraphView(inner, submodel, NOBODY, { nested: true }, closing);
     });
 
   // ---------------------------------------------------------------- panels
@@ -299,14 +300,11 @@ export function createGraphView(
     },
     signal,
   );
-  const beside = alone?.createBeside(
-    root,
-    () => {
-      handle.submodel = null;
-      stage.focus();
-    },
-    signal,
-  );
+  const submodelClosed = (): void => {
+    handle.submodel = null;
+    stage.focus();
+  };
+  const beside = nested ? null : createBeside(root, submodelClosed, signal);
   const help = createHelp(stage.element, options.statuses === undefined ? [] : PAIR_KEYS, stage.focus, signal);
   const toolbar = createToolbar(
     bar,
@@ -325,10 +323,10 @@ export function createGraphView(
     signal,
   );
   const strip = createStrips(strips, columns, dispatch, signal);
-  const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal, alone);
+  const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
   const many = createSelection(manyRoot, columns, host, dispatch, voice.say, signal);
   const tree = createTree(drawer, columns, dispatch, signal);
-  const bottom = alone?.createExtractBar(extractRoot, columns, host, dispatch, work.cancel, signal);
+  const bottom = nested ? null : createExtractBar(extractRoot, columns, host, dispatch, work.cancel, signal);
   const key = createLegend(legend, columns, dispatch, signal);
   followLinks(root, dispatch, signal);
   listenKeys(
@@ -341,7 +339,7 @@ export function createGraphView(
   const body = el("div", { class: "onnx-nb-body" }, drawer, middle, beside?.element ?? null, inspectorRoot);
   const empty = emptyState(columns);
   if (empty !== null) stage.element.append(empty);
-  root.replaceChildren(bar, strips, body, ...(bottom === undefined ? [] : [extractRoot]), voice.element);
+  root.replaceChildren(bar, strips, body, ...(bottom === null ? [] : [extractRoot]), voice.element);
 
   // ---------------------------------------------------------------- handle
 

@@ -3,7 +3,6 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import type { Patch } from "../protocol/host.ts";
 import { selected } from "../scene/state.ts";
-import { alone } from "./alone.ts";
 import { createGraphView, type GraphOptions, type GraphView } from "./graphview.ts";
 import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 
@@ -13,7 +12,7 @@ let stop: AbortController;
 
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 const show = (options: GraphOptions = {}): GraphView =>
-  createGraphView(root, MODEL, host, { alone, atOnce: Number.POSITIVE_INFINITY, ...options }, stop.signal);
+  createGraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY, ...options }, stop.signal);
 const press = (key: string, init: KeyboardEventInit = {}): void => {
   const canvas = root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init }));

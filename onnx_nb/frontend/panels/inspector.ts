@@ -9,9 +9,9 @@ import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { search, statedKeys } from "../search/search.ts";
-import type { Alone } from "./alone.ts";
 import { breakable, button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
+import { createValues } from "./values.ts";
 
 export interface Inspector {
   update(state: State): void;
@@ -28,7 +28,6 @@ export function createInspector(
   host: GraphHost,
   dispatch: Dispatch,
   signal: AbortSignal,
-  alone?: Pick<Alone, "createValues">,
 ): Inspector {
   const next = fillings(signal);
   let selection: State["selection"] | undefined;
@@ -73,8 +72,8 @@ export function createInspector(
     // right below the heading
     const place = root.children[2] ?? null;
     if (compared.length > 0) root.insertBefore(el("div", { class: "onnx-nb-compared" }, table(compared)), place);
-    if (target.kind === "tensor" && alone !== undefined && host.values !== undefined && host.live) {
-      root.append(alone.createValues(columns, target.id, host.values, state.captures, dispatch, round));
+    if (target.kind === "tensor" && host.values !== undefined && host.live) {
+      root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
     if (target.kind === "tensor" && host.baked !== undefined) {
       root.append(...bakedStatistics(columns, target.id, host.baked));

@@ -2,7 +2,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { selected } from "../scene/state.ts";
-import { alone } from "./alone.ts";
 import { createGraphView, type GraphView } from "./graphview.ts";
 import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 
@@ -44,7 +43,7 @@ beforeEach(async () => {
   stop = new AbortController();
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
-  view = createGraphView(root, MODEL, host, { alone, atOnce: Number.POSITIVE_INFINITY }, stop.signal);
+  view = createGraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
   await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
 afterEach(() => stop.abort());

@@ -53,7 +53,7 @@ describe("a request", () => {
   it("reports progress without being settled", async () => {
     const { kernel, channel } = open();
     const seen: number[] = [];
-    const request = channel.request("extract", {}, { progress: ({ fraction }) => seen.push(fraction) });
+    const request = channel.request("extract", {}, { progress: (fraction) => seen.push(fraction) });
     kernel.answer({ id: idOf(kernel), progress: { fraction: 0.5, message: "half" } });
     kernel.answer({ id: idOf(kernel), value: null });
     await request;

@@ -3,6 +3,8 @@
  * Only `on`, `off` and `send` of the widget model are used, so that any anywidget host will do.
  */
 
+import { bytesOf } from "./codec.ts";
+
 export interface Comm {
   on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
@@ -14,9 +16,12 @@ export interface Reply {
   readonly buffers: readonly DataView[];
 }
 
-export interface Progress {
-  readonly fraction: number;
-  readonly message: string;
+/** Hears how far a request is, from 0 to 1. */
+export type Progress = (fraction: number, message: string) => void;
+
+export interface RequestOptions {
+  readonly signal?: AbortSignal;
+  readonly progress?: Progress | undefined;
 }
 
 /** An error of the kernel, with what to do about it. */
@@ -35,14 +40,14 @@ const GONE = "The kernel that this was made by is gone.";
 interface Pending {
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
-  readonly progress: ((progress: Progress) => void) | undefined;
+  readonly progress: Progress | undefined;
 }
 
 interface Answer {
   readonly id: number;
   readonly value?: unknown;
   readonly cancelled?: boolean;
-  readonly progress?: Progress;
+  readonly progress?: { readonly fraction: number; readonly message: string };
   readonly error?: { readonly type: string; readonly message: string; readonly advice: string };
 }
 
@@ -64,11 +69,7 @@ export class Channel {
   }
 
   /** Asks the kernel; aborting the signal tells it to stop and rejects at once. */
-  request(
-    verb: string,
-    args: Readonly<Record<string, unknown>>,
-    options: { signal?: AbortSignal; progress?: (progress: Progress) => void } = {},
-  ): Promise<Reply> {
+  request(verb: string, args: Readonly<Record<string, unknown>>, options: RequestOptions = {}): Promise<Reply> {
     const { signal, progress } = options;
     return new Promise((resolve, reject) => {
       if (signal?.aborted) {
@@ -101,6 +102,18 @@ export class Channel {
     });
   }
 
+  /** Asks for plain data. */
+  async value<T>(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<T> {
+    return (await this.request(verb, args, options)).value as T;
+  }
+
+  /** Asks for bytes. */
+  async bytes(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<Uint8Array> {
+    const [buffer] = (await this.request(verb, args, options)).buffers;
+    if (buffer === undefined) throw new Error(`the kernel sent no data for '${verb}'`);
+    return bytesOf(buffer);
+  }
+
   /** False where the kernel that made the widget is no more: it was restarted, or the widget closed. */
   #send(content: unknown): boolean {
     try {
@@ -117,7 +130,7 @@ export class Channel {
     const pending = this.#pending.get(answer.id);
     if (pending === undefined) return;
     if (answer.progress !== undefined) {
-      pending.progress?.(answer.progress);
+      pending.progress?.(answer.progress.fraction, answer.progress.message);
       return;
     }
     this.#pending.delete(answer.id);

@@ -37,3 +37,12 @@ export async function unpack(bytes: Uint8Array): Promise<Packed> {
   }
   return { meta: header.meta, arrays };
 }
+
+export function bytesOf(view: DataView): Uint8Array {
+  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+}
+
+/** Returns the bytes of a buffer at an address that any array type can begin at: those of messages need not be. */
+export function alignedBytes(view: DataView): ArrayBuffer {
+  return bytesOf(view).slice().buffer;
+}

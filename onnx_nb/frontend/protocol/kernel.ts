@@ -1,45 +1,23 @@
-/** What the entries of graphs share: whether a kernel answers, and what is asked of it. */
+/** The hosts of graph views: one that asks the kernel about a model, and one for pages, which have none. */
 
-import { bytesOf, type WidgetModel } from "../mount.ts";
 import type { OverlayData } from "../scene/overlay.ts";
-import type { Channel } from "./channel.ts";
+import type { Plan } from "../scene/state.ts";
+import type { Channel, Reply } from "./channel.ts";
+import { alignedBytes, bytesOf } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import type { Baked, GraphHost, InspectReply } from "./host.ts";
+import type { Baked, GraphHost, PageReply, ValueHost } from "./host.ts";
 
-/** A kernel that says nothing for so long is busy, or gone. */
-export const SILENCE_MS = 4000;
+/** Milliseconds without an answer after which a kernel counts as busy or gone. */
+const SILENCE_MS = 4000;
 
-export function namesIn(model: WidgetModel, trait: string): string[] {
-  return (model.get(trait) as string[] | undefined) ?? [];
-}
-
-/** One of two graphs, of which the kernel knows by `about`. */
-export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, live: () => boolean): GraphHost {
-  const ask = async (verb: string, { kind, id }: Target, signal: AbortSignal): Promise<unknown> =>
-    (await channel.request(verb, { ...about, kind, id }, { signal })).value;
-  return {
-    ...pageHost,
-    get live(): boolean {
-      return live();
-    },
-    reason: "Nothing is cut out of two graphs side by side: show one of them by itself.",
-    async overlay(name, signal) {
-      const { value, buffers } = await channel.request("overlay", { ...about, name }, { signal });
-      return overlayOf(value as Record<string, unknown>, buffers[0], buffers[1]);
-    },
-    inspect: async (target, _name, signal) => (await ask("inspect", target, signal)) as InspectReply,
-    figures: async (target, signal) => (await ask("figures", target, signal)) as readonly (readonly [string, string])[],
-  };
-}
-
-/** Tells whether a kernel answers: not at once, for it may be busy with a cell. */
+/** Reports whether a kernel answers. A kernel may be busy with a cell, so silence counts only after a while. */
 export function watchKernel(channel: Channel, signal: AbortSignal, turn: (live: boolean) => void): void {
   const silent = setTimeout(() => turn(false), SILENCE_MS);
   signal.addEventListener("abort", () => clearTimeout(silent));
-  channel.request("ping", {}).then(
+  channel.request("ping", {}, { signal }).then(
     () => {
       clearTimeout(silent);
-      if (!signal.aborted) turn(true);
+      turn(true);
     },
     () => undefined,
   );
@@ -47,41 +25,108 @@ export function watchKernel(channel: Channel, signal: AbortSignal, turn: (live: 
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
-/** Of a page that was written: it has no kernel. */
-export const pageHost: GraphHost = {
-  live: false,
-  reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
-  plan: noKernel,
-  extract: noKernel,
-  inspect: noKernel,
-  changed: () => undefined,
-};
+/** The host of a graph on a page, which knows what was written into the page. */
+export function pageHost(baked?: Baked): GraphHost {
+  return {
+    live: false,
+    reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
+    plan: noKernel,
+    extract: noKernel,
+    inspect: noKernel,
+    changed: () => undefined,
+    ...(baked !== undefined && {
+      baked,
+      overlay: async (name: string) => baked.overlay(name) ?? noKernel(),
+    }),
+  };
+}
+
+type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
+
+/**
+ * The host of a graph of which nothing is extracted.
+ *
+ * @param about names the model to the kernel, where a widget shows several
+ */
+export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, live: () => boolean): SideHost {
+  return {
+    plan: noKernel,
+    extract: noKernel,
+    changed: () => undefined,
+    get live(): boolean {
+      return live();
+    },
+    reason: "Nothing is extracted from two graphs side by side: show one of them by itself.",
+    overlay: async (name, signal) => overlayOf(await channel.request("overlay", { ...about, name }, { signal })),
+    inspect: (target, _name, signal) => channel.value("inspect", { ...about, ...target }, { signal }),
+    figures: (target, signal) => channel.value("figures", { ...about, ...target }, { signal }),
+  };
+}
+
+/** The host of a graph from which submodels are extracted, except `changed`. */
+export function graphHost(channel: Channel, live: () => boolean): Omit<GraphHost, "changed"> {
+  const { inspect, figures, overlay } = sideHost(channel, {}, live);
+  return {
+    get live(): boolean {
+      return live();
+    },
+    reason: "The kernel does not answer: it is busy, or this notebook was opened without one.",
+    cancellable: true,
+    inspect,
+    figures,
+    overlay,
+    async plan(inputs, outputs, signal) {
+      const { value, buffers } = await channel.request("plan", { inputs, outputs }, { signal });
+      if (buffers[0] === undefined) throw new Error("the kernel's plan names no nodes");
+      return { ...(value as Omit<Plan, "nodes">), nodes: new Int32Array(alignedBytes(buffers[0])) };
+    },
+    async extract(inputs, outputs, signal) {
+      const { value, buffers } = await channel.request("extract", { inputs, outputs }, { signal });
+      if (buffers[0] === undefined) throw new Error("the kernel sent no submodel");
+      return { ...(value as { message: string }), columns: bytesOf(buffers[0]) };
+    },
+    select(targets, signal) {
+      const ids = (kind: Target["kind"]): number[] => targets.filter((each) => each.kind === kind).map(({ id }) => id);
+      return channel.value("select", { nodes: ids("node"), groups: ids("scope") }, { signal });
+    },
+    page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
+    picture(svg) {
+      if (live()) sendPicture(channel, svg);
+    },
+    values: valueHost(channel),
+  };
+}
+
+function valueHost(channel: Channel): ValueHost {
+  return {
+    async capture(value, progress, signal) {
+      return (await channel.value<{ message: string }>("capture", { value }, { signal, progress })).message;
+    },
+    statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
+    async page(value, place, signal) {
+      const { value: page, buffers } = await channel.request("values", { value, ...place }, { signal });
+      const [pixels] = buffers;
+      return { ...(page as PageReply), ...(pixels !== undefined && { pixels: bytesOf(pixels) }) };
+    },
+    npy: (value, signal) => channel.bytes("npy", { value }, { signal }),
+  };
+}
+
+/** Hands over the picture that replaces a widget where widgets are not shown. Nobody waits for it. */
+export function sendPicture(channel: Channel, svg: string): void {
+  channel.request("picture", { svg }).catch(() => undefined);
+}
 
 /** Numbers to color by, as the kernel sends them. */
-export function overlayOf(
-  given: Record<string, unknown>,
-  nodes: DataView | undefined,
-  groups: DataView | undefined,
-): OverlayData {
+export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayData {
   if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
-  // copied: the buffer of a message need not be aligned
-  const numbers = (view: DataView): Float64Array => new Float64Array(bytesOf(view).slice().buffer);
+  const given = value as Readonly<Record<string, unknown>>;
   return {
     label: String(given.label),
     scale: given.scale === "log" ? "log" : "linear",
     reduce: given.reduce === "sum" ? "sum" : "max",
     unmatched: Number(given.unmatched),
-    nodes: numbers(nodes),
-    groups: numbers(groups),
-  };
-}
-
-/** What the boxes of a page can be colored by. */
-export function colorsOf(baked: Baked): Pick<GraphHost, "overlay"> {
-  return {
-    overlay: (name) => {
-      const found = baked.overlay(name);
-      return found === null ? noKernel() : Promise.resolve(found);
-    },
+    nodes: new Float64Array(alignedBytes(nodes)),
+    groups: new Float64Array(alignedBytes(groups)),
   };
 }

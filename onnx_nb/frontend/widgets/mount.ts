@@ -1,27 +1,9 @@
-/** What the entries of both bundles share: how a view comes into a cell, follows the theme, fails, and goes. */
+/** The root element of a widget in a cell or on a page: its theme, its errors, its end. */
 
-import { keepFocus } from "./panels/focus.ts";
-import type { Comm } from "./protocol/channel.ts";
-import { failure } from "./protocol/host.ts";
-
-/** What every anywidget host gives; nothing else is used, so that marimo will do as well as JupyterLab. */
-export interface WidgetModel extends Comm {
-  get(name: string): unknown;
-  set(name: string, value: unknown): void;
-  save_changes(): void;
-  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
-  on(event: `change:${string}`, listener: () => void): void;
-  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
-  off(event: `change:${string}`, listener: () => void): void;
-  /** only where ipywidgets' own models are behind */
-  readonly widget_manager?: { get_model(id: string): Promise<CommModel> };
-}
-
-/** What a model of ipywidgets is besides. */
-export interface CommModel {
-  readonly comm?: { on_msg(heard: (message: unknown) => unknown): void; send(content: unknown): unknown };
-  _handle_comm_msg(message: unknown): Promise<unknown>;
-}
+import { keepFocus } from "../panels/focus.ts";
+import { failure } from "../protocol/host.ts";
+import type { CommModel, WidgetModel } from "../protocol/model.ts";
+import { watchTheme } from "../render/theme.ts";
 
 const heard = new WeakSet<CommModel>();
 
@@ -49,7 +31,7 @@ export interface Mount {
   readonly el: HTMLElement;
 }
 
-/** Fills a root of its own in the cell; what the returned function ends hears of it by the signal. */
+/** Shows a widget in a root of its own in the cell. The returned function removes it, which the signal reports. */
 export function mount(
   { model, el }: Mount,
   css: string,
@@ -57,6 +39,7 @@ export function mount(
 ): () => void {
   const view = new AbortController();
   style(el, css);
+  hidePicture(el, model);
   const root = rootIn(el, String(model.get("_kind")));
   hearKernel(model).catch((error) => console.error(error));
   const theme = (): void => {
@@ -65,11 +48,21 @@ export function mount(
   theme();
   model.on("change:theme", theme);
   view.signal.addEventListener("abort", () => model.off("change:theme", theme));
-  const failed = (error: unknown): void => {
-    if (!view.signal.aborted) fail(root, error);
-  };
-  (async () => show(root, view.signal))().catch(failed);
+  fillRoot(root, view.signal, () => show(root, view.signal));
   return () => view.abort();
+}
+
+/** Runs what fills a root; an error is shown in its place. */
+export function fillRoot(root: HTMLElement, signal: AbortSignal, fill: () => void | Promise<void>): void {
+  (async () => fill())().catch((error: unknown) => {
+    if (!signal.aborted) fail(root, error);
+  });
+}
+
+/** Marks a root as drawn that has no canvas, and lets it follow the theme of the page. */
+export function drawn(root: HTMLElement, signal: AbortSignal, redraw: () => void = () => undefined): void {
+  watchTheme(root, redraw, signal);
+  root.dataset.state = "drawn";
 }
 
 export function style(el: HTMLElement, css: string): void {
@@ -78,9 +71,9 @@ export function style(el: HTMLElement, css: string): void {
   el.append(sheet);
 }
 
-/** Hides the picture that stands in for a widget, and the output it is in, as long as the widget lives on this page. */
-export function hidePicture(el: HTMLElement, model: WidgetModel): void {
-  const id = String(model.get("_picture_id"));
+/** Hides the picture that stands in for a widget, and the output that holds it, while the widget is on this page. */
+function hidePicture(el: HTMLElement, model: WidgetModel): void {
+  const id = String(model.get("_picture_id") ?? "");
   if (!/^\w+$/.test(id)) return;
   const sheet = document.createElement("style");
   const picture = `.onnx-nb-picture-${id}`;
@@ -98,23 +91,11 @@ export function rootIn(el: HTMLElement, kind: string): HTMLElement {
   return root;
 }
 
-export function fail(root: HTMLElement, error: unknown): void {
+function fail(root: HTMLElement, error: unknown): void {
   const { message, advice } = failure(error);
   root.dataset.state = "error";
   const text = document.createElement("p");
   text.setAttribute("role", "alert");
   text.textContent = advice === "" ? message : `${message} ${advice}`;
   root.replaceChildren(text);
-}
-
-export function bytesOf(view: DataView): Uint8Array {
-  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-}
-
-/** What an element of an exported page holds. */
-export function bytesIn(element: HTMLElement): Uint8Array {
-  const text = atob(element.textContent ?? "");
-  const packed = new Uint8Array(text.length);
-  for (let at = 0; at < packed.length; at++) packed[at] = text.charCodeAt(at);
-  return packed;
 }

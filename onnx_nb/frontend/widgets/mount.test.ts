@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
-import { type CommModel, hearKernel, type WidgetModel } from "./mount.ts";
+import type { CommModel, WidgetModel } from "../protocol/model.ts";
+import { hearKernel } from "./mount.ts";
 
 /** anywidget's model over that of ipywidgets, which hands on nothing before `ready` and nothing once that has failed. */
 function late(ready: Promise<void>): {

@@ -1,0 +1,67 @@
+/**
+ * The entry of the bundle. As an anywidget module it shows the kind of widget that the trait `_kind` names; on a page
+ * that `drawing/html.py` wrote it mounts itself on the data in the page, without a kernel.
+ */
+
+import { Channel } from "./protocol/channel.ts";
+import type { WidgetModel } from "./protocol/model.ts";
+import { pagePart, textOf } from "./protocol/parts.ts";
+import css from "./style/index.css";
+import { auditWidget } from "./widgets/audit.ts";
+import { captureWidget } from "./widgets/capture.ts";
+import { comparisonPage, comparisonWidget } from "./widgets/comparison.ts";
+import { diffPage, diffWidget } from "./widgets/diff.ts";
+import { graphPage, graphWidget } from "./widgets/graph.ts";
+import { fillRoot, hearKernel, type Mount, mount, rootIn, style } from "./widgets/mount.ts";
+import { simplificationPage, simplificationWidget } from "./widgets/simplification.ts";
+import { summaryWidget } from "./widgets/summary.ts";
+import type { Page, View, Widget } from "./widgets/types.ts";
+
+const WIDGETS: Readonly<Record<string, Widget>> = {
+  capture: captureWidget,
+  comparison: comparisonWidget,
+  external_data: auditWidget,
+  graph: graphWidget,
+  pair: diffWidget,
+  simplification: simplificationWidget,
+  summary: summaryWidget,
+};
+
+/** By the element that holds the JSON of the page; the root is called after the second. */
+const PAGES: readonly (readonly [element: string, kind: string, page: Page])[] = [
+  ["summary", "graph", graphPage],
+  ["pair", "pair", diffPage],
+  ["simplification", "simplification", simplificationPage],
+  ["comparison", "comparison", comparisonPage],
+];
+
+export default () => {
+  const closing = new AbortController();
+  let view: View | undefined;
+  const viewOf = (model: WidgetModel): View => {
+    const kind = String(model.get("_kind"));
+    const widget = WIDGETS[kind];
+    if (widget === undefined) throw new Error(`this bundle has no widget of the kind '${kind}'`);
+    view ??= widget(model, new Channel(model, closing.signal));
+    return view;
+  };
+  return {
+    initialize({ model }: { model: WidgetModel }): () => void {
+      hearKernel(model).catch((error) => console.error(error)); // before anything is asked
+      if (String(model.get("_kind")) in WIDGETS) viewOf(model);
+      return () => closing.abort();
+    },
+    render({ model, el }: Mount): () => void {
+      return mount({ model, el }, css, (root, signal) => viewOf(model)(root, signal));
+    },
+  };
+};
+
+for (const [element, kind, page] of PAGES) {
+  const about = textOf(element);
+  if (about === null) continue;
+  style(document.body, css);
+  const root = rootIn(document.body, kind);
+  const { signal } = new AbortController();
+  fillRoot(root, signal, () => page(root, JSON.parse(about), pagePart, signal));
+}

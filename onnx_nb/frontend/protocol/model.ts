@@ -1,0 +1,63 @@
+/** The model of a widget as every anywidget host provides it, and how a view follows its traits. */
+
+import type { Comm } from "./channel.ts";
+
+/** Nothing else is used, so that a widget also works in hosts other than JupyterLab. */
+export interface WidgetModel extends Comm {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  on(event: `change:${string}`, listener: () => void): void;
+  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  off(event: `change:${string}`, listener: () => void): void;
+  /** present where ipywidgets' own models lie below */
+  readonly widget_manager?: { get_model(id: string): Promise<CommModel> };
+}
+
+/** What hosts with ipywidgets add. */
+export interface CommModel {
+  readonly comm?: { on_msg(heard: (message: unknown) => unknown): void; send(content: unknown): unknown };
+  _handle_comm_msg(message: unknown): Promise<unknown>;
+}
+
+/**
+ * Binds a trait to the state of a view. The value on which both agree is remembered, so neither hears its own change.
+ *
+ * @param apply takes over a value that changed in the kernel or in another view
+ * @returns a function by which the view hands on its own changes
+ */
+export function bindTrait<T>(
+  model: WidgetModel,
+  name: string,
+  apply: (value: T) => void,
+  signal: AbortSignal,
+): (value: T) => void {
+  let agreed = model.get(name);
+  const changed = (): void => {
+    const value = model.get(name);
+    if (isEqual(value, agreed)) return;
+    agreed = value;
+    apply(value as T);
+  };
+  model.on(`change:${name}`, changed);
+  signal.addEventListener("abort", () => model.off(`change:${name}`, changed), { once: true });
+  return (value) => {
+    if (isEqual(value, agreed)) return;
+    agreed = value;
+    model.set(name, value);
+    model.save_changes();
+  };
+}
+
+/** Compares plain data; two buffers are different even if they hold the same bytes. */
+export function isEqual(one: unknown, other: unknown): boolean {
+  if (Object.is(one, other)) return true;
+  if (typeof one !== "object" || typeof other !== "object" || one === null || other === null) return false;
+  if (ArrayBuffer.isView(one) || ArrayBuffer.isView(other)) return false;
+  const [left, right] = [one as Record<string, unknown>, other as Record<string, unknown>];
+  const keys = Object.keys(left);
+  return (
+    keys.length === Object.keys(right).length && keys.every((key) => key in right && isEqual(left[key], right[key]))
+  );
+}

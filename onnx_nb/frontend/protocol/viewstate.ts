@@ -1,0 +1,100 @@
+/** The trait `view` of a graph, twin of `widgets/_viewstate.py`: scopes are named by path, which outlives the kernel. */
+
+import type { Standing } from "../scene/state.ts";
+import type { Columns, Target } from "./columns.ts";
+import type { Patch } from "./host.ts";
+
+/** A target as traits hold it. `id` finds it where several have its name, or none has one. */
+export interface Named {
+  readonly kind: Target["kind"];
+  readonly name: string;
+  readonly id?: number;
+}
+
+export interface ViewState {
+  readonly open?: readonly string[];
+  readonly camera?: Standing;
+  readonly column_height?: number;
+  readonly brief?: boolean;
+  readonly search?: string;
+  readonly color?: string | null;
+  readonly bookmarks?: readonly {
+    readonly name: string;
+    readonly selection?: Named | null;
+    readonly open: readonly string[];
+    readonly camera: Standing;
+  }[];
+}
+
+/** Returns what changed in a view as the trait holds it. */
+export function viewFrom(columns: Columns, patch: Patch): ViewState {
+  const { open, camera, columnHeight, brief, search, color, bookmarks } = patch;
+  return {
+    ...(open !== undefined && { open: pathsOf(columns, open) }),
+    ...(camera !== undefined && { camera }),
+    ...(columnHeight !== undefined && { column_height: columnHeight }),
+    ...(brief !== undefined && { brief }),
+    ...(search !== undefined && { search }),
+    ...(color !== undefined && { color }),
+    ...(bookmarks !== undefined && {
+      bookmarks: bookmarks.map(({ name, target, open, camera }) => ({
+        name,
+        selection: target && { kind: target.kind, name: columns.nameOf(target), id: target.id },
+        open: pathsOf(columns, open),
+        camera,
+      })),
+    }),
+  };
+}
+
+/** Returns what a view takes over from the trait. */
+export function viewTo(columns: Columns, state: ViewState): Patch {
+  const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = state;
+  return {
+    ...(open !== undefined && { open: scopesAt(columns, open) }),
+    ...(camera !== undefined && { camera }),
+    ...(columnHeight !== undefined && { columnHeight }),
+    ...(brief !== undefined && { brief }),
+    ...(search !== undefined && { search }),
+    ...(color !== undefined && { color }),
+    ...(bookmarks !== undefined && {
+      bookmarks: bookmarks.map(({ name, selection, open, camera }) => ({
+        name,
+        target: selection == null ? null : targetOf(columns, selection),
+        open: new Set(scopesAt(columns, open)),
+        camera,
+      })),
+    }),
+  };
+}
+
+export function targetOf(columns: Columns, { kind, name, id = columns.find(name, kind)?.id }: Named): Target | null {
+  return kind === undefined || id === undefined ? null : { kind, id };
+}
+
+/** Open scopes up to which these are listed; of more, the closed ones are if they are fewer. */
+const MANY = 200;
+
+/** Paths of open scopes; where nearly all of many are open, "*" and then the closed ones as "-path". */
+function pathsOf(columns: Columns, scopes: Iterable<number>): string[] {
+  const open = new Set(scopes);
+  const closed: number[] = [];
+  for (let scope = 1; scope < columns.scopeCount; scope++) if (!open.has(scope)) closed.push(scope);
+  // scopes that only fold others have no path of their own: the number tells them apart
+  const path = (scope: number): string => `${columns.nameOf({ kind: "scope", id: scope })}#${scope}`;
+  return open.size <= MANY || closed.length >= open.size
+    ? Array.from(open, path)
+    : ["*", ...closed.map((scope) => `-${path(scope)}`)];
+}
+
+export function scopesAt(columns: Columns, paths: readonly string[]): number[] {
+  const named = (path: string): number[] => {
+    const [name, number] = [path.replace(/#\d+$/, ""), Number(/#(\d+)$/.exec(path)?.[1] ?? Number.NaN)];
+    if (number < columns.scopeCount && columns.nameOf({ kind: "scope", id: number }) === name) return [number];
+    const found = columns.find(name, "scope");
+    return found === undefined ? [] : [found.id];
+  };
+  if (paths[0] !== "*") return paths.flatMap(named);
+  const closed = new Set(paths.slice(1).flatMap((path) => named(path.replace(/^-/, ""))));
+  return Array.from({ length: columns.scopeCount }, (_, scope) => scope).filter((scope) => !closed.has(scope));
+}

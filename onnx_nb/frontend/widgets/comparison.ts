@@ -1,0 +1,99 @@
+/** Mounts the points of a comparison. */
+
+import { type ComparisonOptions, type ComparisonView, createComparison } from "../panels/comparison.ts";
+import { unpack } from "../protocol/codec.ts";
+import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
+import { sendPicture } from "../protocol/kernel.ts";
+import { bindTrait } from "../protocol/model.ts";
+import { loadPacked } from "../protocol/parts.ts";
+import { drawn } from "./mount.ts";
+import type { Page, Widget } from "./types.ts";
+
+/** Milliseconds after which the panel has come to rest and its picture is drawn. */
+const REST_MS = 400;
+
+type Detail = ComparisonOptions["detail"];
+
+/** Returns what was packed with the points, and asks for what was not. */
+function packedOr(points: Points, ask: Detail): Detail {
+  return async (row, signal) => {
+    const packed = points.detail(row);
+    return packed === null ? ask(row, signal) : detailsOf(await unpack(packed));
+  };
+}
+
+export const comparisonWidget: Widget = (model, channel) => {
+  const loading = loadPacked(model, channel, "columns").then((packed) => new Points(packed));
+  loading.catch(() => undefined); // each view reports it
+  return async (root, signal) => {
+    const points = await loading;
+    if (signal.aborted) return;
+    const actions = model.get("_actions") as string[];
+    const height = Number(model.get("height"));
+    /** @param inside the module that was drilled into, "" for none */
+    const detailIn =
+      (inside: string): Detail =>
+      async (row, ended): Promise<Details> =>
+        detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: ended })));
+
+    let drilled: ComparisonView | null = null;
+    const drill: ComparisonOptions["drill"] = async (name, ended, progress) => {
+      const inside = new Points(await unpack(await channel.bytes("drill", { name }, { signal: ended, progress })));
+      if (ended.aborted) return;
+      const whole = [...root.childNodes];
+      const closing = new AbortController();
+      signal.addEventListener("abort", () => closing.abort(), { once: true });
+      const go = (): void => {
+        closing.abort();
+        drilled = null;
+        root.replaceChildren(...whole);
+        view.redraw();
+        root.querySelector<HTMLElement>(".onnx-nb-act")?.focus();
+      };
+      const back = { text: "← All points", go };
+      const detail = packedOr(inside, detailIn(name));
+      drilled = createComparison(root, inside, { height, detail, back }, closing.signal);
+      root.querySelector("button")?.focus(); // the one that leads back
+      if (inside.about.notable >= 0) drilled.choose(inside.text("name", inside.about.notable));
+    };
+    const view = createComparison(
+      root,
+      points,
+      {
+        height,
+        metric: String(model.get("metric")),
+        chosen: (name) => putPoint(name),
+        turned: (metric) => putMetric(metric),
+        detail: packedOr(points, detailIn("")),
+        page: (ended, progress) => channel.bytes("page", {}, { signal: ended, progress }),
+        ...(actions.includes("isolate") && {
+          async isolate(name, ended, progress) {
+            const options = { signal: ended, progress };
+            return (await channel.value<{ message: string }>("isolate", { name }, options)).message;
+          },
+        }),
+        ...(actions.includes("drill") && { drill }),
+      },
+      signal,
+    );
+    view.choose(String(model.get("point")));
+    view.setLinked(String(model.get("_linked")));
+    const putPoint = bindTrait<string>(model, "point", view.choose, signal);
+    const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
+    bindTrait<string>(model, "_linked", view.setLinked, signal);
+    drawn(root, signal, () => (drilled ?? view).redraw());
+    const resting = setTimeout(() => sendPicture(channel, view.svg()), REST_MS);
+    signal.addEventListener("abort", () => clearTimeout(resting));
+  };
+};
+
+export const comparisonPage: Page = async (root, _about, part, signal) => {
+  const points = new Points(await part("points"));
+  const lacking =
+    "This page was written without the histograms of this point: panel.to_html(path, limit=…) takes more.";
+  const detail = packedOr(points, () => Promise.reject(new Error(lacking)));
+  const height = Math.max(420, window.innerHeight - 110);
+  const view = createComparison(root, points, { height, detail }, signal);
+  if (points.about.notable >= 0) view.choose(points.text("name", points.about.notable));
+  drawn(root, signal, view.redraw);
+};

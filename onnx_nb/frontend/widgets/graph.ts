@@ -1,0 +1,109 @@
+/** Mounts the graph of a model: in a widget on its kernel, on a page on what was written there. */
+
+import { createGraphView, type GraphView } from "../panels/graphview.ts";
+import { createSummary, type SummaryData } from "../panels/summary.ts";
+import { bakedOf } from "../protocol/baked.ts";
+import { Columns } from "../protocol/columns.ts";
+import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
+import { graphHost, overlayOf, pageHost, watchKernel } from "../protocol/kernel.ts";
+import { bindTrait } from "../protocol/model.ts";
+import { loadPacked, textOf } from "../protocol/parts.ts";
+import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
+import type { OverlayData } from "../scene/overlay.ts";
+import type { Direction } from "../scene/scene.ts";
+import { same } from "../scene/state.ts";
+import { drawn, rootIn } from "./mount.ts";
+import type { Page, Widget } from "./types.ts";
+
+/** The trait `_overlay`. */
+type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
+
+export const graphWidget: Widget = (model, channel) => {
+  const loading = loadPacked(model, channel, "columns").then((packed) => new Columns(packed));
+  loading.catch(() => undefined); // each view reports it
+  return async (root, signal) => {
+    const columns = await loading;
+    if (signal.aborted) return;
+    const read = <T>(name: string): T => model.get(name) as T;
+    const selectionOf = (named: readonly Named[]): Selected[] =>
+      named.flatMap((each) => {
+        const target = targetOf(columns, each);
+        return target === null ? [] : [{ ...target, name: each.name }];
+      });
+    const overlay = (given: Numbers | null): OverlayData | null =>
+      given && overlayOf({ value: given, buffers: [given.nodes, given.groups] });
+
+    let live = true;
+    const host: GraphHost = Object.assign(
+      graphHost(channel, () => live),
+      {
+        changed(patch: Patch): void {
+          if (patch.inputs !== undefined) putInputs(patch.inputs);
+          if (patch.outputs !== undefined) putOutputs(patch.outputs);
+          if (patch.selection !== undefined) putSelection([...patch.selection]);
+          if (patch.overlay === null) putOverlay(null);
+          if (patch.direction !== undefined) putDirection(patch.direction);
+          const changed = viewFrom(columns, patch);
+          if (Object.keys(changed).length > 0) putView({ ...read<ViewState>("view"), ...changed });
+        },
+      },
+    );
+    const state = read<ViewState>("view");
+    const view: GraphView = createGraphView(
+      root,
+      columns,
+      host,
+      {
+        height: read("height"),
+        direction: read("direction"),
+        ...(state.open !== undefined && { open: scopesAt(columns, state.open) }),
+        given: {
+          inputs: read<string[]>("inputs"),
+          outputs: read<string[]>("outputs"),
+          overlay: overlay(read("_overlay")),
+          selection: selectionOf(read("selection")),
+          ...viewTo(columns, state),
+        },
+      },
+      signal,
+    );
+    const putInputs = bindTrait<readonly string[]>(model, "inputs", (inputs) => view.apply({ inputs }), signal);
+    const putOutputs = bindTrait<readonly string[]>(model, "outputs", (outputs) => view.apply({ outputs }), signal);
+    const putView = bindTrait<ViewState>(model, "view", (to) => view.apply(viewTo(columns, to)), signal);
+    const putDirection = bindTrait<Direction>(model, "direction", (direction) => view.apply({ direction }), signal);
+    const putOverlay = bindTrait<Numbers | null>(
+      model,
+      "_overlay",
+      (given) => view.apply({ overlay: overlay(given) }),
+      signal,
+    );
+    const putSelection = bindTrait<Named[]>(
+      model,
+      "selection",
+      (named) => {
+        const before = view.state.selection;
+        view.apply({ selection: selectionOf(named) });
+        const target = view.state.selection;
+        // selected elsewhere: in a cell, a table, another view
+        if (target !== null && !same(target, before)) view.dispatch({ type: "reveal", target });
+      },
+      signal,
+    );
+    watchKernel(channel, signal, (answers) => {
+      live = answers;
+      view.dispatch({ type: "live", live });
+    });
+  };
+};
+
+/** A page with the summary of a model above its graph. */
+export const graphPage: Page = async (root, about, part, signal) => {
+  const summaryRoot = rootIn(document.body, "summary");
+  document.body.insertBefore(summaryRoot, root);
+  createSummary(summaryRoot, about as SummaryData, { expanded: false }, signal);
+  drawn(summaryRoot, signal);
+  const baked = textOf("baked") === "" ? undefined : bakedOf(await part("baked"));
+  const height = Math.max(400, window.innerHeight - 190);
+  const given = baked?.shown == null ? {} : { given: { overlay: baked.shown } };
+  createGraphView(root, new Columns(await part("columns")), pageHost(baked), { height, ...given }, signal);
+};
