@@ -118,18 +118,18 @@ def count_text(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def scaled_text(number: float) -> str:
-    """Return a number to three digits with the prefix of a unit: k, M, G, T or P.
+def scaled_text(number: float, unit: str = "") -> str:
+    """Return a number to three digits with a unit and its prefix: k, M, G, T or P.
 
     Examples
     --------
-    >>> scaled_text(512), scaled_text(4_089_184_256)
-    ('512', '4.09 G')
+    >>> scaled_text(512, "MACs"), scaled_text(4_089_184_256, "MACs"), scaled_text(512)
+    ('512 MACs', '4.09 GMACs', '512')
     """
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
-            return f"{number / size:.3g} {prefix}"
-    return f"{number:.0f}"
+            return f"{number / size:.3g} {prefix}{unit}"
+    return f"{number:.0f} {unit}".rstrip()
 
 
 def duration_text(seconds: float) -> str:

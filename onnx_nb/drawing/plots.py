@@ -1,7 +1,7 @@
-"""Pictures of a `Comparison` by matplotlib: errors against depth, and their histograms.
+"""Draw a `Comparison` with matplotlib: errors over depth, and histograms of errors.
 
-Figures are made without pyplot, so that none is left open and threads do not meet. Their ground is transparent and
-their colors are legible on white paper and in a dark notebook alike.
+Figures are made without pyplot, so that none stays open and threads do not interfere. They have a transparent
+background and colors that are legible on white paper and in a dark notebook.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocato
 
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import printable, shortened
+from onnx_nb.analysis.formatting import number_text, printable, shortened
 from onnx_nb.analysis.run.log_histogram import LogHistogram
-from onnx_nb.analysis.view.comparison_table import parts
+from onnx_nb.analysis.view.comparison_table import sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,12 +38,12 @@ BAD: Final = "#d8443c"
 
 _FONT: Final = 9.0
 _DOTS: Final = 300
-"""Up to so many points each has a dot on its line."""
+"""Maximum number of points that are each drawn as a dot on the line."""
 _TITLES: Final = {"absolute": "absolute error", "signed": "signed error", "relative": "relative error", "ulp": "ULP"}
 
 
-class Shown(Figure):
-    """A figure that a notebook shows at the end of a cell, also where pyplot was never imported."""
+class NotebookFigure(Figure):
+    """A figure that a notebook shows at the end of a cell even if pyplot was never imported."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -52,17 +52,34 @@ class Shown(Figure):
 
 
 def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
-    """Draw the errors of all points in order of execution; cumulative ones as a line, isolated ones as dots.
+    """Draw the errors of all points in order of execution: cumulative ones as a line, isolated ones as dots.
 
-    Points that are equal stand at 0 below the axis, those with NaN or infinities on one side only at its top. The first
-    that diverges is marked.
+    Equal points are drawn at 0, below a logarithmic axis, and points with NaN or infinities on one side only at its
+    top. The first divergent point is marked.
 
     Parameters
     ----------
     comparison
-        With at least one point.
+        A comparison with at least one point.
     metric
         One of `METRICS`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    OnnxNbError
+        If there is no such metric, or no point has it.
+
+    Examples
+    --------
+    >>> from onnx_nb.analysis.compare.comparison import Comparison, Point
+    >>> errors = ErrorStats.of(np.ones(4), np.full(4, 1.5))
+    >>> figure = plot_errors(Comparison("a", "b", (Point("y", "y", "y", "name", 0, "Add", cumulative=errors),)))
+    >>> figure.axes[0].get_ylabel()
+    'relative error ‖Δ‖/‖x‖'
     """
     if metric not in METRICS:
         raise OnnxNbError(f"there is no metric called {metric!r}.", advice=f"There are: {', '.join(METRICS)}.")
@@ -74,30 +91,22 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     ]
     series = [entry for entry in series if not np.all(np.isnan(entry[2]))]
     if not series:
-        raise OnnxNbError(
-            f"no point has the metric {metric!r}.", advice="Draw another; argmax is known of outputs only."
-        )
-    known = np.concatenate([values for *_, values in series])
-    finite = known[np.isfinite(known) & (known > 0)]
+        message = f"no point has the metric {metric!r}."
+        raise OnnxNbError(message, advice="Draw another; argmax is known of outputs only.")
     figure = _figure(7.6, 3.3)
     axes = _axes(figure.add_subplot())
     logarithmic = METRICS[metric].logarithmic
-    low, high = _limits(finite, known, logarithmic=logarithmic)
-    if logarithmic:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(numticks=7))
-        axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(low, high)
-    floor, ceiling = (low * 1.6, high / 1.6) if logarithmic else (low, high)
+    known = np.concatenate([values for *_, values in series])
+    ends = _scale(axes, known, logarithmic=logarithmic)
     for name, color, values in series:
-        _draw_series(axes, name, color, values, (floor, ceiling), logarithmic=logarithmic)
+        _draw_series(axes, name, color, values, ends, logarithmic=logarithmic)
     if logarithmic and np.any(known == 0):
-        _name_height(axes, floor, "0", TEXT)
-        axes.axhline(floor, color=LINE, alpha=0.28, linewidth=0.7, zorder=0)
+        _label_height(axes, ends[0], "0", TEXT)
+        axes.axhline(ends[0], color=LINE, alpha=0.28, linewidth=0.7, zorder=0)
     if np.any(np.isinf(known)):
-        _name_height(axes, ceiling, "NaN, Inf", BAD)
-    _mark_first(axes, comparison, series, (floor, ceiling), logarithmic=logarithmic)
-    _name_places(axes, [point.name for point in comparison.points])
+        _label_height(axes, ends[1], "NaN, Inf", BAD)
+    _mark_first(axes, comparison, series, ends, logarithmic=logarithmic)
+    _label_sections(axes, [point.name for point in comparison.points])
     axes.set_ylabel(METRICS[metric].label)
     if len(series) > 1:
         axes.legend(
@@ -115,18 +124,35 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
 
 
 def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, which: Which | None = None) -> Figure:
-    """Draw how many values of a point have which error.
+    """Draw histograms of the errors of one point.
 
     Parameters
     ----------
     comparison
-        Has the point.
+        A comparison that has the point.
     name
-        Of the point, or of its tensor on either side.
+        Name of the point, or of its tensor on either side.
     kind
-        "absolute", "signed", "relative" or "ulp"; the first two side by side if ``None``.
+        "absolute", "signed", "relative" or "ulp"; the first two next to each other if ``None``.
     which
-        "cumulative" or "isolated"; the latter where known if it is not said.
+        "cumulative" or "isolated"; by default the latter where it is known.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    AlignmentError
+        If there is no such point, or no such errors of it.
+
+    Examples
+    --------
+    >>> from onnx_nb.analysis.compare.comparison import Comparison, Point
+    >>> errors = ErrorStats.of(np.ones(4), np.full(4, 1.5))
+    >>> c = Comparison("a", "b", (Point("y", "y", "y", "name", 0, "Add", cumulative=errors),))
+    >>> [axes.get_xlabel() for axes in plot_histogram(c, "y").axes]
+    ['absolute error', 'signed error']
     """
     kinds: Sequence[Kind] = ("absolute", "signed") if kind is None else (kind,)
     point = comparison[name]
@@ -136,15 +162,15 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
     for place, each in enumerate(kinds, 1):
         axes = _axes(figure.add_subplot(1, len(kinds), place))
         if errors.is_equal:
-            _say(axes, "no difference")
+            _write(axes, "no difference")
         else:
             _draw_histogram(axes, comparison.histogram(name, each, which), color)
         axes.set_xlabel(_TITLES[each])
-    _title(figure, _told(point, errors), 112 if len(kinds) > 1 else 70)
+    _title(figure, _summary(point, errors), 112 if len(kinds) > 1 else 70)
     return figure
 
 
-# --- errors against depth -------------------------------------------------------------------------------------------
+# --- errors over depth -------------------------------------------------------------------------------------------
 
 
 def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
@@ -158,16 +184,30 @@ def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
     return np.asarray(found, np.float64)
 
 
-def _limits(finite: Any, known: Any, *, logarithmic: bool) -> tuple[float, float]:
+def _scale(axes: Axes, known: Any, *, logarithmic: bool) -> tuple[float, float]:
+    """Set the scale; return the heights at which 0 and infinity are drawn."""
+    low, high = _limits(known, logarithmic=logarithmic)
+    axes.set_ylim(low, high)
+    if not logarithmic:
+        return low, high
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(numticks=7))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(low, high)
+    return low * 1.6, high / 1.6
+
+
+def _limits(known: Any, *, logarithmic: bool) -> tuple[float, float]:
     if not logarithmic:
         some = known[np.isfinite(known)]
         low, high = (float(some.min()), float(some.max())) if some.size else (0.0, 1.0)
         margin = (high - low or abs(high) or 1.0) * 0.06
         return low - margin, high + margin
+    finite = known[np.isfinite(known) & (known > 0)]
     if not finite.size:
         return 1e-9, 20.0
     least, most = math.floor(math.log10(float(finite.min()))), math.ceil(math.log10(float(finite.max())))
-    # room for what has no number, which is told apart from the nearest one
+    # room for points without a number, so that they are not mistaken for the nearest one
     shelf = max(0.7, 0.14 * (most - least))
     low = least - (shelf if np.any(known == 0) else 0.0)
     high = most + (shelf if np.any(np.isinf(known)) else 0.1)
@@ -188,7 +228,7 @@ def _draw_series(
     dots = there & ~equal & ~broken
     size = 9.0 if len(values) <= _DOTS else 3.0
     if name == "cumulative":
-        # over what is equal, as shapes and other integers mostly are
+        # the line passes over equal points, which shapes and other integers mostly are
         axes.plot(places[dots], shown[dots], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
         if len(values) <= _DOTS:
             axes.scatter(places[dots], shown[dots], s=size, color=color, linewidths=0, zorder=4)
@@ -201,7 +241,7 @@ def _draw_series(
     axes.scatter(places[broken], shown[broken], s=size * 3, color=BAD, marker="^", linewidths=0, zorder=6)
 
 
-def _name_height(axes: Axes, height: float, text: str, color: str) -> None:
+def _label_height(axes: Axes, height: float, text: str, color: str) -> None:
     """Label the points that have no number on the axis."""
     place = axes.get_yaxis_transform()
     axes.text(-0.01, height, text, transform=place, ha="right", va="center", color=color, fontsize=_FONT)
@@ -226,10 +266,10 @@ def _mark_first(
         axes.scatter([place], [height], s=34, color=BAD, linewidths=0, zorder=7)
 
 
-def _name_places(axes: Axes, names: Sequence[str]) -> None:
-    """Name the parts of a model below the axis, where the points' names tell of them."""
+def _label_sections(axes: Axes, names: Sequence[str]) -> None:
+    """Label the sections of the model below the axis, if the points' names show them."""
     axes.set_xlim(-0.6 - 0.005 * len(names), len(names) - 0.4 + 0.005 * len(names))
-    starts = parts(names)
+    starts = sections(names)
     if not starts:
         axes.set_xlabel("point, in order of execution")
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -237,7 +277,7 @@ def _name_places(axes: Axes, names: Sequence[str]) -> None:
         return
     axes.set_xlabel("in order of execution")
     labels = [printable(label) for _, label in starts]
-    # no two of them meet on one line
+    # turn the labels if they would overlap on one line
     room = min((after - before for (before, _), (after, _) in itertools.pairwise(starts)), default=len(names))
     level = max(map(len, labels)) < 90 * room / len(names)
     turned: dict[str, Any] = {} if level else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
@@ -252,7 +292,7 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
     counts = histogram.counts
     zeros = histogram.zeros if isinstance(histogram, LogHistogram) else 0
     if not len(counts):
-        _say(axes, "all are 0" if zeros else "no numbers")
+        _write(axes, "all are 0" if zeros else "no numbers")
         return
     edges = histogram.edges
     axes.stairs(counts, edges, fill=True, color=color, alpha=0.85, linewidth=0)
@@ -267,7 +307,7 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
         axes.locator_params(axis="x", nbins=5)
     few = counts[counts > 0].min()
-    if few * 300 < counts.max():  # what is rare is what one looks for
+    if few * 300 < counts.max():  # rare errors are the interesting ones
         axes.set_yscale("log")
         axes.set_ylim(0.6, None)
     else:
@@ -276,48 +316,44 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
     axes.set_ylabel("values")
 
 
-def _say(axes: Axes, what: str) -> None:
-    axes.text(0.5, 0.5, what, transform=axes.transAxes, ha="center", va="center", color=TEXT, fontsize=_FONT)
+def _write(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=TEXT, fontsize=_FONT)
     axes.set_xticks([])
     axes.set_yticks([])
 
 
-def _told(point: Point, errors: ErrorStats) -> str:
-    what = f" ({point.op_type})" if point.op_type else ""
-    parts = [printable(f"{shortened(point.name, 70)}{what}")]
+def _summary(point: Point, errors: ErrorStats) -> str:
+    op_type = f" ({point.op_type})" if point.op_type else ""
+    lines = [printable(f"{shortened(point.name, 70)}{op_type}")]
     if errors.is_equal:
-        parts.append(f"all {errors.count:,} values are equal")
+        lines.append(f"all {errors.count:,} values are equal")
     elif errors.finite:
-        parts.append(
-            "   ".join(
-                # what belongs together stays on one line
-                figure.replace(" ", "\u00a0").replace("-", "−")
-                for figure in (
-                    f"max |Δ| {errors.max_abs:.2g}",
-                    f"RMSE {errors.rmse:.2g}",
-                    f"SQNR {errors.sqnr:.1f} dB",
-                    f"outside tolerance {errors.outside_fraction:.2%}",
-                )
-            )
+        metrics = (
+            f"max |Δ| {number_text(errors.max_abs, 2)}",
+            f"RMSE {number_text(errors.rmse, 2)}",
+            f"SQNR {errors.sqnr:.1f} dB".replace("-", "−"),
+            f"outside tolerance {errors.outside_fraction:.2%}",
         )
+        # a metric stays on one line
+        lines.append("   ".join(metric.replace(" ", "\u00a0") for metric in metrics))
     if errors.mismatches:
-        odd = "texts differ" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
-        parts.append(f"{errors.mismatches:,} {odd}")
-    return "\n".join(parts)
+        odd = "strings differ" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
+        lines.append(f"{errors.mismatches:,} {odd}")
+    return "\n".join(lines)
 
 
 # --- the look -------------------------------------------------------------------------------------------------------
 
 
-def _figure(width: float, height: float) -> Shown:
-    figure = Shown(figsize=(width, height), layout="constrained", facecolor="none", edgecolor="none")
+def _figure(width: float, height: float) -> NotebookFigure:
+    figure = NotebookFigure(figsize=(width, height), layout="constrained", facecolor="none", edgecolor="none")
     FigureCanvasAgg(figure)
     return figure
 
 
 def _title(figure: Figure, text: str, width: int) -> None:
     lines = [line for part in text.splitlines() for line in textwrap.wrap(part, width)]
-    # names come from files: a dollar is no formula
+    # names come from files: a dollar does not begin a formula
     figure.suptitle("\n".join(lines), x=0.012, ha="left", fontsize=_FONT, color=TEXT, parse_math=False)
 
 

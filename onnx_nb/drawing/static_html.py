@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnx_nb.analysis.formatting import bytes_text, printable, shortened
+from onnx_nb.analysis.formatting import bytes_text, number_text, printable, shortened
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.external_data import Audit
@@ -101,4 +101,4 @@ def _escaped(text: str, most: int) -> str:
 
 
 def _number(x: float | None) -> str:
-    return "–" if x is None or math.isnan(x) else f"{x:.4g}".replace("-", "−")
+    return "–" if x is None or math.isnan(x) else number_text(x, 4)

@@ -1,4 +1,4 @@
-"""Pictures of a comparison show the numbers that it has, and need neither pyplot nor a display."""
+"""Figures of a comparison show its numbers, and need neither pyplot nor a display."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.view.comparison_table import sections
 from onnx_nb.drawing.plots import plot_errors, plot_histogram
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30))
@@ -32,7 +33,7 @@ def comparison(sizes: list[float], isolated: list[float] | None = None, prefix: 
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS.keys() - {"argmax"}))
-def test_every_metric_is_drawn_where_it_is(metric: str) -> None:
+def test_every_metric_is_drawn_at_its_value(metric: str) -> None:
     c = comparison([1e-7, 1e-6, 1e-3, 2e-3])
     figure = plot_errors(c, metric)
     assert isinstance(figure, Figure)
@@ -57,7 +58,7 @@ def test_both_errors_are_drawn_and_the_first_is_marked() -> None:
     assert axes.get_yscale() == "log"
 
 
-def test_a_nan_on_one_side_stands_at_the_top() -> None:
+def test_a_nan_on_one_side_is_drawn_at_the_top() -> None:
     c = comparison([1e-7, 1e-7])
     broken = VALUES.copy()
     broken[0, 0] = np.nan
@@ -86,7 +87,7 @@ def test_a_histogram_has_the_counts(kind: str) -> None:
     assert len(plot_histogram(c, "r1").axes) == 2
 
 
-def test_parts_of_a_model_are_named() -> None:
+def test_sections_of_a_model_are_labeled() -> None:
     c = comparison([1e-7] * 6, prefix="encoder.layer.0.x")
     other = comparison([1e-7] * 6, prefix="encoder.layer.1.x")
     axes = plot_errors(dataclasses.replace(c, points=c.points + other.points)).axes[0]
@@ -94,13 +95,13 @@ def test_parts_of_a_model_are_named() -> None:
     assert axes.get_xticks().tolist() == [0, 6]
 
 
-def test_names_are_no_formulas() -> None:
+def test_names_are_not_formulas() -> None:
     figure = plot_errors(comparison([0, 1e-3], prefix=r"$\frac{"))
     figure.savefig(io.BytesIO())
     plot_histogram(comparison([0, 1e-3], prefix="<script>$x$"), "<script>$x$1").savefig(io.BytesIO())
 
 
-def test_names_below_the_axis_are_no_formulas_and_stay_on_their_line() -> None:
+def test_names_below_the_axis_are_not_formulas_and_have_no_line_breaks() -> None:
     c = comparison([1e-7, 1e-3])
     names = ("$x^{2$", "two\nlines\u202e")
     points = tuple(dataclasses.replace(point, name=name) for point, name in zip(c.points, names, strict=True))
@@ -109,7 +110,7 @@ def test_names_below_the_axis_are_no_formulas_and_stay_on_their_line() -> None:
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["$x^{2$", "two·lines·"]
 
 
-def test_no_line_leads_to_a_nan_which_is_named_beside_the_axis() -> None:
+def test_no_line_leads_to_a_nan_and_the_axis_has_a_label_for_it() -> None:
     c = comparison([1e-7, 1e-7, 1e-7])
     broken = np.where(VALUES > 2, np.nan, VALUES)
     worst = dataclasses.replace(c.points[1], cumulative=ErrorStats.of(VALUES, broken))
@@ -118,7 +119,7 @@ def test_no_line_leads_to_a_nan_which_is_named_beside_the_axis() -> None:
     assert [text.get_text() for text in axes.texts] == ["NaN, Inf"]
 
 
-def test_a_notebook_shows_it_as_png_on_any_ground() -> None:
+def test_a_notebook_shows_a_png_with_a_transparent_background() -> None:
     figure = plot_errors(comparison([1e-7, 1e-3]))
     data = figure._repr_png_()  # type: ignore[attr-defined]
     assert data.startswith(b"\x89PNG")
@@ -133,10 +134,33 @@ def test_pyplot_is_not_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
-def test_what_cannot_be_drawn_says_why() -> None:
+def test_errors_that_cannot_be_drawn_raise_an_explanation() -> None:
     with pytest.raises(OnnxNbError, match="There are: max_abs"):
         plot_errors(comparison([0, 1]), "worst")
     with pytest.raises(OnnxNbError, match="argmax is known of outputs only"):
         plot_errors(comparison([0, 1]), "argmax")
     with pytest.raises(OnnxNbError, match="has no points to draw"):
         plot_errors(Comparison("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (
+            ["embeddings", "encoder.layer.0.a", "encoder.layer.0.b", "encoder.layer.1.a", "pooler"],
+            [(0, "embeddings"), (1, "layer.0"), (3, "layer.1"), (4, "pooler")],
+        ),
+        (
+            ["stem", "blocks.0.a", "blocks.0", "blocks.1.a", "blocks.1"],
+            [(0, "stem"), (1, "blocks.0"), (3, "blocks.1")],
+        ),
+        (
+            [f"blocks.{at}.{name}" for at in (0, 1) for name in ("norm1", "mix.a", "mix.b", "norm2", "mlp.0", "mlp.1")],
+            [(0, "blocks.0"), (6, "blocks.1")],
+        ),
+        (["add", "mul_1"], [(0, "add"), (1, "mul_1")]),
+        ([f"add_{number}" for number in range(9)], []),
+    ],
+)
+def test_sections_come_from_the_paths_of_names(names: list[str], expected: list[tuple[int, str]]) -> None:
+    assert sections(names) == expected

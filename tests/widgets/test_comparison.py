@@ -17,7 +17,7 @@ import onnx_nb
 from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
-from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, parts
+from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, sections
 from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.notebook.display import show_models
 from onnx_nb.widgets._channel import Call, Cancelled
@@ -144,10 +144,10 @@ def test_the_one_point_that_differs_by_itself_is_the_only_one() -> None:
     assert re.search(r": its own error is \S+ of its norm, no other has one\.$", said)
 
 
-def test_parts_are_named_by_what_tells_most() -> None:
+def test_sections_have_the_most_distinct_labels() -> None:
     names = ["embeddings"] + [f"encoder.layer.{n}.{part}.x" for n in range(4) for part in ("attention", "mlp")]
-    assert [label for _, label in parts(names)] == ["embeddings", "layer.0", "layer.1", "layer.2", "layer.3"]
-    assert parts([]) == []
+    assert [label for _, label in sections(names)] == ["embeddings", "layer.0", "layer.1", "layer.2", "layer.3"]
+    assert sections([]) == []
 
 
 def test_choosing_a_point_selects_its_tensor_in_the_graph_and_back() -> None:

@@ -19,7 +19,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, shortened
+from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.algorithms import depths, upward
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.shape_inference import Case, Kind, Types, infer
@@ -65,12 +65,10 @@ class Cost:
     unknown_activation_bytes: int
 
     def __repr__(self) -> str:
-        macs, flops_ = (
-            f"{'≥ ' if unknown else ''}{scaled(known)}"
-            for known, unknown in ((self.known_macs, self.unknown_macs), (self.known_flops, self.unknown_flops))
-        )
+        macs = f"{'≥ ' if self.unknown_macs else ''}{scaled_text(self.known_macs, 'MACs')}"
+        flops_ = f"{'≥ ' if self.unknown_flops else ''}{scaled_text(self.known_flops, 'FLOPs')}"
         size = f"{'≥ ' if self.unknown_activation_bytes else ''}{bytes_text(self.known_activation_bytes)}"
-        return f"Cost({macs}MACs, {flops_}FLOPs, {scaled(self.parameters).strip()} parameters, {size} of activations)"
+        return f"Cost({macs}, {flops_}, {scaled_text(self.parameters)} parameters, {size} of activations)"
 
 
 @dataclass(frozen=True)
@@ -287,18 +285,6 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     if shapes:
         return _counted(infer(loaded, shapes))
     return cached(loaded, Costs, lambda: _counted(infer(loaded)))
-
-
-def scaled(number: float) -> str:
-    """Write a number with a prefix, for a unit to follow.
-
-    >>> scaled(4_089_184_256) + "MACs", scaled(512) + "MACs"
-    ('4.09 GMACs', '512 MACs')
-    """
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {prefix}"
-    return f"{number:.0f} "
 
 
 def _counted(types: Types) -> Costs:

@@ -1,7 +1,7 @@
-"""A comparison as columns: what its panel and its page show of all points, and of one of them in every detail.
+"""A comparison as columns for its panel and its page: a table of all points, and the details of one.
 
-Of all points there is what the table needs, every metric, and a small histogram on an axis that all share. The rest, a
-few kilobytes for each point, is packed for as many of the worst as there is room for, and asked for otherwise.
+The table has every metric and a small histogram on an axis that all points share. The details, a few kilobytes for each
+point, are packed for as many of the worst points as fit; the browser requests the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats, Number
-from onnx_nb.analysis.formatting import quoted, shortened
+from onnx_nb.analysis.formatting import number_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.capture_table import numbered
 from onnx_nb.analysis.view.graph_columns import Columns
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
 WHICH: Final[tuple[Which, ...]] = ("cumulative", "isolated")
 SPARK: Final = 24
-"""Bars of the small histogram of a point."""
+"""Bars in the small histogram of a point."""
 
 _DECADES: Final = 16
-"""Magnitudes that the small histograms span at most: smaller errors count into their first bar."""
-_PARTS: Final = 64
-"""At most so many places are named below the axis, where there is room for them."""
-_TOLD: Final = 256
+"""Decades that the small histograms span at most; smaller errors count into the first bar."""
+_SECTIONS: Final = 64
+"""Maximum number of labels below the axis of the error chart."""
+_REPORTED: Final = 256
 """Points between two reports of progress."""
 _FEW: Final = 8
-"""So few points are all named."""
+"""Maximum number of points that are each labeled."""
 _TEXTS: Final = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
 
 
 def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress | None = None) -> Columns:
-    """Return all points as columns; `model/comparison.ts` reads them.
+    """Return all points as columns; ``frontend/protocol/comparison.ts`` reads them.
 
     Parameters
     ----------
     comparison
         Any.
     details
-        Bytes that what `detail_of` gives may take, packed; that of the worst points comes first.
+        Maximum number of bytes of packed `detail_of` columns, those of the worst points first.
     progress
-        Called with the part done and what is read; what it raises ends the work.
+        Called with the fraction done and the next step. If it raises, the work ends.
 
     Examples
     --------
@@ -59,17 +59,10 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
     ([0.5], ['a'], 0)
     """
     points = comparison.points
-    numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
-    for row, point in enumerate(points):
-        if progress is not None and row % _TOLD == 0:
-            progress(0.5 * row / len(points), f"Reading point {row + 1:,} of {len(points):,}")
-        for which in WHICH:
-            errors: ErrorStats | None = getattr(point, which)
-            if errors is not None:
-                numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
     arrays: dict[str, Any] = {
         "output": np.asarray([point.output for point in points], np.uint8),
         "score": comparison.scores("isolated") if comparison.has_isolated else np.full(len(points), math.nan),
+        **_metric_columns(points, progress),
         **_sparks(points),
     }
     meta: dict[str, Any] = {
@@ -79,36 +72,18 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
         "message": comparison.message,
         "first": _row(comparison, comparison.first_divergent()),
         "notable": _row(comparison, notable(comparison)),
-        "outside": sum(point.errors().outside > 0 for point in points if point.isolated or point.cumulative),
+        "outside": sum(errors.outside > 0 for errors in map(_best_known, points) if errors is not None),
         "isolated": comparison.has_isolated,
         "metrics": [
-            {
-                "key": name,
-                "label": metric.label,
-                "higher_is_better": metric.higher_is_better,
-                "logarithmic": metric.logarithmic,
-            }
+            {"key": name} | {part: getattr(metric, part) for part in ("label", "higher_is_better", "logarithmic")}
             for name, metric in METRICS.items()
         ],
-        "parts": [list(part) for part in parts([point.name for point in points], _PARTS)],
+        "parts": [list(section) for section in sections([point.name for point in points], _SECTIONS)],
     }
-    for which in WHICH:
-        found: list[ErrorStats | None] = [getattr(point, which) for point in points]
-        if not any(found):
-            continue
-        arrays[f"{which}_state"] = np.asarray([_state(errors) for errors in found], np.uint8)
-        for name, column in zip(METRICS, numbers[which], strict=True):
-            arrays[f"{which}_{name}"] = column
-    texts = {name: [getattr(point, name) for point in points] for name in _TEXTS}
-    known = [point.isolated or point.cumulative for point in points]
-    texts["shape"] = ["" if errors is None else "×".join(map(str, errors.shape)) or "scalar" for errors in known]
-    texts["dtype"] = ["" if errors is None else " → ".join(dict.fromkeys(errors.dtypes)) for errors in known]
-    missing = comparison.unmatched
-    texts |= {f"missing_{name}": [getattr(each, name) for each in missing] for name in ("name", "reason", "op_type")}
-    for name, text in texts.items():
+    for name, text in _text_columns(comparison).items():
         meta[f"{name}s"], places = numbered(text)
         arrays[name] = np.asarray(places, np.uint32)
-    arrays["missing_side"] = np.asarray([each.side == "candidate" for each in missing], np.uint8)
+    arrays["missing_side"] = np.asarray([each.side == "candidate" for each in comparison.unmatched], np.uint8)
     packed, rows, left_out = _details(comparison, details, progress)
     arrays["details"] = np.frombuffer(b"".join(packed), np.uint8)
     arrays["detail_row"] = np.asarray(rows, np.uint32)
@@ -116,8 +91,43 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
     return Columns(arrays, {**meta, "left_out": left_out})
 
 
+def _best_known(point: Point) -> ErrorStats | None:
+    return point.isolated or point.cumulative
+
+
+def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[str, Any]:
+    """Return a column for each metric and the state of each point, for the errors that any point has."""
+    numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
+    states = {which: np.full(len(points), _UNKNOWN, np.uint8) for which in WHICH}
+    for row, point in enumerate(points):
+        if progress is not None and row % _REPORTED == 0:
+            progress(0.5 * row / len(points), f"Reading point {row + 1:,} of {len(points):,}")
+        for which in WHICH:
+            errors: ErrorStats | None = getattr(point, which)
+            if errors is not None:
+                numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
+                states[which][row] = _state(errors)
+    arrays: dict[str, Any] = {}
+    for which in WHICH:
+        if states[which].any():
+            arrays[f"{which}_state"] = states[which]
+            arrays |= {f"{which}_{name}": column for name, column in zip(METRICS, numbers[which], strict=True)}
+    return arrays
+
+
+def _text_columns(comparison: Comparison) -> dict[str, list[str]]:
+    texts = {name: [getattr(point, name) for point in comparison.points] for name in _TEXTS}
+    sizes = [point.error_size() for point in comparison.points]
+    texts["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
+    texts["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
+    missing = comparison.unmatched
+    return texts | {
+        f"missing_{name}": [getattr(each, name) for each in missing] for name in ("name", "reason", "op_type")
+    }
+
+
 def detail_of(point: Point) -> Columns:
-    """Return what is known of the errors of one point: histograms, worst elements, channels, and a sample of values."""
+    """Return the details of the errors of one point: histograms, worst elements, channels and a sample of values."""
     arrays: dict[str, Any] = {}
     meta: dict[str, Any] = {}
     for which in WHICH:
@@ -137,7 +147,7 @@ def detail_of(point: Point) -> Columns:
             "argmax": None if errors.argmax is None else list(errors.argmax),
             "axis": errors.channel_axis,
             "worst": [
-                [f"[{', '.join(map(str, worst.index))}]", said(worst.reference), said(worst.candidate), worst.feed]
+                [f"[{', '.join(map(str, worst.index))}]", _text(worst.reference), _text(worst.candidate), worst.feed]
                 for worst in errors.worst
             ],
             "zeros": {name: getattr(errors, name).zeros for name in ("absolute", "relative", "ulp")},
@@ -154,14 +164,14 @@ def detail_of(point: Point) -> Columns:
 
 
 def notable(comparison: Comparison) -> Point | None:
-    """Return what to look at first: the first divergent point, else the worst; None where all are equal."""
+    """Return the point to look at first: the first divergent one, else the worst; None if all are equal."""
     first = comparison.first_divergent()
     worst = comparison.ranked()[:1] if first is None else [first]
     return next((point for point in worst if not point.errors().is_equal), None)
 
 
 def tensor_at(comparison: Comparison, name: str, model: Model) -> str | None:
-    """Return what a model calls the tensor of a point: the candidate's name for it, else the reference's."""
+    """Return the name of a point's tensor in a model: that of the candidate, else that of the reference."""
     if name not in comparison:
         return None
     values = Graph.of(model).value_names
@@ -169,20 +179,13 @@ def tensor_at(comparison: Comparison, name: str, model: Model) -> str | None:
     return next((tensor for tensor in (point.candidate, point.reference) if tensor in values), None)
 
 
-def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
-    """Return where the parts of a model begin, by as much of the path as gives at most so many of them.
+def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
+    """Return where the sections of a model begin, from the longest common paths that form at most ``most`` sections.
 
     Examples
     --------
-    >>> parts(["embeddings", "encoder.layer.0.a", "encoder.layer.0.b", "encoder.layer.1.a", "pooler"])
+    >>> sections(["embeddings", "encoder.layer.0.a", "encoder.layer.0.b", "encoder.layer.1.a", "pooler"])
     [(0, 'embeddings'), (1, 'layer.0'), (3, 'layer.1'), (4, 'pooler')]
-    >>> parts(["stem", "blocks.0.a", "blocks.0", "blocks.1.a", "blocks.1"])
-    [(0, 'stem'), (1, 'blocks.0'), (3, 'blocks.1')]
-    >>> inner = ("norm1", "mix.a", "mix.b", "norm2", "mlp.0", "mlp.1")
-    >>> parts([f"blocks.{number}.{name}" for number in (0, 1) for name in inner])
-    [(0, 'blocks.0'), (6, 'blocks.1')]
-    >>> parts(["add", "mul_1"]), parts([f"add_{number}" for number in range(9)])
-    ([(0, 'add'), (1, 'mul_1')], [])
     """
     if not names:
         return []
@@ -190,20 +193,13 @@ def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
     paths = [name.strip("/").split(separator) for name in names]
     best: list[tuple[int, str]] = []
     for depth in range(1, 6):
-        found: list[tuple[int, str]] = []
-        last: list[str] = []
-        for place, path in enumerate(paths):
-            # the last piece names the point itself; what a part as a whole gives belongs to it
-            part = path[: min(depth, max(len(path) - 1, 1))]
-            if last not in (part, path):
-                found.append((place, ".".join(part[-2:]) if part[-1].isdigit() else part[-1]))
-                last = part
+        found = _at_depth(paths, depth)
         ends = [place for place, _ in found[1:]] + [len(names)]
-        # a few points between others are no part of the model
+        # a few points between others do not form a section
         found = [entry for entry, end in zip(found, ends, strict=True) if end - entry[0] > len(names) / (3 * most)]
         if len(found) > most:
             break
-        # "layer.0" tells more than the tenth "attention"
+        # prefer "layer.0" to the tenth "attention"
         best = max(best, found, key=lambda entries: 2 * len({label for _, label in entries}) - len(entries))
     hierarchical = any(len(path) > 1 for path in paths)
     if hierarchical and len(best) > 1:
@@ -211,33 +207,29 @@ def parts(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
     return [(place, shortened(name, 22)) for place, name in enumerate(names)] if len(names) <= _FEW else []
 
 
-def said(number: Number) -> str:
-    """Write a value of a tensor for a person.
-
-    Examples
-    --------
-    >>> said(0.1 + 0.2), said(float("-inf")), said(True), said("a")
-    ('0.3', '−∞', 'true', "'a'")
-    """
-    if isinstance(number, str):
-        return repr(shortened(number, 60))
-    if isinstance(number, bool):
-        return str(number).lower()
-    if isinstance(number, complex):
-        return f"{number:.6g}".replace("-", "−")
-    if isinstance(number, int):
-        return str(number).replace("-", "−")
-    text = "NaN" if math.isnan(number) else f"{'−' if number < 0 else ''}∞" if math.isinf(number) else f"{number:.7g}"
-    return text.replace("-", "−")
+def _at_depth(paths: Sequence[list[str]], depth: int) -> list[tuple[int, str]]:
+    """Return where the beginning of the paths changes, and its label."""
+    found: list[tuple[int, str]] = []
+    last: list[str] = []
+    for place, path in enumerate(paths):
+        # the last piece names the point itself; the result of a whole section belongs to it
+        section = path[: min(depth, max(len(path) - 1, 1))]
+        if last not in (section, path):
+            found.append((place, ".".join(section[-2:]) if section[-1].isdigit() else section[-1]))
+            last = section
+    return found
 
 
-# what a point's errors are in one byte
+def _text(value: Number) -> str:
+    """Return a value of a tensor as text."""
+    return repr(shortened(value, 60)) if isinstance(value, str) else number_text(value)
+
+
+# the state of a point's errors
 _UNKNOWN, _EQUAL, _DIFFERENT, _MISMATCHED = range(4)
 
 
-def _state(errors: ErrorStats | None) -> int:
-    if errors is None:
-        return _UNKNOWN
+def _state(errors: ErrorStats) -> int:
     return _EQUAL if errors.is_equal else _MISMATCHED if errors.mismatches else _DIFFERENT
 
 
@@ -246,7 +238,7 @@ def _row(comparison: Comparison, point: Point | None) -> int:
 
 
 def _details(comparison: Comparison, room: int, progress: Progress | None) -> tuple[list[bytes], list[int], int]:
-    """Pack the worst points in detail, as many as there is room for; and count the others."""
+    """Return packed details of the worst points that fit, their rows, and the number of the other points."""
     packed: list[bytes] = []
     rows: list[int] = []
     whole = room
@@ -264,23 +256,19 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
 
 
 def _sparks(points: Iterable[Point]) -> dict[str, Any]:
-    """Return a small histogram of each point's absolute errors, all over the same magnitudes, heights from 0 to 255."""
-    found = [(point.isolated or point.cumulative) for point in points]
-    histograms = [(errors.absolute.counts, errors.absolute.edges) if errors else (_NONE, _NONE) for errors in found]
-    some = [edges for counts, edges in histograms if len(counts)]
-    if not some:
-        return {"sparks": np.zeros(len(found) * SPARK, np.uint8), "spark_ends": np.zeros(2)}
-    high = math.ceil(math.log10(max(edges[-1] for edges in some)))
-    low = max(math.floor(math.log10(max(min(edges[0] for edges in some), 5e-324))), high - _DECADES)
-    heights = np.zeros((len(found), SPARK))
-    for row, (counts, edges) in enumerate(histograms):
-        if len(counts):
-            middle = np.log10(edges[:-1] / 2 + edges[1:] / 2)
-            places = np.clip((middle - low) / (high - low or 1) * SPARK, 0, SPARK - 1).astype(np.intp)
-            heights[row] = np.bincount(places, counts, SPARK)
+    """Return a small histogram of each point's absolute errors on one common axis, heights from 0 to 255."""
+    known = [_best_known(point) for point in points]
+    histograms = {row: errors.absolute for row, errors in enumerate(known) if errors and len(errors.absolute.counts)}
+    if not histograms:
+        return {"sparks": np.zeros(len(known) * SPARK, np.uint8), "spark_ends": np.zeros(2)}
+    high = math.ceil(math.log10(max(each.edges[-1] for each in histograms.values())))
+    low = min(each.edges[0] for each in histograms.values())
+    low = max(math.floor(math.log10(max(low, 5e-324))), high - _DECADES)
+    heights = np.zeros((len(known), SPARK))
+    for row, histogram in histograms.items():
+        middle = np.log10(histogram.edges[:-1] / 2 + histogram.edges[1:] / 2)
+        places = np.clip((middle - low) / (high - low or 1) * SPARK, 0, SPARK - 1).astype(np.intp)
+        heights[row] = np.bincount(places, histogram.counts, SPARK)
     most = heights.max(axis=1, keepdims=True)
-    scaled = np.ceil(np.divide(heights, most, out=np.zeros_like(heights), where=most > 0) * 255)
-    return {"sparks": scaled.astype(np.uint8).ravel(), "spark_ends": np.asarray([low, high], np.float64)}
-
-
-_NONE: Final = np.zeros(0)
+    sparks = np.ceil(np.divide(heights, most, out=np.zeros_like(heights), where=most > 0) * 255)
+    return {"sparks": sparks.astype(np.uint8).ravel(), "spark_ends": np.asarray([low, high], np.float64)}

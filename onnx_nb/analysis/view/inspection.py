@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from onnx_nb.analysis.cost.costs import Cost, scaled
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, shortened
+from onnx_nb.analysis.formatting import bytes_text, duration_text, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.attribute_text import LONGEST, attribute_text, default_text
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
@@ -22,6 +21,7 @@ from onnx_nb.analysis.view.overlays import run_costs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from onnx_nb.analysis.cost.costs import Cost
     from onnx_nb.analysis.scopes.scopes import Scopes
     from onnx_nb.analysis.view.overlays import Overlay
 
@@ -126,7 +126,7 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     if times is not None:
         seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
         if seconds > 0:
-            rows.append(("time", f"{duration(seconds)}, {seconds / total:.1%} of the run"))
+            rows.append(("time", f"{duration_text(seconds)}, {seconds / total:.1%} of the run"))
         elif around:
             rows.append(("time", f"measured for {around[-1].removeprefix(ROUND)} as a whole"))
     return [(label, shortened(text, LONGEST)) for label, text in rows]
@@ -151,8 +151,8 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
     """Return what a run of something costs, label and text; ``bare`` leaves out what is 0."""
     rows = []
     for label, known, unknown in (
-        ("MACs", scaled(cost.known_macs).strip(), cost.unknown_macs),
-        ("FLOPs", scaled(cost.known_flops).strip(), cost.unknown_flops),
+        ("MACs", scaled_text(cost.known_macs), cost.unknown_macs),
+        ("FLOPs", scaled_text(cost.known_flops), cost.unknown_flops),
         ("activations", bytes_text(cost.known_activation_bytes), cost.unknown_activation_bytes),
     ):
         if not bare or not known.startswith("0"):
@@ -164,24 +164,12 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
 
 def parameters_row(cost: Cost) -> tuple[str, str]:
     """Return how many elements and bytes the weights of something have."""
-    return "parameters", f"{scaled(cost.parameters).strip()}, {bytes_text(cost.parameter_bytes)}"
+    return "parameters", f"{scaled_text(cost.parameters)}, {bytes_text(cost.parameter_bytes)}"
 
 
 def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return a row that names the sizes of open dimensions for which a cost is counted."""
     return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
-
-
-def duration(seconds: float) -> str:
-    """Write a time as a person would.
-
-    >>> duration(0.0000123), duration(0.00123), duration(12.3)
-    ('12.3 µs', '1.23 ms', '12.3 s')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
 
 
 def _node(graph: Graph, index: int) -> Inspection:

@@ -11,10 +11,10 @@ import onnx.parser
 import pytest
 
 from onnx_nb import Graph, OnnxNbError, capture, load
-from onnx_nb.analysis.cost.costs import scaled
+from onnx_nb.analysis.formatting import duration_text, scaled_text
 from onnx_nb.analysis.graph.attribute_text import LONGEST
 from onnx_nb.analysis.scopes.scopes import scopes
-from onnx_nb.analysis.view.inspection import duration, figures, inspect
+from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import overlay, run_costs
 from tests import models
 
@@ -108,7 +108,7 @@ def test_figures_of_a_scope_are_those_of_its_nodes() -> None:
     for group, path in enumerate(paths):
         if path.startswith(f"{paths[scope]}/"):
             inside |= found.scopes.node_scope == group
-    assert rows["MACs"] == scaled(np.nansum(found.macs[inside])).strip()
+    assert rows["MACs"] == scaled_text(np.nansum(found.macs[inside]))
     assert bound.keys() == set() or "counted for" in rows
 
 
@@ -116,7 +116,7 @@ def test_figures_say_how_long_a_node_took() -> None:
     model = load(models.one_node())
     captured = capture(model)
     rows = dict(figures(model, "node", 0, overlay(model, captured)))
-    assert rows["time"] == f"{duration(captured.nodes[0].seconds)}, 100.0% of the run"
+    assert rows["time"] == f"{duration_text(captured.nodes[0].seconds)}, 100.0% of the run"
     assert figures(model, "tensor", 0) == []
     with pytest.raises(OnnxNbError, match="no node number 9"):
         figures(model, "node", 9)
