@@ -17,7 +17,7 @@ import pytest
 from tests import models
 
 ROOT = Path(__file__).parent.parent
-BUNDLES = ("widget.js",)
+BUNDLES = ("stub.js", "widget.js")
 # a machine that has Python and nothing else
 BARE = {name: value for name, value in os.environ.items() if name not in {"PATH", "PYTHONPATH", "VIRTUAL_ENV"}}
 
@@ -74,7 +74,7 @@ from onnx_nb.analysis.view.graph_columns import columns
 model = onnx_nb.load({str(models.light("squeezenet"))!r})
 widget = onnx_nb.ModelGraph(model)
 packed = columns(model).to_bytes()
-print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].decode(), len(widget._esm)]))
+print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].decode(), len(widget._code.code)]))
 """
     where, nodes, magic, bundle = json.loads(_run([str(python), "-c", program], cwd=tmp_path))
     assert Path(where).is_relative_to(packages)

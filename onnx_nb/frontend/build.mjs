@@ -1,4 +1,4 @@
-/** Bundles entry.ts and its stylesheet into the one file that the Python package carries, ../static/widget.js. */
+/** Bundles entry.ts with its stylesheet into ../static/widget.js, and stub.ts into ../static/stub.js. */
 
 import { fileURLToPath } from "node:url";
 import { build, context } from "esbuild";
@@ -7,7 +7,7 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 const options = {
   absWorkingDir: here("."),
-  entryPoints: { widget: "entry.ts" },
+  entryPoints: { widget: "entry.ts", stub: "stub.ts" },
   outdir: here("../static"),
   bundle: true,
   format: "esm",

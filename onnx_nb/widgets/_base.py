@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import difflib
 import uuid
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
+from onnx_nb.widgets._code import SharedCode, bundle, shared_code, stub
 
 if TYPE_CHECKING:
     from onnx_nb.widgets._snapshot import Picture
-
-STATIC = Path(str(resources.files("onnx_nb"))) / "static"
 
 
 class OnnxWidget(anywidget.AnyWidget):
@@ -26,7 +24,10 @@ class OnnxWidget(anywidget.AnyWidget):
     a `TypeError` that names the closest one.
     """
 
-    _esm = STATIC / "widget.js"
+    _esm = stub()
+
+    _code = traitlets.Instance(SharedCode, allow_none=True).tag(sync=True, **ipywidgets.widget_serialization)
+    """The model that holds the bundle; ``None`` where `_esm` is the bundle."""
 
     _kind = traitlets.Unicode().tag(sync=True)
     """Which of the bundle's widgets the browser shows."""
@@ -47,9 +48,11 @@ class OnnxWidget(anywidget.AnyWidget):
                 near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
-        own = uuid.uuid4().hex
-        super().__init__(model_id=own, _own=own, **traits)
-        self._channel = Channel(self, self._verbs())
+        own, code = uuid.uuid4().hex, shared_code()
+        if code is None:
+            self._esm = bundle()
+        super().__init__(model_id=own, _own=own, _code=code, **traits)
+        self._channel = Channel(self, {"code": lambda _call: Reply(bundle()), **self._verbs()})
 
     def close(self) -> None:
         """Remove the view and end its worker."""

@@ -1,0 +1,75 @@
+/**
+ * The `_esm` of every widget, small because it is sent and saved with each of them. The bundle comes from the model that
+ * the trait `_code` refers to, once a page; a host that resolves no references is answered by the kernel.
+ */
+
+import type { WidgetModel } from "./protocol/model.ts";
+import type { Mount } from "./widgets/mount.ts";
+
+interface Module {
+  initialize(context: { model: WidgetModel }): () => void;
+  render(context: Mount): () => void;
+}
+
+declare global {
+  /** modules of bundles on this page, by the id of the model that holds the code */
+  var onnxNbModules: Map<string, Promise<() => Module>> | undefined;
+}
+
+globalThis.onnxNbModules ??= new Map();
+const modules = globalThis.onnxNbModules;
+
+async function load(model: WidgetModel): Promise<Module> {
+  const id = String(model.get("_code")).replace("IPY_MODEL_", "");
+  let loading = modules.get(id);
+  if (loading === undefined) {
+    loading = codeOf(model, id).then(imported);
+    modules.set(id, loading);
+    loading.catch(() => modules.delete(id)); // another widget may have more luck
+  }
+  return (await loading)();
+}
+
+async function codeOf(model: WidgetModel, id: string): Promise<string> {
+  try {
+    const shared = (await model.widget_manager?.get_model(id)) as unknown as WidgetModel;
+    return String(shared.get("code"));
+  } catch {
+    return asked(model);
+  }
+}
+
+function asked(model: WidgetModel): Promise<string> {
+  const id = Math.floor(Math.random() * 2 ** 40);
+  return new Promise((resolve) => {
+    const answered = (content: unknown): void => {
+      const answer = content as { id?: number; value?: string } | null;
+      if (answer?.id !== id) return;
+      model.off("msg:custom", answered);
+      resolve(String(answer.value));
+    };
+    model.on("msg:custom", answered);
+    model.send({ id, verb: "code" });
+  });
+}
+
+async function imported(code: string): Promise<() => Module> {
+  const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+  try {
+    return (await import(url)).default;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+export default () => {
+  let module: Promise<Module> | undefined;
+  const loaded = (model: WidgetModel): Promise<Module> => {
+    module ??= load(model);
+    return module;
+  };
+  return {
+    initialize: async (context: { model: WidgetModel }) => (await loaded(context.model)).initialize(context),
+    render: async (context: Mount) => (await loaded(context.model)).render(context),
+  };
+};
