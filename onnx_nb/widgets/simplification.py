@@ -15,7 +15,7 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.provenance import account, of_simplification
+from onnx_nb.analysis.view.provenance import account, provenance
 from onnx_nb.drawing.html import simplification_page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._packed import in_state
@@ -187,7 +187,7 @@ class SimplificationPanel(PairWidget):
                 raise OnnxNbError(f"a simplification has no part {quoted(name)}.", advice=f"It has {', '.join(PARTS)}.")
             number = int(step or 0)
             if part == "differences":
-                packed = of_simplification(self.simplification, number or None).columns()
+                packed = provenance(self.simplification, number or None).columns()
             else:
                 packed = columns(self._models(number)[SIDES.index(part)])
             self._packed[name] = packed.to_bytes()

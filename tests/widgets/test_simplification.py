@@ -16,7 +16,7 @@ from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.view.graph_columns import Columns, columns
-from onnx_nb.analysis.view.provenance import Provenance, of_simplification
+from onnx_nb.analysis.view.provenance import Provenance, provenance
 from onnx_nb.notebook.display import show_models
 from tests import models
 
@@ -68,7 +68,7 @@ def named(found: Provenance, side: int, change: int) -> list[str]:
 
 def test_every_node_is_told_from_the_tensors_that_it_makes() -> None:
     s = onnx_nb.simplify(SMALL)
-    found = of_simplification(s)
+    found = provenance(s)
     assert [node.op_type for node in s.model.proto.graph.node] == ["Reshape", "Neg"]
     states = dict(zip([node.output[0] for node in SMALL.graph.node], found.sides[0].node_state.tolist(), strict=True))
     gone, folded = {"a", "dead", "b", "y"}, {"size", "first", "z", "shape", "axes"}
@@ -91,13 +91,13 @@ def test_what_is_said_to_be_the_same_computes_the_same(name: str, dynamo: bool) 
     """Against onnxruntime: matched nodes of both models give equal values; what is gone is of a change."""
     model = onnx_nb.load(models.exported(name, dynamo=dynamo))
     s = onnx_nb.simplify(model, check_n=0)
-    found = of_simplification(s)
+    found = provenance(s)
     one, other = Graph.opened(s.original), Graph.opened(s.model)
     for at in (0, 1):
         side, graph = found.sides[at], (one, other)[at]
         assert np.all((side.node_state == SAME) | (found.change_of[at] >= 0))
         assert len(side.node_state) == graph.node_count
-        assert all(found.targets[at][row] for row in range(len(s.changes)) if s.changes[row].gone)
+        assert all(found.targets[at][row] for row in range(len(s.changes)) if s.changes[row].taken)
     same = np.flatnonzero(found.sides[0].node_state == SAME)
     assert len(same) > 100
     chosen = same[:: max(1, len(same) // 25)].tolist()
@@ -121,7 +121,7 @@ def test_changes_inside_of_functions_are_found_at_each_call() -> None:
     )
     s = onnx_nb.simplify(model)
     assert [change.key for change in s.changes] == ["eliminate_identity: local.Twice/c"]
-    found = of_simplification(s)
+    found = provenance(s)
     assert named(found, 0, 0) == ["Identity", "Identity"]
     assert found.sides[0].node_state.tolist() == [SAME, SAME, ONLY, SAME, ONLY, SAME]
     assert found.sides[0].node.tolist() == [0, 1, -1, 2, -1, 3]
@@ -132,7 +132,7 @@ def test_the_steps_are_the_models_between() -> None:
     assert [step.done for step in s.steps] == sorted(step.done for step in s.steps)
     assert s.steps[-1].done == len(s.changes)
     for number in range(1, len(s.steps)):
-        found = of_simplification(s, number)
+        found = provenance(s, number)
         assert found.before is s.steps[number - 1].model
         assert len(found.changes) == s.steps[number].done - s.steps[number - 1].done
         assert np.all((found.sides[0].node_state == SAME) | (found.change_of[0] >= 0))
@@ -230,16 +230,16 @@ def test_the_line_of_python_makes_the_same() -> None:
 def test_the_verdict_tells_unchecked_from_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert onnx_nb.simplify(SMALL).verdict == "verified"
     assert onnx_nb.simplify(SMALL, check_n=0).verdict == "unchecked"
-    from onnx_nb.analysis.simplify.editor import Rewriting
+    from onnx_nb.analysis.simplify.editor import Editor
 
-    plain = Rewriting.model
+    plain = Editor.model
 
-    def broken(self: Rewriting) -> Any:
-        made = plain(self)
+    def broken(self: Editor) -> Any:
+        made, ids = plain(self)
         next(node for node in made.proto.graph.node if node.op_type == "Neg").op_type = "Abs"
-        return made
+        return made, ids
 
-    monkeypatch.setattr(Rewriting, "model", broken)
+    monkeypatch.setattr(Editor, "model", broken)
     with pytest.warns(UserWarning, match="not the same"):
         s = onnx_nb.simplify(SMALL)
     assert s.verdict == "wrong"

@@ -411,8 +411,10 @@ class _Walk:
             known_operator=operators.schema(plain_text(proto.op_type), domain, version) is not None,
         )
         inner: Types | None = None
+        # attributes of a function's node that only a call knows
+        depends_on_call = any(attribute.ref_attr_name for attribute in proto.attribute)
         try:
-            inner, found = self._made_by(node, case)
+            inner, found = self._made_by(node, case) if not depends_on_call else (None, [])
         except BROKEN:
             found = []
         found = [*found, *[self._nothing] * len(made)][: len(made)]
@@ -421,7 +423,7 @@ class _Walk:
             for kind, value in zip(found, made, strict=True)
         )
         try:
-            known = self._computed(case, values, outputs)
+            known = self._computed(case, values, outputs) if not depends_on_call else (_NO_VALUE,) * len(made)
         except BROKEN:
             known = (_NO_VALUE,) * len(made)
         self._made.append((outputs, known))

@@ -22,9 +22,11 @@ from onnx_nb.analysis.formatting import bytes_text, shortened
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.run import session
+from onnx_nb.analysis.simplify import writer
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.simplify.editor import Op, Rewriting
+    from onnx_nb.analysis.simplify.editor import Editor
+    from onnx_nb.analysis.simplify.elements import Op
 
 FREE: Final = 1024
 """Results of at most so many bytes are always folded: the node that goes takes as much."""
@@ -74,7 +76,7 @@ class Folding:
         Whether QuantizeLinear and DequantizeLinear are folded too.
     """
 
-    def __init__(self, rewriting: Rewriting, *, budget: int, spent: int = 0, quantizing: bool = False) -> None:
+    def __init__(self, rewriting: Editor, *, budget: int, spent: int = 0, quantizing: bool = False) -> None:
         self.net = rewriting
         self.budget = budget
         self.left: dict[int, Left] = {}
@@ -86,9 +88,9 @@ class Folding:
         """Fold the integers that the walk for types has computed, as the shapes of what has a fixed shape."""
         net, count = self.net, 0
         known: dict[int, NDArray[Any]] = {}
-        for op, case in zip(net.ops[: net.graph.node_count], net.types.case_of.tolist(), strict=True):
-            if case >= 0 and not self._repeats(op.frame):
-                read = zip(op.inputs, net.types.cases[case].values, strict=False)
+        for op, case in net.cases:
+            if not net.repeats(op.subgraph):
+                read = zip(op.inputs, case.values, strict=False)
                 known |= {v: array for v, array in read if v >= 0 and array is not None and array.dtype.kind in "iub"}
         for value, array in known.items():
             maker = net.maker(value)
@@ -103,15 +105,6 @@ class Folding:
                 net.make_constant(value, array)
             count += 1
         return count
-
-    def _repeats(self, frame: int) -> bool:
-        """Return whether a frame lies in a body that may run more than once."""
-        frames = self.net.graph.subgraphs
-        while frame > 0:
-            if self.net.ops[frames[frame].owner_node].op_type != "If":
-                return True
-            frame = frames[frame].parent
-        return False
 
     def constants(self) -> int:
         """Run the nodes whose inputs are constant, and put their results in their place."""
@@ -256,10 +249,10 @@ class Folding:
             if value in known:
                 proto.graph.initializer.append(onnx.numpy_helper.from_array(known[value], _name(value)))
             else:
-                net.write_constant(value, proto.graph, _name(value))
+                writer.write_constant(net, value, proto.graph, _name(value))
         for op in ops:
             node = proto.graph.node.add()
-            net.write_node(op, node, _name)
+            writer.write_node(op, node, _name)
         proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
         model = with_proto(net.source, proto, f"the constants of {net.source.name}", net.large)
         made_session = session.create(model, optimize=False, transient=True)

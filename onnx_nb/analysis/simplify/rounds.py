@@ -1,12 +1,14 @@
 """The rounds of `simplify`: infer types, fold constants, apply rules, until nothing changes.
 
-Subgraphs are part of the graph; each local function is a graph of its own, of whose inputs nothing is known.
+Subgraphs are part of the graph; each local function is a graph of its own, of whose inputs nothing is known. One
+editor works on a graph through all rounds, so that its nodes keep their ids.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,9 +21,10 @@ from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import label_of, with_proto
-from onnx_nb.analysis.model.nodes import all_nodes
+from onnx_nb.analysis.simplify import cleaning
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
-from onnx_nb.analysis.simplify.editor import Change, Rewriting, Rule
+from onnx_nb.analysis.simplify.editor import Editor
+from onnx_nb.analysis.simplify.node_ids import MAIN, NodeIds, Place, first_ids, label, place_of
 from onnx_nb.analysis.simplify.rule_names import FOLDING
 from onnx_nb.analysis.simplify.rules import RULES
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
@@ -29,12 +32,12 @@ from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.simplify.elements import Change
+    from onnx_nb.analysis.simplify.rule import Rule
 
 ROUNDS: Final = 8
 """Rounds at most, each with a new inference of all types."""
 
-_OPAQUE: Final = "onnx_nb.opaque "
-"""Before the domain of a node whose attributes only a call of its function knows."""
 _LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse_gather_into_shape")
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
 
@@ -48,10 +51,28 @@ class Step:
     model: Model
     done: int = 0
     """Number of changes made so far."""
+    node_ids: NodeIds = field(default_factory=dict, repr=False)
+    """Ids of the model's nodes, as in `Change.taken` and `Change.made`."""
 
 
 class Rounds:
-    """Simplifies the graphs of a model, one after another."""
+    """Simplifies the graphs of a model, one after another.
+
+    Parameters
+    ----------
+    skipped
+        Names of stages and rules, and keys of changes, that are not to be made.
+    contrib
+        Whether operators of onnxruntime may be used.
+    quantizing
+        Whether QuantizeLinear and DequantizeLinear are folded.
+    budget
+        Bytes by which folding may enlarge the model.
+    tell
+        Called with progress.
+    trace
+        Whether the model after each step is kept.
+    """
 
     def __init__(
         self,
@@ -73,43 +94,67 @@ class Rounds:
         self.changes: list[Change] = []
         self.left: list[Left] = []
         self.same: dict[str, str] = {}
-        self.spent = 0
+        """For a tensor of the main graph that is gone the equal tensor that replaced it."""
+        self.original_ids: NodeIds = {}
+        """Ids of the nodes of the original."""
+        self.node_ids: dict[Place, tuple[int, ...]] = {}
+        """Ids of the nodes of the model, as far as it is simplified."""
+        self._ids = itertools.count()
+        self._spent = 0
 
     def run(self, model: Model) -> Model:
         """Simplify a model; return the same model if nothing changed."""
-        result = self.functions(self.rewritten(model))
+        places = [(place_of(function), f"{label(function)}/") for function in model.proto.functions]
+        functions = [_as_model(model, function) for function in model.proto.functions]
+        start = 0
+        for each, (place, _) in [(model, (MAIN, "")), *zip(functions, places, strict=True)]:
+            self.node_ids |= first_ids(Graph.of(each), start, place)
+            start += Graph.of(each).node_count
+        self._ids = itertools.count(start)
+        self.original_ids = dict(self.node_ids)
+        result = self._simplified(model, MAIN, "")
+        bodies = [self._simplified(each, *place) for each, place in zip(functions, places, strict=True)]
+        changed = [new if new is not old else None for new, old in zip(bodies, functions, strict=True)]
+        if any(changed):
+            result = _with_functions(result, changed)
         if self.trace and len(self.changes) > (self.steps[-1].done if self.steps else 0):
-            self.steps.append(Step("local functions", result, len(self.changes)))
+            self.steps.append(Step("local functions", result, len(self.changes), dict(self.node_ids)))
         return result
 
-    def rewritten(self, model: Model, prefix: str = "") -> Model:
-        """Rewrite a graph until nothing changes; give the same model if nothing did."""
+    def _simplified(self, model: Model, place: Place, prefix: str) -> Model:
+        """Simplify one graph; return the same model if nothing changed."""
         _check_structure(Graph.of(model))
+        ids: NodeIds = {(MAIN if each == place else each): listed for each, listed in self.node_ids.items()}
+        net = Editor(model, ids, self._ids.__next__, skipped=self.skipped, prefix=prefix)
         rules = [rule for rule in RULES if self.optimize or rule.name in FOLDING]
         left: list[Left] = []
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
-            net = Rewriting(model, self._types(model), skipped=self.skipped, prefix=prefix)
+            net.learn(self._types(model), ids if number else None)
+            done = len(net.changes)
             left = self._round(net, rules, first=number == 0)
-            model = self._done(net)
-            if not net.changes:
+            if len(net.changes) == done:
                 break
+            model, ids = net.model()
         if self.contrib and self.optimize:
-            # at last, as other rules know the standard's operators only
-            net = Rewriting(model, self._types(model), skipped=self.skipped, prefix=prefix)
-            self._rules(net, CONTRIB)
-            model = self._done(net)
+            # last, as other rules know only standard operators
+            net.learn(self._types(model), ids if net.changes else None)
+            done = len(net.changes)
+            self._apply(net, CONTRIB)
+            if len(net.changes) > done:
+                model, ids = net.model()
         self.left += left
+        if net.changes:
+            self.changes += net.changes
+            if prefix:
+                # a function has no initializers: `_function` writes Constant nodes first
+                by_name = {net.names[value]: id_ for value, id_ in net.constant_ids.items()}
+                first = [by_name.get(plain_text(tensor.name), -1) for tensor in model.proto.graph.initializer]
+                ids = {**ids, MAIN: (*first, *ids[MAIN])}
+            else:
+                self.same = {net.names[old]: net.names[new] for old, new in net.same.items()}
+            self.node_ids |= {(place if each == MAIN else each): listed for each, listed in ids.items()}
         return model
-
-    def _done(self, net: Rewriting) -> Model:
-        """Write down what was changed."""
-        if not net.changes:
-            return net.source
-        self.changes += net.changes
-        if not net.prefix:
-            self.same |= net.same
-        return net.model()
 
     def _types(self, model: Model) -> shape_inference.Types:
         if self.infer:
@@ -117,90 +162,89 @@ class Rounds:
         graph = Graph.of(model)
         return shape_inference.Types(graph, [], np.full(graph.node_count, -1, np.int32), {}, ())
 
-    def _round(self, net: Rewriting, rules: Sequence[Rule], *, first: bool) -> list[Left]:
+    def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> list[Left]:
         net.run([rule for rule in RULES if rule.name == "extract_constants"])
         if first:
-            net.sweep()
-            net.drop_unused()
-        folding = Folding(net, budget=self.budget, spent=self.spent, quantizing=self.quantizing)
+            cleaning.remove_unused_nodes(net)
+            cleaning.remove_unused_initializers(net)
+        folding = Folding(net, budget=self.budget, spent=self._spent, quantizing=self.quantizing)
         if self.fold:
             folding.known_integers()
         while True:
-            count = len(net.changes)
+            done = len(net.changes)
             if self.fold:
                 folding.constants()
                 self._keep(net, "fold constants")
-            self._rules(net, rules)
-            if len(net.changes) == count:
+            self._apply(net, rules)
+            if len(net.changes) == done:
                 break
-        self.spent = folding.spent
+        self._spent = folding.spent
         return list(folding.left.values())
 
-    def _rules(self, net: Rewriting, rules: Sequence[Rule]) -> None:
-        net.merge_constants()
-        net.run([rule for rule in rules if rule.name not in _LATE], self._waiting)
-        net.run([rule for rule in rules if rule.name in _LATE], self._waiting)
-        net.sweep()
+    def _apply(self, net: Editor, rules: Sequence[Rule]) -> None:
+        cleaning.merge_constants(net)
+        for late in (False, True):
+            net.run([rule for rule in rules if (rule.name in _LATE) == late], self._tell_waiting)
+        cleaning.remove_unused_nodes(net)
         self._keep(net, "rewrite")
 
-    def _waiting(self, count: int) -> None:
+    def _tell_waiting(self, count: int) -> None:
         self.tell(0.3, f"{count} nodes to look at")
 
-    def _keep(self, net: Rewriting, what: str) -> None:
+    def _keep(self, net: Editor, what: str) -> None:
+        """Keep the model as a step if something changed."""
         done = len(self.changes) + len(net.changes)
         if self.trace and not net.prefix and done > (self.steps[-1].done if self.steps else 0):
             again = any(step.name == what for step in self.steps)
-            self.steps.append(Step(f"{what}, again" if again else what, net.model(), done))
-
-    def functions(self, model: Model) -> Model:
-        """Rewrite the body of each local function as a graph of its own, of whose inputs nothing is known."""
-        functions = model.proto.functions
-        found = [self._function(model, function) for function in functions]
-        if all(new is None for new in found):
-            return model
-        proto = ModelProto()
-        wire.copy_fields(model.proto, proto, without=("functions",))
-        proto.functions.extend(new or old for new, old in zip(found, functions, strict=True))
-        imported = {entry.domain for entry in proto.opset_import}
-        used = {entry.domain: entry.version for new in found if new is not None for entry in new.opset_import}
-        for domain in sorted(set(used) - imported):
-            proto.opset_import.add(domain=domain, version=used[domain])
-        return with_proto(model, proto)
-
-    def _function(self, model: Model, function: FunctionProto) -> FunctionProto | None:
-        proto = ModelProto(ir_version=max(model.proto.ir_version, 8), opset_import=function.opset_import)
-        proto.graph.name = function.name
-        proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
-        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
-        proto.graph.node.extend(function.node)
-        proto.graph.value_info.extend(function.value_info)
-        for node in all_nodes(proto.graph.node):
-            if any(attribute.ref_attr_name for attribute in node.attribute):
-                node.domain = _OPAQUE + node.domain
-        prefix = f"{plain_text(function.domain)}.{plain_text(function.name)}/"
-        rewritten = self.rewritten(with_proto(model, proto, prefix[:-1]), prefix).proto
-        if rewritten is proto:
-            return None
-        body = rewritten.graph
-        found = FunctionProto()
-        wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
-        found.opset_import.extend(rewritten.opset_import)
-        written = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
-        for tensor in body.initializer:
-            if plain_text(tensor.name) in written:
-                found.node.append(written[plain_text(tensor.name)])
-                continue
-            node = onnx.helper.make_node("Constant", [], [tensor.name])
-            node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)
-            found.node.append(node)
-        found.node.extend(body.node)
-        for node in all_nodes(found.node):
-            node.domain = node.domain.removeprefix(_OPAQUE)
-        found.value_info.extend(body.value_info)
-        return found
+            model, ids = net.model()
+            self.steps.append(Step(f"{what}, again" if again else what, model, done, {**self.node_ids, **ids}))
 
 
 def _check_structure(graph: Graph) -> None:
-    for fault in graph.problems:
-        if fault.kind in ("cycle", "recursion") or (fault.kind == "duplicate_name" and fault.value >= 0):
-            raise SimplificationError(f"{label_of(graph.model)}: {fault.message}", advice="Repair or export it again.")
+    for problem in graph.problems:
+        if problem.kind in ("cycle", "recursion") or (problem.kind == "duplicate_name" and problem.value >= 0):
+            message = f"{label_of(graph.model)}: {problem.message}"
+            raise SimplificationError(message, advice="Repair or export it again.")
+
+
+def _as_model(model: Model, function: FunctionProto) -> Model:
+    """Return a model whose main graph is the body of a local function; it calls other functions without having them."""
+    proto = ModelProto(ir_version=max(model.proto.ir_version, 8), opset_import=function.opset_import)
+    proto.graph.name = function.name
+    proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
+    proto.graph.node.extend(function.node)
+    proto.graph.value_info.extend(function.value_info)
+    return with_proto(model, proto, label(function))
+
+
+def _with_functions(model: Model, bodies: Sequence[Model | None]) -> Model:
+    """Return a model with new bodies of local functions, None for those that stay."""
+    proto = ModelProto()
+    wire.copy_fields(model.proto, proto, without=("functions",))
+    used: dict[str, int] = {}
+    for function, body in zip(model.proto.functions, bodies, strict=True):
+        proto.functions.append(function if body is None else _function(function, body.proto))
+        if body is not None:
+            used |= {entry.domain: entry.version for entry in body.proto.opset_import}
+    for domain in sorted(set(used) - {entry.domain for entry in proto.opset_import}):
+        proto.opset_import.add(domain=domain, version=used[domain])
+    return with_proto(model, proto)
+
+
+def _function(function: FunctionProto, body: ModelProto) -> FunctionProto:
+    """Return a local function with another body, whose initializers become Constant nodes."""
+    found = FunctionProto()
+    wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
+    found.opset_import.extend(body.opset_import)
+    written = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
+    for tensor in body.graph.initializer:
+        if plain_text(tensor.name) in written:
+            found.node.append(written[plain_text(tensor.name)])
+            continue
+        node = onnx.helper.make_node("Constant", [], [tensor.name])
+        node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)
+        found.node.append(node)
+    found.node.extend(body.graph.node)
+    found.value_info.extend(body.graph.value_info)
+    return found

@@ -14,11 +14,13 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.editor import LEFT_OUT, Rule, attributes_of, kind, rule
+from onnx_nb.analysis.simplify.elements import LEFT_OUT, kind
+from onnx_nb.analysis.simplify.rule import Rule, rule
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.value_info import Dims
-    from onnx_nb.analysis.simplify.editor import Array, Op, Rewriting
+    from onnx_nb.analysis.simplify.editor import Editor
+    from onnx_nb.analysis.simplify.elements import Array, Op
 
 RULES: list[Rule] = []
 """Every rewrite, in the order in which it is tried on a node."""
@@ -39,7 +41,7 @@ _rule = functools.partial(rule, RULES)
 
 
 @_rule("extract_constants", "Constant")
-def _extract_constant(net: Rewriting, op: Op) -> str | None:
+def _extract_constant(net: Editor, op: Op) -> str | None:
     """Turn a Constant node into an initializer."""
     if net.is_output(op.outputs[0]):
         return None
@@ -63,13 +65,13 @@ def _extract_constant(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_identity", "Identity")
-def _identity(net: Rewriting, op: Op) -> str | None:
+def _identity(net: Editor, op: Op) -> str | None:
     """Remove Identity nodes."""
     return _pass(net, op, "it copies")
 
 
 @_rule("eliminate_nop_dropout", "Dropout")
-def _nop_dropout(net: Rewriting, op: Op) -> str | None:
+def _nop_dropout(net: Editor, op: Op) -> str | None:
     """Leave out Dropout nodes, which do nothing but in training."""
     training = op.inputs[2] if len(op.inputs) > 2 else LEFT_OUT
     if training >= 0:
@@ -84,7 +86,7 @@ def _nop_dropout(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_cast", "Cast", "CastLike")
-def _nop_cast(net: Rewriting, op: Op) -> str | None:
+def _nop_cast(net: Editor, op: Op) -> str | None:
     """Leave out a Cast to the type that a tensor already has."""
     to = op.attribute("to") if op.op_type == "Cast" else net.dtype(op.inputs[1])
     if not to or net.dtype(op.inputs[0]) != to:
@@ -93,21 +95,21 @@ def _nop_cast(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_pad", "Pad")
-def _nop_pad(net: Rewriting, op: Op) -> str | None:
+def _nop_pad(net: Editor, op: Op) -> str | None:
     """Leave out a Pad by nothing."""
     pads = symbolic_dims.pads(net, op)
     return _pass(net, op, "it pads by nothing") if pads is not None and not any(pads) else None
 
 
 @_rule("eliminate_nop_transpose", "Transpose")
-def _nop_transpose(net: Rewriting, op: Op) -> str | None:
+def _nop_transpose(net: Editor, op: Op) -> str | None:
     """Leave out a Transpose that keeps the order of the axes."""
     perm = symbolic_dims.perm(net, op)
     return _pass(net, op, "it keeps the order of the axes") if perm == sorted(perm or [-1]) else None
 
 
 @_rule("eliminate_nop_reshape", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def _nop_reshape(net: Rewriting, op: Op) -> str | None:
+def _nop_reshape(net: Editor, op: Op) -> str | None:
     """Leave out what gives a tensor the shape that it has."""
     before, after = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
     if before is None or after is None or len(before) != len(after):
@@ -121,7 +123,7 @@ def _nop_reshape(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_slice", "Slice")
-def _nop_slice(net: Rewriting, op: Op) -> str | None:
+def _nop_slice(net: Editor, op: Op) -> str | None:
     """Leave out a Slice that takes everything."""
     shape = net.shape(op.inputs[0])
     found = symbolic_dims.slices(net, op)
@@ -137,19 +139,19 @@ def _nop_slice(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_concat", "Concat", "Sum", "Max", "Min", "Mean")
-def _nop_concat(net: Rewriting, op: Op) -> str | None:
+def _nop_concat(net: Editor, op: Op) -> str | None:
     """Leave out a Concat, Sum, Max, Min or Mean of one tensor."""
     return _pass(net, op, "it has one input") if len(op.inputs) == 1 else None
 
 
 @_rule("eliminate_nop_split", "Split")
-def _nop_split(net: Rewriting, op: Op) -> str | None:
+def _nop_split(net: Editor, op: Op) -> str | None:
     """Leave out a Split into one part."""
     return _pass(net, op, "it makes one part") if len(op.outputs) == 1 else None
 
 
 @_rule("eliminate_nop_arithmetic", "Add", "Sub", "Mul", "Div", "Pow", "And", "Or")
-def _nop_arithmetic(net: Rewriting, op: Op) -> str | None:
+def _nop_arithmetic(net: Editor, op: Op) -> str | None:
     """Leave out adding 0, multiplying by 1 and the like."""
     if net.opset() < 7:  # what is read was not spread by itself
         return None
@@ -171,7 +173,7 @@ def _nop_arithmetic(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_monotone_argmax", "ArgMax")
-def _nop_monotone_argmax(net: Rewriting, op: Op) -> str | None:
+def _nop_monotone_argmax(net: Editor, op: Op) -> str | None:
     """Leave out a monotone function before ArgMax."""
     before = net.before(op, 0, "Softmax", "LogSoftmax")
     shape = net.shape(op.inputs[0])
@@ -184,7 +186,7 @@ def _nop_monotone_argmax(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_idempotent", "Relu", "Ceil", "Floor", "Round", "Abs", "Sign")
-def _idempotent(net: Rewriting, op: Op) -> str | None:
+def _idempotent(net: Editor, op: Op) -> str | None:
     """Leave out what was just done: Relu after Relu, Floor after Floor."""
     before = net.maker(op.inputs[0])
     if before is None or before.op_type != op.op_type or before.domain:
@@ -196,7 +198,7 @@ def _idempotent(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_consecutive_transposes", "Transpose")
-def _transposes(net: Rewriting, op: Op) -> str | None:
+def _transposes(net: Editor, op: Op) -> str | None:
     """Make one Transpose of two."""
     before = net.maker(op.inputs[0])
     if before is None or before.op_type != "Transpose" or before.domain:
@@ -209,7 +211,7 @@ def _transposes(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_consecutive_squeezes", "Squeeze", "Unsqueeze")
-def _squeezes(net: Rewriting, op: Op) -> str | None:
+def _squeezes(net: Editor, op: Op) -> str | None:
     """Make one Squeeze of two, and one Unsqueeze of two."""
     before = net.before(op, 0, op.op_type)
     if before is None:
@@ -232,7 +234,7 @@ def _squeezes(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_consecutive_reshapes", "Reshape", "Flatten")
-def _reshapes(net: Rewriting, op: Op) -> str | None:
+def _reshapes(net: Editor, op: Op) -> str | None:
     """Let a Reshape of a Reshape, Flatten, Squeeze or Unsqueeze read the tensor itself."""
     before = net.maker(op.inputs[0])
     if before is None or before.op_type not in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") or before.domain:
@@ -248,7 +250,7 @@ def _reshapes(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_consecutive_concats", "Concat")
-def _concats(net: Rewriting, op: Op) -> str | None:
+def _concats(net: Editor, op: Op) -> str | None:
     """Take the inputs of a Concat along the same axis into the Concat that reads it."""
     shape = net.shape(op.outputs[0])
     axis = op.attribute("axis", 0)
@@ -266,7 +268,7 @@ def _concats(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_consecutive_slices", "Slice")
-def _slices_in_row(net: Rewriting, op: Op) -> str | None:
+def _slices_in_row(net: Editor, op: Op) -> str | None:
     """Make one Slice of two along different axes."""
     before = net.before(op, 0, "Slice")
     if before is None or net.opset() < 10:
@@ -291,7 +293,7 @@ _REDUCING: Final = (*_SUMS.split(), "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"
 
 
 @_rule("fuse_consecutive_reduce_unsqueeze", "Unsqueeze")
-def _reduce_unsqueeze(net: Rewriting, op: Op) -> str | None:
+def _reduce_unsqueeze(net: Editor, op: Op) -> str | None:
     """Let a reduction keep the axes that an Unsqueeze puts back."""
     before = net.before(op, 0, *_REDUCING)
     if before is None or before.attribute("keepdims", 1) != 0:
@@ -303,12 +305,12 @@ def _reduce_unsqueeze(net: Rewriting, op: Op) -> str | None:
     rank = len(inner)
     if sorted(a % rank for a in away) != sorted(a % rank for a in back):
         return None
-    net.replace([before, op], before.op_type, before.inputs, op.outputs, attributes_of(before) | {"keepdims": 1})
+    net.replace([before, op], before.op_type, before.inputs, op.outputs, before.attribute_values() | {"keepdims": 1})
     return f"{before.op_type} can keep these axes"
 
 
 @_rule("fuse_consecutive_log_softmax", "Log")
-def _log_softmax(net: Rewriting, op: Op) -> str | None:
+def _log_softmax(net: Editor, op: Op) -> str | None:
     """Make LogSoftmax of the Log of a Softmax."""
     before = net.before(op, 0, "Softmax")
     if before is None:
@@ -322,7 +324,7 @@ def _log_softmax(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_bn_into_conv", "BatchNormalization")
-def _bn_into_conv(net: Rewriting, op: Op) -> str | None:
+def _bn_into_conv(net: Editor, op: Op) -> str | None:
     """Take a BatchNormalization into the weights of the Conv before it."""
     conv = net.before(op, 0, "Conv", "ConvTranspose")
     if conv is None or op.attribute("training_mode", 0) or any(v >= 0 for v in op.outputs[1:]):
@@ -356,7 +358,7 @@ def _bn_into_conv(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_add_bias_into_conv", "Add")
-def _bias_into_conv(net: Rewriting, op: Op) -> str | None:
+def _bias_into_conv(net: Editor, op: Op) -> str | None:
     """Take what is added to each channel into the bias of the Conv before it."""
     if net.opset() < 7:
         return None
@@ -380,7 +382,7 @@ def _bias_into_conv(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_mul_into_conv", "Mul")
-def _mul_into_conv(net: Rewriting, op: Op) -> str | None:
+def _mul_into_conv(net: Editor, op: Op) -> str | None:
     """Take what multiplies each channel into the weights of the Conv before it."""
     if net.opset() < 7:
         return None
@@ -406,7 +408,7 @@ def _mul_into_conv(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_scale_into_bn", "Mul", "Add")
-def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
+def _scale_into_bn(net: Editor, op: Op) -> str | None:
     """Take what multiplies or is added to each channel into the BatchNormalization before it."""
     for norm, other in net.operands(op, "BatchNormalization"):
         if norm.attribute("training_mode", 0) or any(v >= 0 for v in norm.outputs[1:]):
@@ -433,12 +435,12 @@ def _scale_into_bn(net: Rewriting, op: Op) -> str | None:
     return None
 
 
-def _normalizes_channels(net: Rewriting, norm: Op) -> bool:
+def _normalizes_channels(net: Editor, norm: Op) -> bool:
     """Return whether a BatchNormalization has one number for each channel, and uses the given mean and variance."""
     return net.opset() >= 7 and norm.attribute("spatial", 1) == 1
 
 
-def _per_channel(net: Rewriting, value: int, shape: Dims | None, channels: int) -> Array | None:
+def _per_channel(net: Editor, value: int, shape: Dims | None, channels: int) -> Array | None:
     """Return a constant that is one number for each channel of a tensor of some shape, shape (channels,)."""
     array = net.constant(value)
     if array is None or shape is None or array.ndim > len(shape):
@@ -450,7 +452,7 @@ def _per_channel(net: Rewriting, value: int, shape: Dims | None, channels: int) 
 
 
 @_rule("fuse_matmul_add_bias_into_gemm", "Add")
-def _matmul_add(net: Rewriting, op: Op) -> str | None:
+def _matmul_add(net: Editor, op: Op) -> str | None:
     """Make a Gemm of a MatMul of two matrices and the bias that is added."""
     if net.opset() < 7:
         return None
@@ -469,20 +471,20 @@ def _matmul_add(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_transpose_into_gemm", "Gemm")
-def _transpose_into_gemm(net: Rewriting, op: Op) -> str | None:
+def _transpose_into_gemm(net: Editor, op: Op) -> str | None:
     """Let a Gemm transpose what it reads."""
     for slot, name in ((0, "transA"), (1, "transB")):
         before = net.before(op, slot, "Transpose")
         if before is None or symbolic_dims.perm(net, before) != [1, 0]:
             continue
         inputs = [before.inputs[0] if place == slot else v for place, v in enumerate(op.inputs)]
-        net.replace([before, op], "Gemm", inputs, op.outputs, attributes_of(op) | {name: 1 - op.attribute(name, 0)})
+        net.replace([before, op], "Gemm", inputs, op.outputs, op.attribute_values() | {name: 1 - op.attribute(name, 0)})
         return "Gemm transposes on its own"
     return None
 
 
 @_rule("fuse_pad_into_conv", "Conv")
-def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
+def _pad_into_conv(net: Editor, op: Op) -> str | None:
     """Take zeros that are put around a tensor into the padding of the Conv that reads it."""
     pad = net.before(op, 0, "Pad")
     if pad is None or pad.attribute("mode", "constant") != "constant":
@@ -501,7 +503,7 @@ def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
     own = op.attribute("pads", [0] * 2 * (rank - 2))
     added = [*pads[2:rank], *pads[rank + 2 :]]
     both = [one + other for one, other in zip(own, added, strict=True)]
-    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.outputs, attributes_of(op) | {"pads": both})
+    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.outputs, op.attribute_values() | {"pads": both})
     return "a Conv pads with zeros on its own"
 
 
@@ -509,7 +511,7 @@ def _pad_into_conv(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_common_subexpression")
-def _common(net: Rewriting, op: Op) -> str | None:
+def _common(net: Editor, op: Op) -> str | None:
     """Compute once what several nodes compute alike."""
     if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
         return None
@@ -528,7 +530,7 @@ def _common(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_parallel_matmuls", "MatMul")
-def _parallel_matmuls(net: Rewriting, op: Op) -> str | None:
+def _parallel_matmuls(net: Editor, op: Op) -> str | None:
     """Make one MatMul and a Split of three or more that multiply one tensor by constant matrices."""
     if net.opset() < 13:
         return None
@@ -544,7 +546,7 @@ def _parallel_matmuls(net: Rewriting, op: Op) -> str | None:
     name = net.names[op.inputs[1]]
     joined = net.new_constant(np.concatenate(weights, axis=1), f"{name}_joined")
     shape = (*kind_of_product.shape[:-1], sum(sizes))
-    wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.frame, kind(kind_of_product.elem_type, shape))
+    wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.subgraph, kind(kind_of_product.elem_type, shape))
     made = [each.outputs[0] for each in beside]
     beside.sort(key=lambda each: each.place, reverse=True)  # the new nodes stand where the first stood
     net.add(beside, "MatMul", [op.inputs[0], joined], [wide])
@@ -553,9 +555,9 @@ def _parallel_matmuls(net: Rewriting, op: Op) -> str | None:
     return f"{len(beside)} products of one tensor"
 
 
-def _is_linear(net: Rewriting, op: Op, like: Op) -> bool:
+def _is_linear(net: Editor, op: Op, like: Op) -> bool:
     """Return whether a node multiplies what another one does by a constant matrix of moderate size."""
-    if op.op_type != "MatMul" or op.domain or op.frame != like.frame or op.inputs[0] != like.inputs[0]:
+    if op.op_type != "MatMul" or op.domain or op.subgraph != like.subgraph or op.inputs[0] != like.inputs[0]:
         return False
     weight = op.inputs[1]
     if not net.is_constant(weight) or len(net.readers[weight]) != 1 or net.is_output(weight):
@@ -567,7 +569,7 @@ def _is_linear(net: Rewriting, op: Op, like: Op) -> bool:
 
 
 @_rule("fold_shapes", "Slice", "Gather", "Concat", "Squeeze", "Unsqueeze", "Cast", "Shape")
-def _known_sizes(net: Rewriting, op: Op) -> str | None:
+def _known_sizes(net: Editor, op: Op) -> str | None:
     """Fold what is taken out of a shape where these sizes are known, though others are not."""
     made = op.outputs[0]
     shape = net.shape(made)
@@ -582,7 +584,7 @@ def _known_sizes(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fold_reshape", "Reshape")
-def _partly_known(net: Rewriting, op: Op) -> str | None:
+def _partly_known(net: Editor, op: Op) -> str | None:
     """Make the shape of a Reshape constant where it only keeps a dimension, or leaves one to be worked out."""
     if net.is_constant(op.inputs[1]) or op.attribute("allowzero", 0):
         return None
@@ -605,7 +607,7 @@ def _partly_known(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_gather_into_shape", "Unsqueeze")
-def _gather_into_shape(net: Rewriting, op: Op) -> str | None:
+def _gather_into_shape(net: Editor, op: Op) -> str | None:
     """Let Shape give one size as a list, in place of a Gather and an Unsqueeze."""
     gather = net.before(op, 0, "Gather")
     shape = net.maker(gather.inputs[0]) if gather is not None else None
@@ -623,7 +625,7 @@ def _gather_into_shape(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_where", "Where")
-def _nop_where(net: Rewriting, op: Op) -> str | None:
+def _nop_where(net: Editor, op: Op) -> str | None:
     """Leave out a Where that takes one side of sizes whatever they are, as exporters write for "or else -1"."""
     made = symbolic_dims.elements(net, op.outputs[0])
     if made is None or net.shape(op.outputs[0]) is None:
@@ -635,7 +637,7 @@ def _nop_where(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_nop_expand", "Expand")
-def _nop_expand(net: Rewriting, op: Op) -> str | None:
+def _nop_expand(net: Editor, op: Op) -> str | None:
     """Leave out an Expand to the sizes that a tensor already has."""
     data, asked = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.elements(net, op.inputs[1])
     if data is None or asked is None or len(asked) > len(data):
@@ -646,7 +648,7 @@ def _nop_expand(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("scalars_for_range", "Range")
-def _scalars(net: Rewriting, op: Op) -> str | None:
+def _scalars(net: Editor, op: Op) -> str | None:
     """Return a Range scalars where it reads vectors of one element, which is refused once their shapes are known."""
     slots = [slot for slot, value in enumerate(op.inputs) if net.shape(value) == (1,)]
     if not slots or net.opset() < 13:
@@ -657,7 +659,7 @@ def _scalars(net: Rewriting, op: Op) -> str | None:
         if array is not None:
             net.set_input(op, slot, net.new_constant(array.reshape(()), name))
             continue
-        scalar = net.new_value(name, op.frame, kind(net.dtype(value), ()))
+        scalar = net.new_value(name, op.subgraph, kind(net.dtype(value), ()))
         first = net.new_constant(np.asarray([0], np.int64), f"{name}_axes")
         net.add([op], "Squeeze", [value, first], [scalar], name=f"{op.name}_scalar" if op.name else "", before=True)
         net.set_input(op, slot, scalar)
@@ -668,7 +670,7 @@ def _scalars(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("eliminate_if_with_const_cond", "If")
-def _constant_if(net: Rewriting, op: Op) -> str | None:
+def _constant_if(net: Editor, op: Op) -> str | None:
     """Put the branch of an If whose condition is constant in its place."""
     condition = net.constant(op.inputs[0])
     if condition is None or condition.size != 1:
@@ -686,14 +688,14 @@ def _constant_if(net: Rewriting, op: Op) -> str | None:
 _FLOATS: Final = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
 
-def _pass(net: Rewriting, op: Op, why: str) -> str | None:
+def _pass(net: Editor, op: Op, why: str) -> str | None:
     """Let all read what a node reads, in place of what it makes."""
     return why if net.redirect(op.outputs[0], op.inputs[0]) else None
 
 
-def _replace_keeping(net: Rewriting, olds: Sequence[Op], like: Op, inputs: Sequence[int], outputs: Sequence[int]) -> Op:
+def _replace_keeping(net: Editor, olds: Sequence[Op], like: Op, inputs: Sequence[int], outputs: Sequence[int]) -> Op:
     """Replace nodes by one with the attributes of one of them."""
-    return net.replace(olds, like.op_type, inputs, outputs[:1], attributes_of(like))
+    return net.replace(olds, like.op_type, inputs, outputs[:1], like.attribute_values())
 
 
 def _all_equal(array: Array, number: int) -> bool:
@@ -708,14 +710,14 @@ def _broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
     return all(one == 1 or (one is not None and one == other) for one, other in pairs)
 
 
-def _optional(net: Rewriting, op: Op, slot: int, default: float = 0.0) -> Array | None:
+def _optional(net: Editor, op: Op, slot: int, default: float = 0.0) -> Array | None:
     """Return the constant that an optional input is, or what stands for it if it is left out."""
     if slot >= len(op.inputs) or op.inputs[slot] < 0:
         return np.asarray(default)
     return net.constant(op.inputs[slot])
 
 
-def _with_axes(net: Rewriting, olds: Sequence[Op], data: int, outputs: Sequence[int], axes: Sequence[int]) -> None:
+def _with_axes(net: Editor, olds: Sequence[Op], data: int, outputs: Sequence[int], axes: Sequence[int]) -> None:
     """Put one Squeeze or Unsqueeze in the place of some."""
     op_type = olds[-1].op_type
     if net.opset() < 13:

@@ -17,12 +17,14 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.editor import LEFT_OUT, Rule, attributes_of, rule
+from onnx_nb.analysis.simplify.elements import LEFT_OUT
+from onnx_nb.analysis.simplify.rule import Rule, rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from onnx_nb.analysis.simplify.editor import Op, Rewriting
+    from onnx_nb.analysis.simplify.editor import Editor
+    from onnx_nb.analysis.simplify.elements import Op
 
 CONTRIB: list[Rule] = []
 """Every rewrite for onnxruntime, in the order in which it is tried on a node."""
@@ -35,7 +37,7 @@ _rule = functools.partial(rule, CONTRIB)
 
 
 @_rule("fuse_gelu", "Erf", "Tanh")
-def _gelu(net: Rewriting, op: Op) -> str | None:
+def _gelu(net: Editor, op: Op) -> str | None:
     """Make Gelu of x · ½ · (1 + erf(x / √2)), and of its approximation by tanh."""
     found = _times(net, op.inputs[0])
     if found is None or not _is_float(net, op.outputs[0]):
@@ -62,7 +64,7 @@ def _gelu(net: Rewriting, op: Op) -> str | None:
     return f"x · ½ · (1 + {op.op_type.lower()}(…)) is Gelu"
 
 
-def _plus_cube(net: Rewriting, value: int) -> tuple[int, list[Op]] | None:
+def _plus_cube(net: Editor, value: int) -> tuple[int, list[Op]] | None:
     """Return x where a value is x + 0.044715 · x³, and the nodes that compute it."""
     add = net.maker(value)
     if add is None or add.op_type != "Add" or add.domain:
@@ -77,7 +79,7 @@ def _plus_cube(net: Rewriting, value: int) -> tuple[int, list[Op]] | None:
     return None
 
 
-def _half_of_one_more(net: Rewriting, op: Op, x: int) -> list[Op] | None:
+def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
     """Return the nodes that make x · ½ · (1 + y) of what a node makes, in whatever order; None if nothing does."""
     plus = _only_reader(net, op, "Add")
     if plus is None or _scalar(net, _other(plus, op.outputs[0])) != 1:
@@ -103,7 +105,7 @@ def _half_of_one_more(net: Rewriting, op: Op, x: int) -> list[Op] | None:
 
 
 @_rule("fuse_quick_gelu", "Sigmoid")
-def _quick_gelu(net: Rewriting, op: Op) -> str | None:
+def _quick_gelu(net: Editor, op: Op) -> str | None:
     """Make QuickGelu of x · sigmoid(α · x), also of SiLU, of which α is 1."""
     product = _only_reader(net, op, "Mul")
     if product is None or not _is_float(net, op.outputs[0]):
@@ -122,7 +124,7 @@ def _quick_gelu(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_bias_gelu", "Add")
-def _bias_gelu(net: Rewriting, op: Op) -> str | None:
+def _bias_gelu(net: Editor, op: Op) -> str | None:
     """Take a bias into the Gelu that follows."""
     gelu = _only_reader(net, op, "Gelu", domains=("", MICROSOFT))
     if gelu is None or gelu.attribute("approximate", "none") != "none" or not _is_float(net, op.outputs[0]):
@@ -153,7 +155,7 @@ class _Normalization:
 
 
 @_rule("fuse_layer_normalization", "Sqrt")
-def _layer_normalization(net: Rewriting, op: Op) -> str | None:
+def _layer_normalization(net: Editor, op: Op) -> str | None:
     """Make LayerNormalization or RMSNormalization, if the opset has it, of what computes it."""
     found = _normalization(net, op)
     if found is None or net.opset() < (17 if found.centerd else 23):
@@ -165,11 +167,11 @@ def _layer_normalization(net: Rewriting, op: Op) -> str | None:
 
 
 @_rule("fuse_skip_layer_normalization", "LayerNormalization", "RMSNormalization", "Sqrt")
-def _skip_layer_normalization(net: Rewriting, op: Op) -> str | None:
+def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
     """Take the sum before a LayerNormalization or RMSNormalization into it."""
     found = _normalization(net, op) if op.op_type == "Sqrt" else _whole(net, op)
     add = net.maker(found.data) if found is not None else None
-    if found is None or add is None or add.op_type != "Add" or add.domain or add.frame != op.frame:
+    if found is None or add is None or add.op_type != "Add" or add.domain or add.subgraph != op.subgraph:
         return None
     shape = net.shape(found.data)
     if shape is None or len(shape) not in (2, 3) or not all(_is_alike(net, found.data, v) for v in add.inputs):
@@ -194,7 +196,7 @@ def _skip_layer_normalization(net: Rewriting, op: Op) -> str | None:
     return f"{name} adds on its own"
 
 
-def _whole(net: Rewriting, op: Op) -> _Normalization | None:
+def _whole(net: Editor, op: Op) -> _Normalization | None:
     """Return what one standard node normalizes, if it does so over the last axis with constant weights."""
     shape, axis = net.shape(op.inputs[0]), op.attribute("axis", -1)
     if not shape or axis % len(shape) != len(shape) - 1 or any(value >= 0 for value in op.outputs[1:]):
@@ -207,7 +209,7 @@ def _whole(net: Rewriting, op: Op) -> _Normalization | None:
     return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centerd, [op])
 
 
-def _normalization(net: Rewriting, root: Op) -> _Normalization | None:
+def _normalization(net: Editor, root: Op) -> _Normalization | None:
     """Find the normalization of which a Sqrt is the middle."""
     add = net.before(root, 0, "Add")
     if add is None or not _is_float(net, root.outputs[0]):
@@ -220,12 +222,12 @@ def _normalization(net: Rewriting, root: Op) -> _Normalization | None:
     return None
 
 
-def _around(net: Rewriting, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
+def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
     """Return a normalization of which the variance is found: what comes before, and what after the square root."""
     data, centerd, sub = base, False, net.maker(base)
-    if sub is not None and sub.op_type == "Sub" and not sub.domain and sub.frame == root.frame:
+    if sub is not None and sub.op_type == "Sub" and not sub.domain and sub.subgraph == root.subgraph:
         mean = net.maker(sub.inputs[1])
-        if mean is not None and mean.op_type == "ReduceMean" and not mean.domain and mean.frame == root.frame:
+        if mean is not None and mean.op_type == "ReduceMean" and not mean.domain and mean.subgraph == root.subgraph:
             if mean.inputs[0] != sub.inputs[0] or not _is_of_last(net, mean):
                 return None
             data, centerd, olds = sub.inputs[0], True, [mean, sub, *olds]
@@ -246,7 +248,7 @@ def _around(net: Rewriting, root: Op, base: int, epsilon: float, olds: list[Op])
     return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centerd, olds)
 
 
-def _divided(net: Rewriting, root: Op, base: int) -> list[Op] | None:
+def _divided(net: Editor, root: Op, base: int) -> list[Op] | None:
     """Return the nodes that divide a value by a square root."""
     division = _only_reader(net, root, "Div", "Reciprocal")
     if division is None:
@@ -259,13 +261,13 @@ def _divided(net: Rewriting, root: Op, base: int) -> list[Op] | None:
     return [division, product] if product is not None and _other(product, division.outputs[0]) == base else None
 
 
-def _squares(net: Rewriting, op: Op) -> bool:
+def _squares(net: Editor, op: Op) -> bool:
     if op.op_type == "Mul":
         return op.inputs[0] == op.inputs[1]
     return _scalar(net, op.inputs[1]) == 2
 
 
-def _is_of_last(net: Rewriting, mean: Op) -> bool:
+def _is_of_last(net: Editor, mean: Op) -> bool:
     """Return whether a reduction is over the last axis, and keeps it."""
     shape, named = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
     if not shape or named is None or len(named) != 1:
@@ -273,7 +275,7 @@ def _is_of_last(net: Rewriting, mean: Op) -> bool:
     return named[0] % len(shape) == len(shape) - 1 and bool(mean.attribute("keepdims", 1))
 
 
-def _weights(net: Rewriting, found: _Normalization) -> list[int]:
+def _weights(net: Editor, found: _Normalization) -> list[int]:
     """Return gamma, of ones if there is none, and beta if there is one."""
     gamma = found.gamma
     if gamma is None:
@@ -287,7 +289,7 @@ def _weights(net: Rewriting, found: _Normalization) -> list[int]:
 
 
 @_rule("fuse_scale_and_transpose_into_matmul", "MatMul")
-def _into_matmul(net: Rewriting, op: Op) -> str | None:
+def _into_matmul(net: Editor, op: Op) -> str | None:
     """Make FusedMatMul of a MatMul and what transposes or scales its inputs, or scales its result."""
     if not _is_float(net, op.outputs[0]) or any(len(net.shape(value) or ()) < 2 for value in op.inputs):
         return None
@@ -318,7 +320,7 @@ def _into_matmul(net: Rewriting, op: Op) -> str | None:
     return "FusedMatMul scales and transposes on its own"
 
 
-def _swaps_last(net: Rewriting, op: Op) -> bool:
+def _swaps_last(net: Editor, op: Op) -> bool:
     perm = symbolic_dims.perm(net, op)
     if perm is None or len(perm) < 2:
         return False
@@ -327,7 +329,7 @@ def _swaps_last(net: Rewriting, op: Op) -> bool:
 
 
 @_rule("fuse_add_into_conv", "Add")
-def _add_into_conv(net: Rewriting, op: Op) -> str | None:
+def _add_into_conv(net: Editor, op: Op) -> str | None:
     """Take a tensor that is added to what a Conv makes into a FusedConv."""
     if not _is_float(net, op.outputs[0]):
         return None
@@ -335,7 +337,7 @@ def _add_into_conv(net: Rewriting, op: Op) -> str | None:
         if other == conv.outputs[0] or not _is_alike(net, conv.outputs[0], other) or not _is_plain(net, conv):
             continue
         inputs = [*conv.inputs, *[LEFT_OUT] * (3 - len(conv.inputs)), other]
-        net.replace([conv, op], "FusedConv", inputs, op.outputs, attributes_of(conv), like=conv, domain=MICROSOFT)
+        net.replace([conv, op], "FusedConv", inputs, op.outputs, conv.attribute_values(), like=conv, domain=MICROSOFT)
         return "FusedConv adds on its own"
     return None
 
@@ -351,7 +353,7 @@ _NUMBERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
 """Activations that FusedConv and FusedGemm know, and their attributes in order."""
 
 
-def _numbers(net: Rewriting, op: Op) -> list[float] | None:
+def _numbers(net: Editor, op: Op) -> list[float] | None:
     """Return the numbers of an activation; None if they are not known."""
     if op.op_type != "Clip":
         return [float(op.attribute(name, usual)) for name, usual in _NUMBERS[op.op_type]]
@@ -367,10 +369,10 @@ def _numbers(net: Rewriting, op: Op) -> list[float] | None:
 
 
 @_rule("fuse_activation_into_conv", *_NUMBERS)
-def _activation_into_conv(net: Rewriting, op: Op) -> str | None:
+def _activation_into_conv(net: Editor, op: Op) -> str | None:
     """Take an activation into the Conv before it, as a FusedConv."""
     conv = net.maker(op.inputs[0])
-    if conv is None or net.only_use(op.inputs[0]) is not op or conv.frame != op.frame:
+    if conv is None or net.only_use(op.inputs[0]) is not op or conv.subgraph != op.subgraph:
         return None
     plain = conv.op_type == "Conv" and not conv.domain and _is_plain(net, conv)
     if not plain and (conv.op_type, conv.domain, conv.attribute("activation")) != ("FusedConv", MICROSOFT, None):
@@ -378,19 +380,19 @@ def _activation_into_conv(net: Rewriting, op: Op) -> str | None:
     numbers = _numbers(net, op)
     if numbers is None or not _is_float(net, op.outputs[0]):
         return None
-    given = attributes_of(conv) | {"activation": op.op_type, "activation_params": numbers or None}
+    given = conv.attribute_values() | {"activation": op.op_type, "activation_params": numbers or None}
     net.replace([conv, op], "FusedConv", conv.inputs, op.outputs, given, like=conv, domain=MICROSOFT)
     return f"FusedConv computes {op.op_type} on its own"
 
 
 @_rule("fuse_activation_into_gemm", "Relu", "Sigmoid", "Tanh", "LeakyRelu")
-def _activation_into_gemm(net: Rewriting, op: Op) -> str | None:
+def _activation_into_gemm(net: Editor, op: Op) -> str | None:
     """Take an activation into the Gemm before it, as a FusedGemm."""
     gemm = net.before(op, 0, "Gemm")
     if gemm is None or not _is_float(net, op.outputs[0]):
         return None
     numbers = dict(zip(("activation_alpha",), _numbers(net, op) or (), strict=False))
-    given = attributes_of(gemm) | {"activation": op.op_type} | numbers
+    given = gemm.attribute_values() | {"activation": op.op_type} | numbers
     net.replace([gemm, op], "FusedGemm", gemm.inputs, op.outputs, given, like=gemm, domain=MICROSOFT)
     return f"FusedGemm computes {op.op_type} on its own"
 
@@ -398,22 +400,22 @@ def _activation_into_gemm(net: Rewriting, op: Op) -> str | None:
 # --- what several rules ask -------------------------------------------------------------------------------------------
 
 
-def _is_float(net: Rewriting, value: int) -> bool:
+def _is_float(net: Editor, value: int) -> bool:
     return net.dtype(value) == TensorProto.FLOAT
 
 
-def _is_plain(net: Rewriting, conv: Op) -> bool:
+def _is_plain(net: Editor, conv: Op) -> bool:
     """Return whether a Conv is one that onnxruntime fuses: of pictures, with float32 weights."""
     return len(net.shape(conv.inputs[0]) or ()) == 4 and _is_float(net, conv.inputs[1])
 
 
-def _scalar(net: Rewriting, value: int) -> float | None:
+def _scalar(net: Editor, value: int) -> float | None:
     """Return a constant of one element; None if it is none."""
     array = net.constant(value)
     return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
 
 
-def _times(net: Rewriting, value: int) -> tuple[int, float, Op] | None:
+def _times(net: Editor, value: int) -> tuple[int, float, Op] | None:
     """Return x, a number and the node if a value is x times that number, of the shape of x."""
     maker = net.maker(value)
     if maker is None or maker.op_type not in ("Mul", "Div") or maker.domain:
@@ -427,13 +429,13 @@ def _times(net: Rewriting, value: int) -> tuple[int, float, Op] | None:
     return None
 
 
-def _is_alike(net: Rewriting, value: int, other: int) -> bool:
+def _is_alike(net: Editor, value: int, other: int) -> bool:
     """Return whether two values are float32 and always have the same shape."""
     one, two = symbolic_dims.sizes(net, value), symbolic_dims.sizes(net, other)
     return one is not None and one == two and _is_float(net, value) and _is_float(net, other)
 
 
-def _is_per_feature(net: Rewriting, weight: int, data: int) -> bool:
+def _is_per_feature(net: Editor, weight: int, data: int) -> bool:
     """Return whether a value is a constant with one number for each element of the last axis of another."""
     shape, spread = net.shape(data), net.shape(weight)
     if not shape or spread is None or not net.is_constant(weight) or not _is_float(net, weight):
@@ -441,10 +443,15 @@ def _is_per_feature(net: Rewriting, weight: int, data: int) -> bool:
     return len(spread) == 1 and spread[0] == shape[-1]
 
 
-def _only_reader(net: Rewriting, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
+def _only_reader(net: Editor, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
     """Return the node that alone reads what a node makes, if it is of one of some operators, in the same frame."""
     reader = net.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
-    if reader is None or reader.op_type not in op_types or reader.domain not in domains or reader.frame != op.frame:
+    if (
+        reader is None
+        or reader.op_type not in op_types
+        or reader.domain not in domains
+        or reader.subgraph != op.subgraph
+    ):
         return None
     return reader
 

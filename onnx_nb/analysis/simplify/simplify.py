@@ -11,7 +11,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
-from onnx_nb.analysis.simplify.editor import Change
+from onnx_nb.analysis.simplify.elements import Change
 from onnx_nb.analysis.simplify.requested_shapes import Axes, with_shapes
 from onnx_nb.analysis.simplify.rounds import Rounds, Step
 from onnx_nb.analysis.simplify.rule_names import rules, skipped_names
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare import metrics
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.constant_folding import Left
+    from onnx_nb.analysis.simplify.node_ids import NodeIds
 
 BUDGET: Final = 1 << 20
 """Bytes by which constant folding may enlarge a model by default."""
@@ -75,6 +76,8 @@ class Simplification:
     """Nodes of each operator in the result."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `simplify` that differ from their defaults."""
+    node_ids: tuple[NodeIds, NodeIds] = ({}, {})
+    """Ids of the nodes of `original` and `model`, as in `Change.taken` and `Change.made`."""
 
     def __repr__(self) -> str:
         verified = "verified" if self.verified else "NOT verified"
@@ -292,10 +295,11 @@ def simplify(
         mapping=_mapping(loaded, result, rounds.same),
         verification=check.said,
         differences=MappingProxyType(check.differences),
-        steps=_steps(rounds.steps, loaded, shaped, overridable) if trace else (),
+        steps=_steps(rounds, loaded, shaped, overridable) if trace else (),
         before=_operators(loaded),
         after=_operators(result),
         options=_not_default(given),
+        node_ids=(rounds.original_ids, rounds.node_ids),
     )
 
 
@@ -367,14 +371,12 @@ def _without_unused_inputs(model: Model) -> Model:
     return with_proto(model, proto)
 
 
-def _steps(
-    steps: Sequence[Step], original: Model, shaped: Model, overridable: Sequence[TensorProto]
-) -> tuple[Step, ...]:
+def _steps(rounds: Rounds, original: Model, shaped: Model, overridable: Sequence[TensorProto]) -> tuple[Step, ...]:
     """Return all steps, from the original to the result."""
-    first = [Step("original", original)]
+    first = [Step("original", original, 0, rounds.original_ids)]
     if shaped is not original:
-        first.append(Step("set shapes", shaped))
-    return (*first, *(Step(step.name, _with_overridable(step.model, overridable), step.done) for step in steps))
+        first.append(Step("set shapes", shaped, 0, rounds.original_ids))
+    return (*first, *(replace(step, model=_with_overridable(step.model, overridable)) for step in rounds.steps))
 
 
 def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[str, str | None]:

@@ -14,7 +14,8 @@ from onnx import TensorProto
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.value_info import Dims
-    from onnx_nb.analysis.simplify.editor import Op, Rewriting
+    from onnx_nb.analysis.simplify.editor import Editor
+    from onnx_nb.analysis.simplify.elements import Op
 
 DEPTH: Final = 64
 """Through so many nodes a size is traced; each takes up to five calls of Python's stack."""
@@ -50,19 +51,19 @@ Size = int | str | Unknown
 """A number, a symbol of the model, or unknown."""
 
 
-def sizes(net: Rewriting, value: int) -> tuple[Size, ...] | None:
+def sizes(net: Editor, value: int) -> tuple[Size, ...] | None:
     """Return the shape of a value; an unknown size is a symbol or `Unknown`; None if the rank is unknown."""
     return _sizes(net, value, 0)
 
 
-def _sizes(net: Rewriting, value: int, depth: int) -> tuple[Size, ...] | None:
+def _sizes(net: Editor, value: int, depth: int) -> tuple[Size, ...] | None:
     shape = net.shape(value)
     if shape is None:
         return None
     return tuple([dim if isinstance(dim, int) else _size(net, value, axis, depth) for axis, dim in enumerate(shape)])
 
 
-def elements(net: Rewriting, value: int) -> list[Size] | None:
+def elements(net: Editor, value: int) -> list[Size] | None:
     """Return the elements of a vector of sizes, or of one size; None if there may be many, or they are no integers."""
     return _elements(net, value, 0)
 
@@ -72,7 +73,7 @@ def is_size(size: Size) -> bool:
     return isinstance(size, str) or (isinstance(size, Unknown) and size.is_size)
 
 
-def _size(net: Rewriting, value: int, axis: int, depth: int) -> Size:
+def _size(net: Editor, value: int, axis: int, depth: int) -> Size:
     """Trace one dimension back to where it comes from."""
     shape = net.shape(value)
     if shape is None or not -len(shape) <= axis < len(shape):
@@ -90,7 +91,7 @@ def _size(net: Rewriting, value: int, axis: int, depth: int) -> Size:
     return found
 
 
-def _traced(net: Rewriting, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
+def _traced(net: Editor, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
     """Find where a dimension of what a node makes comes from; itself if that is not known."""
     axis, kind = own.place, maker.op_type
     before = net.shape(maker.inputs[0]) if maker.inputs else None
@@ -119,7 +120,7 @@ def _traced(net: Rewriting, maker: Op, shape: Dims, own: Unknown, depth: int) ->
     return _of_asked(net, maker, shape, own, depth)
 
 
-def _spread(net: Rewriting, read: Sequence[int], place: int, own: Unknown, depth: int) -> Size:
+def _spread(net: Editor, read: Sequence[int], place: int, own: Unknown, depth: int) -> Size:
     """Find the size of an axis, counted from the last, over which inputs are spread."""
     found: set[Size] = set()
     for value in read:
@@ -131,7 +132,7 @@ def _spread(net: Rewriting, read: Sequence[int], place: int, own: Unknown, depth
     return found.pop() if len(found) == 1 else own
 
 
-def _of_product(net: Rewriting, maker: Op, place: int, own: Unknown, depth: int) -> Size:
+def _of_product(net: Editor, maker: Op, place: int, own: Unknown, depth: int) -> Size:
     shapes = [net.shape(value) for value in maker.inputs]
     if any(shape is None or len(shape) < 2 for shape in shapes):
         return own
@@ -140,7 +141,7 @@ def _of_product(net: Rewriting, maker: Op, place: int, own: Unknown, depth: int)
     return _spread(net, maker.inputs, place, own, depth)
 
 
-def _unmoved(net: Rewriting, maker: Op, before: int, after: int) -> list[int | None] | None:
+def _unmoved(net: Editor, maker: Op, before: int, after: int) -> list[int | None] | None:
     """Return for each axis behind a Squeeze or Unsqueeze which axis it was; None for a new one."""
     named = axes(net, maker)
     if named is None:
@@ -155,7 +156,7 @@ def _unmoved(net: Rewriting, maker: Op, before: int, after: int) -> list[int | N
     return found if len(found) == after else None
 
 
-def _kept(net: Rewriting, maker: Op, rank: int, own: Unknown, depth: int) -> Size:
+def _kept(net: Editor, maker: Op, rank: int, own: Unknown, depth: int) -> Size:
     """Find the size of an axis that a node leaves alone while it changes another."""
     kind, axis = maker.op_type, own.place
     named: Sequence[int] | None
@@ -170,7 +171,7 @@ def _kept(net: Rewriting, maker: Op, rank: int, own: Unknown, depth: int) -> Siz
     return _size(net, maker.inputs[0], axis, depth)
 
 
-def _of_gather(net: Rewriting, maker: Op, axis: int, own: Unknown, depth: int) -> Size:
+def _of_gather(net: Editor, maker: Op, axis: int, own: Unknown, depth: int) -> Size:
     data, index = (net.shape(value) for value in maker.inputs)
     if data is None or index is None:
         return own
@@ -182,7 +183,7 @@ def _of_gather(net: Rewriting, maker: Op, axis: int, own: Unknown, depth: int) -
     return _size(net, maker.inputs[0], axis - len(index) + 1, depth)
 
 
-def _of_asked(net: Rewriting, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
+def _of_asked(net: Editor, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
     """Find the size of an axis of what is made in a shape that is computed."""
     axis, kind = own.place, maker.op_type
     if kind == "Range":
@@ -212,7 +213,7 @@ def _of_asked(net: Rewriting, maker: Op, shape: Dims, own: Unknown, depth: int) 
     return mine if wanted == 1 else own
 
 
-def _elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
+def _elements(net: Editor, value: int, depth: int) -> list[Size] | None:
     key = ("elements", value)
     if key not in net.memo:
         net.memo[key] = None  # if it is asked for on the way
@@ -221,7 +222,7 @@ def _elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
     return found
 
 
-def _found_elements(net: Rewriting, value: int, depth: int) -> list[Size] | None:
+def _found_elements(net: Editor, value: int, depth: int) -> list[Size] | None:
     array = net.constant(value)
     if array is not None:
         return [int(x) for x in array.reshape(-1)] if array.ndim <= 1 and array.dtype.kind in "iu" else None
@@ -238,7 +239,7 @@ def _found_elements(net: Rewriting, value: int, depth: int) -> list[Size] | None
     return found
 
 
-def _computed_elements(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
+def _computed_elements(net: Editor, op: Op, depth: int) -> list[Size] | None:
     if op.op_type == "Shape":
         shape = _sizes(net, op.inputs[0], depth)
         return None if shape is None else list(shape)[slice(op.attribute("start", 0), op.attribute("end"))]
@@ -270,7 +271,7 @@ def _product(one: Size, other: Size) -> Size | None:
     return one * other if isinstance(one, int) and isinstance(other, int) else None
 
 
-def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
+def _combined(net: Editor, op: Op, depth: int) -> list[Size] | None:
     """Return the elements of a product with ones, and of what exporters write for "this size, or else that of x"."""
     if op.op_type == "Mul":
         one, other = (_elements(net, read, depth) for read in op.inputs)
@@ -301,7 +302,7 @@ def _combined(net: Rewriting, op: Op, depth: int) -> list[Size] | None:
     return found
 
 
-def pads(net: Rewriting, op: Op) -> list[int] | None:
+def pads(net: Editor, op: Op) -> list[int] | None:
     """Return by how much a Pad pads, all beginnings before all ends; None if that is not known."""
     if net.opset() < 11:
         found = op.attribute("pads") or op.attribute("paddings")
@@ -312,7 +313,7 @@ def pads(net: Rewriting, op: Op) -> list[int] | None:
     return None if array is None else [int(x) for x in array]
 
 
-def perm(net: Rewriting, op: Op) -> list[int] | None:
+def perm(net: Editor, op: Op) -> list[int] | None:
     """Return the order of the axes that a Transpose makes; None if the rank is not known."""
     found = op.attribute("perm")
     if found is not None:
@@ -321,7 +322,7 @@ def perm(net: Rewriting, op: Op) -> list[int] | None:
     return None if shape is None else list(range(len(shape)))[::-1]
 
 
-def axes(net: Rewriting, op: Op) -> list[int] | None:
+def axes(net: Editor, op: Op) -> list[int] | None:
     """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
     found = op.attribute("axes")
     if found is not None:
@@ -332,7 +333,7 @@ def axes(net: Rewriting, op: Op) -> list[int] | None:
     return None if array is None else [int(x) for x in array.reshape(-1)]
 
 
-def slices(net: Rewriting, op: Op) -> list[tuple[int, int, int, int]] | None:
+def slices(net: Editor, op: Op) -> list[tuple[int, int, int, int]] | None:
     """Return (start, end, axis, step) for each axis that a Slice cuts."""
     if net.opset() < 10:
         starts, ends = op.attribute("starts"), op.attribute("ends")

@@ -20,7 +20,8 @@ import onnx_nb
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
-from onnx_nb.analysis.simplify import editor, rounds, rule_names, rules, simplify
+from onnx_nb.analysis.simplify import editor, elements, rounds, rule_names, rules, simplify, writer
+from onnx_nb.analysis.simplify.rule import Rule
 from tests import dags, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'
@@ -683,7 +684,7 @@ def test_names_metadata_and_documentation_stay_and_merged_nodes_tell_of_all() ->
     assert len(survivors) > 400
     for node in survivors:
         kept = {entry.key: entry.value for entry in node.metadata_props}
-        merged = json.loads(kept.pop(editor.PROVENANCE, json.dumps([node.name])))
+        merged = json.loads(kept.pop(writer.PROVENANCE, json.dumps([node.name])))
         assert node.name in merged
         assert set(merged) <= set(before)
         assert kept == {entry.key: entry.value for entry in before[node.name].metadata_props}
@@ -724,7 +725,7 @@ def test_every_node_that_stays_keeps_its_metadata(make: Any, target: str) -> Non
             continue
         stayed += 1
         kept = {entry.key: entry.value for entry in node.metadata_props}
-        merged = json.loads(kept.pop(editor.PROVENANCE, json.dumps([node.name])))
+        merged = json.loads(kept.pop(writer.PROVENANCE, json.dumps([node.name])))
         assert node.name in merged
         assert set(merged) <= set(before)
         assert kept == {entry.key: entry.value for entry in before[node.name].metadata_props}
@@ -737,14 +738,14 @@ def test_merged_nodes_are_told_apart_whatever_their_names() -> None:
     first, _, last = model.graph.node
     first.name, last.name = "one, of, these", '["'
     # what a file says of this is not trusted
-    first.metadata_props.add(key=editor.PROVENANCE, value="[" * 100_000)
-    last.metadata_props.add(key=editor.PROVENANCE, value='["p, q", "r"]')
+    first.metadata_props.add(key=writer.PROVENANCE, value="[" * 100_000)
+    last.metadata_props.add(key=writer.PROVENANCE, value='["p, q", "r"]')
     (node,) = onnx_nb.simplify(model).model.proto.graph.node
     assert _merged(node) == ["one, of, these", "p, q", "r"]
 
 
 def _merged(node: onnx.NodeProto) -> list[str]:
-    (said,) = [entry.value for entry in node.metadata_props if entry.key == editor.PROVENANCE]
+    (said,) = [entry.value for entry in node.metadata_props if entry.key == writer.PROVENANCE]
     return list(json.loads(said))
 
 
@@ -1003,13 +1004,13 @@ def test_progress_is_told_and_can_end_the_work() -> None:
 
 
 def test_a_wrong_rewrite_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(net: editor.Rewriting, op: editor.Op) -> str | None:
+    def wrong(net: editor.Editor, op: elements.Op) -> str | None:
         """Break the model."""
         return "it is wrong" if net.redirect(op.outputs[0], op.inputs[0]) else None
 
-    rule = editor.Rule("wrong", "Break the model", wrong, ("Abs",))
+    broken = Rule("wrong", "Break the model", wrong, ("Abs",))
     for module in (rounds, rule_names):
-        monkeypatch.setattr(module, "RULES", [*rules.RULES, rule])
+        monkeypatch.setattr(module, "RULES", [*rules.RULES, broken])
     model = parsed("g (float[64] x) => (float[64] y) { a = Abs(x)  y = Neg(a) }")
     with pytest.warns(UserWarning, match="output 'y' differs by up to"):
         s = onnx_nb.simplify(model)

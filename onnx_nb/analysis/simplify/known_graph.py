@@ -1,0 +1,294 @@
+"""What rules can ask about a graph: nodes, readers, types, constants.
+
+Values are numbered as in `Graph`, those of the main graph and of all subgraphs in one table, so that a rule sees a
+reader in a branch of an If like any other. Nothing of the model is copied, and weights stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnx_nb.analysis.formatting import plain_text, quoted
+from onnx_nb.analysis.graph import shape_inference
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import read_tensor
+from onnx_nb.analysis.model.value_info import Dims, dimensions
+from onnx_nb.analysis.simplify.elements import Array, Constant, Op, kind
+from onnx_nb.analysis.simplify.node_ids import NodeIds, identify
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+
+READ_AT_MOST: Final = 1 << 24
+"""Bytes of the largest constant that rules look at."""
+DEPENDS_ON_CALL: Final = "(depends on the call)"
+"""Domain of a node with attributes that only a call of its function knows, so that no rule takes it for standard."""
+
+
+class KnownGraph:
+    """A graph and what is known about it.
+
+    Parameters
+    ----------
+    model
+        It is not changed. Its initializers are taken for constants: one that a caller may override must be an input
+        only.
+    ids
+        Ids of its nodes.
+    prefix
+        Where the graph is: empty for the main graph, "domain.name/" for a function.
+    """
+
+    def __init__(self, model: Model, ids: NodeIds, prefix: str) -> None:
+        graph = self.graph = Graph.of(model)
+        self.source = model
+        self.prefix = prefix
+        self.opsets = dict(graph.opsets)
+        self.names: list[str] = list(graph.value_names)
+        self.ops: list[Op] = []
+        self.producer: list[int] = graph.producer.tolist()
+        self.readers: list[dict[int, int]] = [{} for _ in range(graph.value_count)]
+        """The nodes that name a value among their inputs, and how often."""
+        self.subgraph_of: list[int] = graph.value_subgraph.tolist()
+        self.subgraph_outputs: list[list[int]] = [each.outputs.tolist() for each in graph.subgraphs]
+        self.parent = [each.parent for each in graph.subgraphs]
+        self.kinds: dict[int, shape_inference.Kind | None] = {}
+        self.cases: list[tuple[Op, shape_inference.Case]] = []
+        """What type inference found about nodes."""
+        self.memo: dict[Any, Any] = {}
+        """What `symbolic_dims` found about values during one run; a value never becomes another."""
+        self.constants: dict[int, Constant] = {}
+        self.constant_ids: dict[int, int] = {}
+        """Ids of the Constant nodes that constants need in a function, or as outputs of a graph."""
+        self._is_output = Counter(value for outputs in self.subgraph_outputs for value in outputs)
+        self._infos: dict[int, dict[str, onnx.ValueInfoProto]] = {}
+        self._by_subgraph: dict[int, list[Op]] = {}
+        self._counted = -1
+        for number, each in enumerate(graph.subgraphs):
+            stored = [*each.graph.initializer, *each.graph.sparse_initializer]
+            for value, tensor in zip(each.weights.tolist(), stored, strict=False):
+                self.constants[value] = Constant(tensor, subgraph=number, is_initializer=True)
+        self._read_ops([key[0] for key in identify(graph, ids)])
+        self._by_id = {op.id: op for op in self.ops}
+
+    def _read_ops(self, ids: Sequence[int]) -> None:
+        graph = self.graph
+        ins, in_ptr = graph.in_value.tolist(), graph.in_ptr.tolist()
+        outs, out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
+        operators, subgraphs = graph.op_index.tolist(), graph.node_subgraph.tolist()
+        # nodes in an order in which they can run; a longer place leaves room for nodes that leave a subgraph
+        place = np.arange(graph.node_count)
+        place[graph.order] = np.arange(len(graph.order))
+        places = place.tolist()
+        owned: dict[int, list[int]] = {}
+        for number, each in enumerate(graph.subgraphs[1:], 1):
+            owned.setdefault(each.owner_node, []).append(number)
+        names = graph.names
+        for number, proto in enumerate(graph.nodes):
+            op_type, domain = graph.operators[operators[number]]
+            if self.prefix and any(attribute.ref_attr_name for attribute in proto.attribute):
+                domain = DEPENDS_ON_CALL
+            op = Op(
+                number=number,
+                id=ids[number],
+                op_type=op_type,
+                domain=domain,
+                name=names[number],
+                inputs=ins[in_ptr[number] : in_ptr[number + 1]],
+                outputs=outs[out_ptr[number] : out_ptr[number + 1]],
+                subgraph=subgraphs[number],
+                place=(places[number],),
+                proto=proto,
+                bodies=tuple(owned.get(number, ())),
+            )
+            self.ops.append(op)
+            for value in op.inputs:
+                if value >= 0:
+                    self._note(op, value)
+
+    def _note(self, op: Op, value: int) -> None:
+        found = self.readers[value]
+        found[op.number] = found.get(op.number, 0) + 1
+
+    def learn(self, types: shape_inference.Types, ids: NodeIds | None) -> None:
+        """Take over types inferred for this graph as it was written with `ids`."""
+        ops = self.ops if ids is None else [self._by_id.get(key[0]) for key in identify(types.graph, ids)]
+        self.cases = []
+        for op, case in zip(ops, types.case_of.tolist(), strict=False):
+            if op is None or case < 0:
+                continue
+            found = types.cases[case]
+            self.cases.append((op, found))
+            for values, kinds in ((op.inputs, found.inputs), (op.outputs, found.outputs)):
+                for value, known in zip(values, kinds, strict=False):
+                    if value >= 0 and known is not None:
+                        self.kinds[value] = known
+
+    def opset(self, domain: str = "") -> int:
+        """Return the version of a domain that the model imports; 0 if it imports none."""
+        return self.opsets.get(domain, 0)
+
+    def maker(self, value: int) -> Op | None:
+        """Return the node that makes a value."""
+        number = self.producer[value] if value >= 0 else -1
+        return self.ops[number] if number >= 0 else None
+
+    def uses(self, value: int) -> list[Op]:
+        """Return the nodes that read a value, once each."""
+        return [self.ops[number] for number in self.readers[value]]
+
+    def is_output(self, value: int) -> bool:
+        """Return whether a value is an output of the main graph or of a subgraph."""
+        return value in self._is_output
+
+    def only_use(self, value: int) -> Op | None:
+        """Return the only node that reads a value, if it reads it once and the value is no output."""
+        if len(self.readers[value]) != 1 or value in self._is_output:
+            return None
+        [(number, times)] = self.readers[value].items()
+        return self.ops[number] if times == 1 else None
+
+    def before(self, op: Op, slot: int, *op_types: str) -> Op | None:
+        """Return the node that makes an input, if it is one of some standard operators and exists only for this.
+
+        It is in the same subgraph, and its first output is read once, by this node.
+        """
+        maker = self.maker(op.inputs[slot]) if slot < len(op.inputs) else None
+        if maker is None or maker.op_type not in op_types or maker.domain or maker.subgraph != op.subgraph:
+            return None
+        made = op.inputs[slot]
+        return maker if maker.outputs[0] == made and self.only_use(made) is op else None
+
+    def operands(self, op: Op, *op_types: str) -> Iterator[tuple[Op, int]]:
+        """Yield, for each of two inputs for which `before` finds a node, that node and the other input."""
+        for slot in (0, 1):
+            maker = self.before(op, slot, *op_types)
+            if maker is not None:
+                yield maker, op.inputs[1 - slot]
+
+    def kind(self, value: int) -> shape_inference.Kind | None:
+        """Return the type of a value as far as it is known."""
+        if value < 0:
+            return None
+        if value not in self.kinds:
+            self.kinds[value] = self._declared(value)
+        return self.kinds[value]
+
+    def _declared(self, value: int) -> shape_inference.Kind | None:
+        known = self.constants.get(value)
+        if known is not None and isinstance(known.tensor, TensorProto):
+            return kind(known.tensor.data_type, known.tensor.dims)
+        info = self.info(value)
+        if info is None or not info.type.HasField("tensor_type"):
+            return None
+        return shape_inference.Kind(info.type, info.type.tensor_type.elem_type, dimensions(info.type))
+
+    def info(self, value: int) -> onnx.ValueInfoProto | None:
+        """Return what the model declares about a value."""
+        if value >= self.graph.value_count:
+            return None
+        subgraph = int(self.graph.value_subgraph[value])
+        if subgraph not in self._infos:
+            graph = self.graph.subgraphs[subgraph].graph
+            self._infos[subgraph] = {plain_text(i.name): i for i in (*graph.value_info, *graph.output, *graph.input)}
+        return self._infos[subgraph].get(self.graph.value_names[value])
+
+    def shape(self, value: int) -> Dims | None:
+        """Return the shape of a value, with symbols for dimensions of unknown size."""
+        kind = self.kind(value)
+        return None if kind is None else kind.shape
+
+    def dtype(self, value: int) -> int:
+        """Return the element type as in ``onnx.TensorProto.DataType``; 0 if it is unknown."""
+        kind = self.kind(value)
+        return 0 if kind is None else kind.elem_type
+
+    def constant(self, value: int) -> Array | None:
+        """Return a constant value; None if it is not constant, or too large to look at."""
+        known = self.constants.get(value) if value >= 0 else None
+        if known is None:
+            return None
+        if known.array is None:
+            known.array = self.read(value) if self.constant_bytes(value) <= READ_AT_MOST else None
+        return known.array
+
+    def is_constant(self, value: int) -> bool:
+        """Return whether a value is constant."""
+        return value in self.constants
+
+    def constant_bytes(self, value: int) -> int:
+        """Return the size of a constant in bytes."""
+        known = self.constants[value]
+        if known.tensor is None:
+            assert known.array is not None  # noqa: S101 (one of the two)
+            return known.array.nbytes
+        if isinstance(known.tensor, TensorProto):
+            return tensors.declared_bytes(known.tensor)
+        return tensors.declared_bytes(known.tensor.values) + tensors.declared_bytes(known.tensor.indices)
+
+    def read(self, value: int) -> Array:
+        """Return the values of a constant of any size."""
+        known = self.constants[value]
+        if known.array is not None:
+            return known.array
+        what = f"tensor {quoted(self.names[value])}"
+        if isinstance(known.tensor, TensorProto) and known.tensor.data_location != TensorProto.EXTERNAL:
+            return tensors.values(known.tensor, what)
+        assert known.tensor is not None  # noqa: S101 (one of the two)
+        return read_tensor(self.source, known.tensor, self.names[value])
+
+    def is_read(self, value: int) -> bool:
+        """Return whether a node reads a value, or it is an output."""
+        return bool(self.readers[value]) or value in self._is_output
+
+    def needs_node(self, value: int) -> bool:
+        """Return whether a value is constant and still needs a node that makes it, as it is an output of a graph."""
+        return value in self.constant_ids and value in self._is_output and self.producer[value] < 0
+
+    def is_useful(self, op: Op) -> bool:
+        """Return whether an output of a node is used."""
+        return any(
+            v >= 0 and self.producer[v] == op.number and (self.readers[v] or v in self._is_output) for v in op.outputs
+        )
+
+    def ops_of(self, subgraph: int) -> list[Op]:
+        """Return the nodes of a subgraph, in an order in which they can run."""
+        if self._counted != len(self.ops):
+            self._by_subgraph = {}
+            self._counted = len(self.ops)
+            for op in self.ops:
+                self._by_subgraph.setdefault(op.subgraph, []).append(op)
+        found = [op for op in self._by_subgraph.get(subgraph, ()) if op.alive]
+        return sorted(found, key=lambda op: (op.place, op.number))
+
+    def in_order(self) -> list[Op]:
+        """Return all nodes, those of a subgraph after what it captures, and each node after what it reads."""
+        places: dict[int, tuple[tuple[int, ...], ...]] = {}
+
+        def path(op: Op) -> tuple[tuple[int, ...], ...]:
+            if op.subgraph == 0:
+                return (op.place,)
+            if op.subgraph not in places:
+                places[op.subgraph] = path(self.owner(op.subgraph))
+            return (*places[op.subgraph], op.place)
+
+        return sorted((op for op in self.ops if op.alive), key=path)
+
+    def owner(self, subgraph: int) -> Op:
+        """Return the node that a subgraph belongs to."""
+        return self.ops[self.graph.subgraphs[subgraph].owner_node]
+
+    def repeats(self, subgraph: int) -> bool:
+        """Return whether a subgraph is inside of one that may run more than once."""
+        while subgraph > 0:
+            if self.owner(subgraph).op_type != "If":
+                return True
+            subgraph = self.parent[subgraph]
+        return False
