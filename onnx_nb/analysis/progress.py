@@ -1,22 +1,25 @@
-"""How long work tells how far it is, and how it is ended: what is called may raise, and then nothing is left behind."""
+"""Progress callbacks. A callback may raise to cancel; the operation then cleans up after itself and lets it pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 Progress = Callable[[float, str], None]
-"""Is given the part done (0 … 1) and what is done next; what it raises ends the work."""
+"""Called with the part done (0 … 1) and what is done next; an error that it raises ends the work."""
+
+_CALLS: Final = 200
+"""Calls of a callback for work that is counted in bytes."""
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
-    """Return what a stage of the work reports to, which goes from one part of the whole to another.
+    """Return the callback of a stage of the work, whose 0 … 1 becomes ``begin`` … ``end`` of the whole.
 
     Examples
     --------
-    >>> told = []
-    >>> stage(lambda done, what: told.append((done, what)), 0.5, 1.0)(0.5, "reading b")
-    >>> told, stage(None, 0.5, 1.0)
+    >>> calls = []
+    >>> stage(lambda done, what: calls.append((done, what)), 0.5, 1.0)(0.5, "reading b")
+    >>> calls, stage(None, 0.5, 1.0)
     ([(0.75, 'reading b')], None)
     """
     if progress is None:
@@ -24,34 +27,45 @@ def stage(progress: Progress | None, begin: float, end: float) -> Progress | Non
     return lambda done, what: progress(begin + (end - begin) * done, what)
 
 
-class Done:
-    """Tells ``progress`` how far it is.
+class CountedWork:
+    """Reports work that is counted, in feeds or bytes, as a part of its total.
 
     Parameters
     ----------
     progress
-        Of `capture`.
+        The callback; nothing is reported if ``None``.
     total
-        How many feeds there are; None if only the last of them tells.
+        Feeds or bytes; ``None`` if unknown: the next one then counts as half of the rest.
     """
 
     def __init__(self, progress: Progress | None, total: int | None) -> None:
         self.progress = progress
         self._total = total
+        self._count = self._reported = 0
 
-    def __call__(self, feeds: float, what: str) -> None:
-        """Return how many feeds are done; of an unknown number the next one is taken for half of the rest."""
+    def reached(self, count: float, what: str) -> None:
+        """Report that ``count`` of the total are done."""
         if self.progress is not None:
-            self.progress(min(feeds / self._total, 1.0) if self._total else 1 - 0.5**feeds, what)
+            if self._total is None:
+                self.progress(1 - 0.5**count, what)
+            else:
+                self.progress(min(count / max(self._total, 1), 1.0), what)
 
-    def all(self) -> None:
+    def add(self, nbytes: int, what: str) -> None:
+        """Count further bytes, and report them now and then."""
+        self._count += nbytes
+        if self._count - self._reported >= (self._total or 0) / _CALLS:
+            self._reported = self._count
+            self.reached(self._count, what)
+
+    def finished(self) -> None:
         """Report that all is done."""
         if self.progress is not None:
             self.progress(1.0, "done")
 
 
 def count_of(feeds: Any) -> int | None:
-    """Return how many feeds there are, as far as that can be told without reading them."""
+    """Return the number of feeds; ``None`` if they would have to be read for that."""
     if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
         return 1
     if isinstance(feeds, list | tuple):

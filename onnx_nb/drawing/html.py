@@ -22,6 +22,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.capture_table import joined, of_capture, of_weights
 from onnx_nb.analysis.view.comparison_table import columns_of
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.cost.summary import Summary
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
 
 _PAGE = """<!doctype html>
@@ -95,7 +95,7 @@ def bake(
     progress
         Called with the part done and what is read; what it raises ends the work.
     """
-    replies, arrays = _replies(model, captured, progress if statistics is False else _begun(progress))
+    replies, arrays = _replies(model, captured, progress if statistics is False else stage(progress, 0.0, 0.0))
     parts = []
     if statistics:
         parts = [] if captured is None else [of_capture(captured)]
@@ -131,11 +131,6 @@ def _colors(
     for number, (_, made) in enumerate(found):
         columns[f"overlay_{number}_nodes"], columns[f"overlay_{number}_groups"] = made.nodes, made.groups
     return about, columns
-
-
-def _begun(progress: Progress | None) -> Progress | None:
-    """Tell what is done before the weights are read as the beginning of it."""
-    return None if progress is None else lambda _done, message: progress(0.0, message)
 
 
 def _replies(

@@ -17,7 +17,7 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.value_info import input_types
-from onnx_nb.analysis.progress import Done, count_of
+from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.array_store import available_memory
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.executor import spread
@@ -111,7 +111,7 @@ def compare(
     sides = _side(reference, limit // 2, providers), _side(candidate, limit // 2, providers)
     differing = diff(sides[0].graph.model, sides[1].graph.model, weights=False)
     plan, there = _plan(sides, differing.matching, tensors, rtol=rtol, atol=atol, limit=limit)
-    done = Done(progress, _feed_count(sides, feeds))
+    done = CountedWork(progress, _feed_count(sides, feeds))
     numbered = enumerate(_feeds(sides, feeds))
     _, first = next(numbered, (0, None))
     if first is None:
@@ -123,7 +123,7 @@ def compare(
         feeds_run += 1
         errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
-    done.all()
+    done.finished()
     graphs = sides[0].graph, sides[1].graph
     points = _points(graphs, differing, errors, there[0])
     if not points:
@@ -193,10 +193,10 @@ def _first(
     sides: _Sides,
     plan: lockstep.Plan,
     feed: Mapping[str, Any],
-    done: Done,
+    done: CountedWork,
 ) -> tuple[dict[Option, ErrorStats], dict[Option, str]]:
     """Run the first feed and decide which values match; return their errors, and why others cannot be compared."""
-    found = lockstep.run(sides, plan, feed, 0, sampled=True, progress=done)
+    found = lockstep.run(sides, plan, feed, 0, sampled=True, progress=done.reached)
     errors = {option: found.errors[option] for option in value_matching.chosen(found.errors, plan.options)}
     distance = {option: by_norm(each) for option, each in errors.items()}
     doubtful = {
@@ -213,7 +213,7 @@ def _first(
     if not by_values:
         return errors, found.misfits
     again = lockstep.run(
-        sides, plan._replace(options=tuple(by_values)), feed, 0, progress=lambda _, what: done(1.0, what)
+        sides, plan._replace(options=tuple(by_values)), feed, 0, progress=lambda _, what: done.reached(1.0, what)
     )
     replaced = {option.reference for option in by_values}, {option.candidate for option in by_values}
     rest = {
@@ -229,7 +229,7 @@ def _rest(
     plan: lockstep.Plan,
     feeds: Iterator[tuple[int, dict[str, Any]]],
     executor: concurrent.futures.Executor | None,
-    done: Done,
+    done: CountedWork,
 ) -> Iterator[lockstep.Found]:
     """Run the other feeds, here or on an executor; yield their results in order."""
     if executor is None:
@@ -240,11 +240,11 @@ def _rest(
     results = spread(executor, lockstep.run_remote, lockstep.pickled(sides, plan), feeds)
     for number, found in enumerate(results, 2):
         yield found
-        done(number, f"{number} feeds done")
+        done.reached(number, f"{number} feeds done")
 
 
-def _report(done: Done, number: int, part: float, what: str) -> None:
-    done(number + part, what)
+def _report(done: CountedWork, number: int, part: float, what: str) -> None:
+    done.reached(number + part, what)
 
 
 # --- results --------------------------------------------------------------------------------------------------------

@@ -30,14 +30,15 @@ from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run.array_store import Spilled, Store, unspilled
 from onnx_nb.analysis.run.capture import refuse_faults
-from onnx_nb.analysis.run.float16_casts import lowered, originals
+from onnx_nb.analysis.run.float16_casts import original_values, with_explicit_casts
 from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from onnx_nb.analysis.run.value_recorder import SMALL, contents, statistics_pool
-from onnx_nb.analysis.run.windows import Value, Windows
+from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.run.session import Value
 
 _SAMPLED: Final = 64
 """Elements of each value in its `Sample`."""
@@ -110,9 +111,9 @@ class Running:
     def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph
         # as the model would run in one session, with the casts that onnxruntime inserts
-        model = lowered(graph.model, self._providers)
+        model = with_explicit_casts(graph.model, self._providers)
         low = graph if model is graph.model else Graph.of(model)
-        original = {value: value for value in wanted} if low is graph else originals(graph, low)
+        original = {value: value for value in wanted} if low is graph else original_values(graph, low)
         if not wanted <= set(original.values()):
             low, original = graph, {value: value for value in wanted}
         refuse_faults(graph, lambda: self._make(graph, wanted, reuse=False).runs)
@@ -128,7 +129,7 @@ class Recorded:
 
     def __init__(self, capture: Capture) -> None:
         self.graph = Graph.of(capture.model)
-        self.names = {self.graph.value(name): name for name in capture.kept}
+        self.names = {self.graph.value(name): name for name in capture.array_names}
         self.feeds = capture.feeds
         self._capture = capture
 
@@ -180,21 +181,18 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
     return validate_feeds(model, given)
 
 
-class _Sink:
+class _Sink(Sink):
     """Passes the values of windows on to a receiver."""
 
     def __init__(self, graph: Graph, original: Mapping[int, int], receiver: Receiver) -> None:
-        self._graph, self._original, self._receiver = graph, original, receiver
-        self.held = receiver.held
+        super().__init__(graph, lambda _, what: receiver.before(what))
+        self._original, self._receiver = original, receiver
 
-    def before(self, nodes: Sequence[int], done: float) -> None:  # noqa: ARG002
-        self._receiver.before(self._graph.node_labels(nodes))
+    def held(self) -> int:
+        return self._receiver.held()
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:  # noqa: ARG002
         self._receiver.take(self._original[value], contents(found)[1])
-
-    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        """Ignore times."""
 
 
 # --- both sides ------------------------------------------------------------------------------------------------------

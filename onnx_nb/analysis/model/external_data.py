@@ -38,6 +38,7 @@ from onnx_nb.analysis.model.storage import (
     refer,
 )
 from onnx_nb.analysis.model.tensors import declared_bytes, dtype_name, held_bytes, placed, type_and_shape
+from onnx_nb.analysis.progress import CountedWork, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.model.tensors import Place
-    from onnx_nb.analysis.progress import Progress
 
 __all__ = ["Audit", "DataFile", "Problem", "TensorEntry", "audit", "check", "convert", "inline"]
 
@@ -400,7 +400,7 @@ class _Auditor:
     def _check_checksums(self, *, compute: bool, progress: Progress | None) -> None:
         given = {id(file): [f for f in file.users if f.given_checksum] for file in self.files.values()}
         total = sum(file.source.nbytes for file in self.files.values() if given[id(file)])
-        meter = _Meter(progress, total)
+        work = CountedWork(progress, total)
         for file in self.files.values():
             users = given[id(file)]
             for found in users:
@@ -408,12 +408,12 @@ class _Auditor:
             if users and compute:
                 extent = Extent(file.source, 0, file.source.nbytes, f"{quoted(file.location)} of {self.label}")
                 try:
-                    file.sha1 = _sha1(extent, meter)
-                    self._compare(file, users, meter)
+                    file.sha1 = _sha1(extent, work)
+                    self._compare(file, users, work)
                 except OnnxNbError as error:
                     self._say("file", "error", error, users)
 
-    def _compare(self, file: _File, users: list[_Found], meter: _Meter) -> None:
+    def _compare(self, file: _File, users: list[_Found], work: CountedWork) -> None:
         wrong: dict[str, list[_Found]] = {}
         own: list[_Found] = []
         spans: dict[str, set[tuple[int | None, int | None]]] = {}
@@ -422,7 +422,7 @@ class _Auditor:
         for found in users:
             if found.given_checksum.strip().lower() == file.sha1:
                 found.checksum = "verified"
-            elif len(spans[found.given_checksum]) == 1 and self._is_own(found, file, meter):
+            elif len(spans[found.given_checksum]) == 1 and self._is_own(found, file, work):
                 # Different bytes do not have the same checksum: one given to many is meant for the file.
                 found.checksum = "verified"
                 own.append(found)
@@ -443,11 +443,11 @@ class _Auditor:
             )
             self._say("checksum", "warning", (message, _REWRITE), own)
 
-    def _is_own(self, found: _Found, file: _File, meter: _Meter) -> bool:
+    def _is_own(self, found: _Found, file: _File, work: CountedWork) -> bool:
         if not found.inside or found.start is None or found.stop is None:
             return False
         what = f"{found.place.label} of {self.label}"
-        digest = _sha1(Extent(file.source, found.start, found.stop - found.start, what), meter)
+        digest = _sha1(Extent(file.source, found.start, found.stop - found.start, what), work)
         return found.given_checksum.strip().lower() == digest
 
 
@@ -565,26 +565,12 @@ class _File:
         )
 
 
-class _Meter:
-    """Tells how far the reading is."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._read = 0
-
-    def add(self, nbytes: int, label: str) -> None:
-        self._read += nbytes
-        if self._progress is not None:
-            self._progress(min(self._read / max(self._total, 1), 1.0), f"reading {label}")
-
-
-def _sha1(extent: Extent, meter: _Meter) -> str:
+def _sha1(extent: Extent, work: CountedWork) -> str:
     digest = hashlib.sha1(usedforsecurity=False)
     if extent.nbytes:
         for data in extent.stream(_READ_SIZE):
             digest.update(data)
-            meter.add(len(data), extent.source.label)
+            work.add(len(data), f"reading {extent.source.label}")
     return digest.hexdigest()
 
 

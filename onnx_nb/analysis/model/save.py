@@ -22,12 +22,12 @@ from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
 from onnx_nb.analysis.model.tensors import declared_bytes, placed, raw_bytes, type_and_shape
+from onnx_nb.analysis.progress import CountedWork, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onnx_nb.analysis.model.tensors import Place
-    from onnx_nb.analysis.progress import Progress
 
     Part: TypeAlias = bytes | wire.Chunk
 
@@ -301,10 +301,7 @@ class Files:
 
     def __init__(self, cleanup: ExitStack, progress: Progress | None, total: int) -> None:
         self._cleanup = cleanup
-        self._progress = progress
-        self._total = total
-        self._written = 0
-        self._reported = 0
+        self._work = CountedWork(progress, total)
         self._temporary: dict[Path, Path] = {}
 
     def add(self, path: Path, parts: Sequence[Part], *, checksum: bool = False) -> str:
@@ -314,8 +311,7 @@ class Files:
         def watch(data: bytes | memoryview) -> None:
             if digest is not None:
                 digest.update(data)
-            self._written += len(data)
-            self._report(path)
+            self._work.add(len(data), f"writing {path.name}")
 
         temporary = self._temporary[path] = self._beside(path)
         try:
@@ -359,11 +355,6 @@ class Files:
         other = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
         self._cleanup.callback(other.unlink, missing_ok=True)
         return other
-
-    def _report(self, path: Path) -> None:
-        if self._progress is not None and self._written - self._reported >= self._total / 200:
-            self._reported = self._written
-            self._progress(min(self._written / max(self._total, 1), 1.0), f"writing {path.name}")
 
 
 class _Watched:

@@ -34,7 +34,7 @@ from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.pytorch.module_scopes import Key, Keys
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.validate_feeds import validate_feeds
-from onnx_nb.analysis.run.windows import Value, Windows
+from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import Call, FunctionCall, Recording
+    from onnx_nb.analysis.run.session import Value
 
 FORMAT: Final = 1
 CLOSE: Final = 1e-2
@@ -246,28 +247,19 @@ def align(
     return found.settled(seen.distances)
 
 
-class _Seen:
+class _Seen(Sink):
     """Takes the values that may break ties."""
 
     def __init__(self, proposals: Proposals, graph: Graph, progress: Progress | None) -> None:
+        super().__init__(graph, progress)
         self.distances: dict[tuple[int, int], float] = {}
-        self._proposals, self._graph, self._progress = proposals, graph, progress
-
-    def before(self, nodes: Sequence[int], done: float) -> None:
-        if self._progress is not None:
-            self._progress(done, self._graph.node_labels(nodes))
+        self._proposals = proposals
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is not None and found.is_tensor() and not index:
             array = sessions.to_array(found)
             for number in self._proposals.numbers_of(value):
                 self.distances[value, number] = between(self._proposals.recording.value(number), array)
-
-    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        pass
-
-    def held(self) -> int:
-        return 0
 
 
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:

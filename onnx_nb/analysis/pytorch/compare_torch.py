@@ -45,10 +45,12 @@ from onnx_nb.analysis.pytorch.record import Recording, as_given, record
 from onnx_nb.analysis.pytorch.source_lines import source_of
 from onnx_nb.analysis.pytorch.weights import compare_weights
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.windows import Value, Windows
+from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:
     import torch
+
+    from onnx_nb.analysis.run.session import Value
 
 SMALL: Final = 1 << 25
 """Bytes of recorded values up to which a model runs in one session, and its values are kept for `LazyErrors`."""
@@ -374,7 +376,7 @@ def compare_recording(
     _check_shapes(recording, graph.model, given)
     small = recording.nbytes <= min(SMALL, settings.memory_limit)
     if not small or not _at_once(graph, list(wanted), given, seen, settings):
-        seen.progress = graph, stage(progress, 0.0, 0.5)
+        seen.graph, seen.progress = graph, stage(progress, 0.0, 0.5)
         _windows(graph, list(wanted), settings).run(given, seen)
     settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
     pairs = _pairs(recording, graph, settled)
@@ -463,7 +465,7 @@ def _main_values(graph: Graph) -> Iterable[int]:
     return values
 
 
-class _Cumulative:
+class _Cumulative(Sink):
     """Compares the values that pass when the model runs by itself."""
 
     def __init__(
@@ -475,6 +477,7 @@ class _Cumulative:
         outputs: Collection[int] = (),
         doubtful: Collection[int] = (),
     ) -> None:
+        super().__init__()
         self.errors: dict[tuple[int, int], ErrorStats | LazyErrors] = {}
         self.distances: dict[tuple[int, int], float] = {}
         self.data_types: dict[int, int] = {}
@@ -485,12 +488,6 @@ class _Cumulative:
         self._doubtful = doubtful
         self.keeps = False
         """Whether the values that are recorded may be kept."""
-        self.progress: tuple[Graph, Progress | None] | None = None
-        """Of what the nodes are that run, and who hears of them."""
-
-    def before(self, nodes: Sequence[int], done: float) -> None:
-        if self.progress is not None and self.progress[1] is not None:
-            self.progress[1](done, self.progress[0].node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is None or not found.is_tensor() or index:
@@ -513,12 +510,6 @@ class _Cumulative:
                 continue
             self.errors[value, number] = errors
             self.distances[value, number] = distance
-
-    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        pass
-
-    def held(self) -> int:
-        return 0
 
 
 class _Regions:
@@ -661,7 +652,7 @@ def _drilled(
     for number, (value, _) in pairs.items():
         wanted[value] = (*wanted.get(value, ()), number)
     seen = _Cumulative(operations, wanted, settings)
-    seen.progress = graph, stage(progress, 0.5, 0.75)
+    seen.graph, seen.progress = graph, stage(progress, 0.5, 0.75)
     _windows(graph, list(wanted), settings).run(part.feeds, seen)
     regions = _Regions(operations, graph, pairs, seen.data_types, part.feeds)
     own = regions.run(settings, stage(progress, 0.75, 1.0))

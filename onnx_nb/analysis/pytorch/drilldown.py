@@ -33,7 +33,7 @@ from onnx_nb.analysis.pytorch.alignment import CLOSE, Match
 from onnx_nb.analysis.pytorch.record import Recording, to_numpy, watched
 from onnx_nb.analysis.pytorch.source_lines import running_line
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.windows import Value, Windows
+from onnx_nb.analysis.run.windows import Sink, Windows
 from onnx_nb.analysis.submodel.assembly import assemble
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.pytorch.record import Call
+    from onnx_nb.analysis.run.session import Value
 
 _SURE: Final = 4.0
 """More than any values or names are worth in the order of operations."""
@@ -482,23 +483,16 @@ def _chain(scores: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
     yield from reversed(pairs)
 
 
-class _Kept:
+class _Kept(Sink):
     """Keeps all that passes."""
 
     def __init__(self, graph: Graph, progress: Progress | None) -> None:
+        super().__init__(graph, progress)
         self.arrays: dict[int, NDArray[Any]] = {}
-        self._graph, self._progress = graph, progress
-
-    def before(self, nodes: Sequence[int], done: float) -> None:
-        if self._progress is not None:
-            self._progress(done, self._graph.node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         if found is not None and found.is_tensor() and not index:
             self.arrays[value] = sessions.to_array(found).copy()
-
-    def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        pass
 
     def held(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())

@@ -1,4 +1,4 @@
-"""Arrays that a run keeps: in memory up to a limit, then in files."""
+"""Arrays to keep: in memory up to a limit, then in files."""
 
 from __future__ import annotations
 
@@ -20,31 +20,30 @@ class Spilled(NamedTuple):
 
     path: str
     dtype: Any
-    """What numpy cannot write is written as bytes and viewed as this; else None."""
+    """Type to view the file's bytes as, where numpy cannot write it; else None."""
 
     def array(self) -> NDArray[Any]:
-        """Map it."""
+        """Map the file."""
         array: NDArray[Any] = np.load(self.path, mmap_mode="r")
         return array if self.dtype is None else array.view(self.dtype)
 
 
 class Store:
-    """Kept arrays: in memory up to a limit, then in memory-mapped files of a temporary folder.
+    """Keeps arrays in memory up to a limit, then in memory-mapped files.
 
     Parameters
     ----------
     memory_limit
-        Half of it may be taken by arrays in memory.
+        Bytes, half of which arrays in memory may take.
     folder
-        Where to put files, of which somebody else takes care; a temporary folder if ``None``.
+        Where to put files; the caller removes them. A temporary folder if ``None``.
     prefix
-        What their names start with.
+        Beginning of the files' names.
     """
 
     def __init__(self, memory_limit: int, folder: str | None = None, prefix: str = "") -> None:
-        self.places: dict[int, dict[tuple[int, ...], Any]] = {}
-        """Value → (feed, iterations…) → what `put` gave."""
         self.held = 0
+        """Bytes of arrays in memory."""
         self._limit = memory_limit // 2
         self._folder = folder
         self._removal: weakref.finalize[..., Store] | None = None
@@ -53,14 +52,14 @@ class Store:
 
     @property
     def folder(self) -> str:
-        """Where the files are."""
+        """Folder of the files."""
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="onnx_nb-capture-")
             self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder
 
     def put(self, content: NDArray[Any] | list[Any] | Spilled) -> Any:
-        """Take an array, or the arrays of a sequence; give what stands for it."""
+        """Keep an array, or the arrays of a sequence; `unspilled` returns them for what this returns."""
         if isinstance(content, Spilled):
             return content
         if isinstance(content, list):
@@ -82,26 +81,14 @@ class Store:
             raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
         return Spilled(path, content.dtype if foreign else None)
 
-    def array(self, value: int, place: tuple[int, ...]) -> Any:
-        """Return what was kept."""
-        return unspilled(self.places[value][place])
-
     def close(self) -> None:
-        """Remove the files; arrays that somebody still has stay usable."""
+        """Remove the files; arrays in use stay usable."""
         if self._removal is not None:
             self._removal()
 
-    def __getstate__(self) -> dict[str, Any]:
-        # another process gets the values: the files may be gone by then, or be on another machine
-        places = {
-            value: {place: unspilled(content) for place, content in found.items()}
-            for value, found in self.places.items()
-        }
-        return {**self.__dict__, "places": places, "_folder": None, "_removal": None}
-
 
 def unspilled(found: Any) -> Any:
-    """Return what `Store.put` was given."""
+    """Return the array or arrays that `Store.put` was given."""
     if isinstance(found, list):
         return [unspilled(item) for item in found]
     if not isinstance(found, Spilled):
@@ -113,7 +100,7 @@ def unspilled(found: Any) -> Any:
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that this process could still take."""
+    """Return the bytes of memory that this process can still take."""
     found = []
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -121,6 +108,6 @@ def available_memory() -> int:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
         found += [max(int(limit) - int(used), 1 << 28)] if limit.isdigit() else []
-    except OSError:  # another system, or no such group: what was found has to do
+    except OSError:  # another system, or no control group: use what was found
         pass
     return min(found, default=4 << 30)

@@ -1,4 +1,4 @@
-"""Feeds run by an executor: other processes, or other machines."""
+"""Feeds run by an executor: in other processes, or on other machines."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from onnx_nb.analysis.run.array_store import Store, unspilled
 from onnx_nb.analysis.run.value_recorder import Job, run_feed, statistics_pool
 
 _SUBMITTED: Final = 16
-"""So many feeds are given to an executor in advance: a dataset may be larger than memory."""
+"""Feeds that are submitted in advance: a dataset may be larger than memory."""
 
 
 def spread(
     executor: concurrent.futures.Executor, work: Callable[..., bytes], payload: bytes, feeds: Iterable[Any]
 ) -> Generator[Any]:
-    """Let an executor call ``work(token, payload, feed)``; give what was pickled there, in the order of the feeds.
+    """Let an executor call ``work(token, payload, feed)``; yield the unpickled results in the order of the feeds.
 
-    The token is the same for all feeds, so that what was made of the payload can be kept for the next one.
+    The token is the same for all feeds, so that ``work`` can keep what it made of the payload.
 
     Raises
     ------
@@ -43,23 +43,29 @@ def spread(
                 number += 1
     except concurrent.futures.BrokenExecutor as error:
         message = f"a worker process of the executor ended while feed {number} ran: {error}"
-        raise CaptureError(message, advice="isolate=True tells at which node.") from error
+        raise CaptureError(message, advice="subprocess=True names the node.") from error
     finally:
         for future in waiting:
             future.cancel()
 
 
 def pickled(job: Job) -> bytes:
-    """Pickle what another process is to run; functions of a notebook too, if cloudpickle is installed."""
-    given = [function for function in (job.keep, job.stop_at) if callable(function)]
-    own = all(getattr(function, "__module__", "") != "__main__" for function in given)
+    """Pickle a job for another process; functions of a notebook too, if cloudpickle is installed.
+
+    Raises
+    ------
+    CaptureError
+        If it cannot be pickled.
+    """
+    functions = [function for function in (job.keep, job.stop_at) if callable(function)]
+    importable = all(getattr(function, "__module__", "") != "__main__" for function in functions)
     try:
-        if own:
+        if importable:
             return pickle.dumps(job)
     except Exception as error:  # noqa: BLE001 (objects of any class may refuse)
         reason = str(error)
     else:
-        reason = "another process has not this notebook's or script's functions"
+        reason = "another process cannot import functions of this notebook or script"
     try:
         data: bytes = importlib.import_module("cloudpickle").dumps(job)
     except Exception as error:
@@ -69,20 +75,21 @@ def pickled(job: Job) -> bytes:
     return data
 
 
-_kept_here = threading.local()
+_cache = threading.local()
+"""The job and windows of this thread's last feed: sessions are kept for the next feed of the same capture."""
 
 
 def run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
-    """Run one feed wherever an executor runs it; sessions are kept for the next feed of the same capture."""
-    if getattr(_kept_here, "token", "") != token:
+    """Run one feed wherever an executor runs it; return the pickled `Partial`."""
+    if getattr(_cache, "token", "") != token:
         job: Job = pickle.loads(payload)  # noqa: S301 (our own)
-        _kept_here.job, _kept_here.windows, _kept_here.token = job, job.windows(reuse=True), token
-    store = Store(_kept_here.job.memory_limit)
+        _cache.job, _cache.windows, _cache.token = job, job.windows(reuse=True), token
+    store = Store(_cache.job.memory_limit)
     try:
         with statistics_pool() as pool:
-            partial = run_feed(_kept_here.job, _kept_here.windows, feed, store=store, pool=pool)
-        for found in partial.kept.values():
-            found.update((index, unspilled(content)) for index, content in found.items())
-        return pickle.dumps(partial)  # here, while the files of what was spilled are there
+            partial = run_feed(_cache.job, _cache.windows, feed, store=store, pool=pool)
+        for found in partial.arrays.values():
+            found.update((index, unspilled(array)) for index, array in found.items())
+        return pickle.dumps(partial)  # here, while the files of spilled arrays exist
     finally:
         store.close()

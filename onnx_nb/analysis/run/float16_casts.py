@@ -1,8 +1,8 @@
 """The graph that onnxruntime really runs where operators have no kernel for float16.
 
-It puts casts to float32 around such nodes and leaves out those between neighbors, so that a node may read what its
-producer computed before it was rounded. Cut into windows, each would round, and give other values; so the casts are
-put in first, in the whole graph, by onnxruntime itself, which writes the result.
+It puts casts to float32 around such nodes and omits those between neighbors, so that a node may read a value before it
+is rounded to float16. If the graph were first split into windows, each window would round, and values would differ. So
+onnxruntime itself adds the casts first, in the whole graph, and writes the result.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 _ADDED: Final = "InsertedPrecisionFreeCast_"
-"""What onnxruntime puts before the name of a value for its float32 twin."""
+"""Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
-def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
-    """Return a model with onnxruntime's casts written out; the model itself if it needs none.
+def with_explicit_casts(model: Model, providers: Sequence[str] | None = None) -> Model:
+    """Return a model with onnxruntime's casts as nodes; the model itself if it needs none.
 
     Every value of the main graph keeps its name and its bits; weights stay where they are.
 
@@ -41,27 +41,18 @@ def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
     model
         Weights are not read.
     providers
-        That will run it: others than the CPU have more kernels.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.model.model import load
-    >>> model = load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float16[2] x) => (float16[2] y) { a = Sqrt(x)  y = Sqrt(a) }'''))
-    >>> [node.op_type for node in lowered(model).proto.graph.node]
-    ['Cast', 'Sqrt', 'Sqrt', 'Cast', 'Cast']
+        Execution providers that will run it; others than the CPU have more kernels.
     """
     if not _has_float16(Graph.of(model)):
         return model
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-lowering-") as folder:
-        path = Path(folder) / "lowered.onnx"
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-casts-") as folder:
+        path = Path(folder) / "casts.onnx"
         try:
             session.create(
                 _without_weights(model), optimize=False, providers=providers, transient=True, written_to=path
             )
         except OnnxNbError:
-            return model  # running it in windows tells which node it is
+            return model  # running it in windows finds the node that fails
         proto = onnx.load(path)
     source, target = model.proto.graph, proto.graph
     target.output.clear()
@@ -73,23 +64,23 @@ def lowered(model: Model, providers: Sequence[str] | None = None) -> Model:
     return with_proto(model, proto)
 
 
-def originals(graph: Graph, low: Graph) -> dict[int, int]:
-    """Return for each value of the lowered graph the one that it is in the original."""
+def original_values(graph: Graph, cast: Graph) -> dict[int, int]:
+    """Return the original of each value of the graph with casts."""
     by_name: dict[tuple[int, str], int] = {}
     for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_subgraph.tolist(), strict=True)):
         by_name[frame, name] = value
-    # where functions were put in their place, their bodies come in between
-    alike = [place.attribute for place in graph.subgraphs] == [place.attribute for place in low.subgraphs]
+    # where functions were inlined, their subgraphs come in between
+    same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
     found = {}
-    for value, (name, frame) in enumerate(zip(low.value_names, low.value_subgraph.tolist(), strict=True)):
-        original = by_name.get((frame, name)) if alike or not frame else None
+    for value, (name, frame) in enumerate(zip(cast.value_names, cast.value_subgraph.tolist(), strict=True)):
+        original = by_name.get((frame, name)) if same_subgraphs or not frame else None
         if original is not None:
             found[value] = original
     return found
 
 
-def original_nodes(graph: Graph, low: Graph) -> dict[int, int]:
-    """Return for each node of the lowered main graph the one that it was, or for which its cast was put in."""
+def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
+    """Return the original of each node of the main graph with casts; of an added cast the node that it serves."""
     maker = {
         graph.value_names[value]: node
         for node in range(graph.main_count)
@@ -97,16 +88,16 @@ def original_nodes(graph: Graph, low: Graph) -> dict[int, int]:
         if value >= 0
     }
     found = {}
-    for node in range(low.main_count):
-        for value in low.node_outputs(node).tolist():
-            name = low.value_names[value].removeprefix(_ADDED) if value >= 0 else ""
+    for node in range(cast.main_count):
+        for value in cast.node_outputs(node).tolist():
+            name = cast.value_names[value].removeprefix(_ADDED) if value >= 0 else ""
             if name in maker:
                 found[node] = maker[name]
     return found
 
 
 def _without_weights(model: Model) -> Model:
-    """Make weights inputs, as only types matter, and every value an output, as for a capture of all."""
+    """Turn weights into inputs, as only types matter, and every value into an output."""
     source = model.proto
     proto = ModelProto()
     proto.CopyFrom(source)
@@ -132,7 +123,7 @@ _MAKERS: Final = frozenset(
         *("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"),
     )
 )
-"""Operators that may give float16 though they are given none."""
+"""Operators that may make float16 from inputs of other types."""
 
 
 def _has_float16(graph: Graph) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -25,6 +25,7 @@ from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.tensors import decoded, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
+from onnx_nb.analysis.run import ort_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from onnx_nb.analysis.model.model import Model, ModelLike
+
+Value: TypeAlias = "onnxruntime.OrtValue"
+"""A value of onnxruntime; in ``Value | None``, None is an absent optional value."""
 
 _MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
 """What lies in a serialized model that holds marks: the domain of a node."""
@@ -250,7 +254,7 @@ def run_session(
     {'y': array([1., 1.], dtype=float32)}
     """
     entries = session.get_outputs()
-    elements = [_data_type_of(_inside(entry.type, "optional")) for entry in entries]
+    elements = [ort_types.element_type(entry.type) for entry in entries if "seq(" not in entry.type]
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
         types = {entry.name: entry.type for entry in session.get_inputs()}
         values = {key: _to_value(value, types.get(key, "")) for key, value in feeds.items()}
@@ -354,9 +358,9 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     if not value.has_value():
         return None
     kind = value.data_type()
-    data_type = _data_type_of(kind)
-    if data_type is None:
+    if not value.is_tensor():
         return _elements(value, kind)
+    data_type = value.element_type()
     dtype = numpy_dtype(data_type)
     if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
         return value.numpy()
@@ -391,8 +395,7 @@ def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
 
 def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
     """Return a feed as a value; its declared type tells what an empty sequence would hold."""
-    element = _data_type_of(_inside(_inside(ort_type, "optional"), "seq"))
-    return to_value(value, data_type=element or TensorProto.FLOAT)
+    return to_value(value, data_type=ort_types.element_type(ort_type) or TensorProto.FLOAT)
 
 
 def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
@@ -406,7 +409,7 @@ def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
 
 
 def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
-    element = _data_type_of(_inside(kind, "seq"))
+    element = ort_types.element_type(kind)
     if element is None:
         message = f"onnxruntime gives no array of a value of type {kind}."
         raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
@@ -518,18 +521,3 @@ def _cause(error: Exception) -> str:
 
 def _failed(name: str, error: Exception) -> OnnxNbError:
     return OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}")
-
-
-@functools.cache
-def _data_type_of(ort_type: str) -> int | None:
-    """Return the ONNX element type of "tensor(float)"; ``None`` if it is no tensor."""
-    name = ort_type.removeprefix("tensor(").removesuffix(")")
-    if f"tensor({name})" != ort_type:
-        return None
-    known = dict(TensorProto.DataType.items())
-    return known.get(name.upper())
-
-
-def _inside(ort_type: str, wrapper: str) -> str:
-    """Return "tensor(float)" of "seq(tensor(float))"; the type itself if it is not wrapped so."""
-    return ort_type[len(wrapper) + 1 : -1] if ort_type.startswith(f"{wrapper}(") else ort_type

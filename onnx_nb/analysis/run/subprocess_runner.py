@@ -1,56 +1,54 @@
-"""A capture in a process of its own: when onnxruntime crashes or memory runs out, that process ends and not this one.
+"""A capture in a process of its own: if onnxruntime crashes or memory runs out, that process ends, not this one.
 
-The child is started afresh (no fork, and nothing of ``__main__`` is imported again). It reads feeds from its standard
-input, tells before each window which nodes run next, and gives what it recorded; kept arrays are files in our folder.
+The process is a `ProcessPoolExecutor` of one. Before each window it writes the nodes that run next to a status file,
+which this process reads for progress, and to name the nodes after a crash. Arrays to keep are files in our folder.
 """
 
 from __future__ import annotations
 
-import contextlib
+import concurrent.futures
+import functools
+import json
+import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import shortened
-from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run.array_store import Store
 from onnx_nb.analysis.run.executor import pickled
 from onnx_nb.analysis.run.value_recorder import Job, Partial, run_feed, statistics_pool
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Done
+    from multiprocessing.process import BaseProcess
 
-_LENGTH = 8
-"""Bytes before each message that tell its length."""
+    from onnx_nb.analysis.progress import CountedWork
+    from onnx_nb.analysis.run.windows import Windows
+
+_POLL_SECONDS: Final = 0.05
+_STATUS, _OUTPUT = "status.jsonl", "output.txt"
 
 
-class _Starting(NamedTuple):
-    """The child is about to run a window."""
+class Status(NamedTuple):
+    """A line of the status file: the window that is about to run."""
 
-    nodes: str
-    first: str
-    """Name of its first node."""
     done: float
+    """Part of all nodes that has run."""
+    nodes: str
+    """Label of the nodes."""
+    first: str
+    """Name of the first node."""
 
 
-class _Ended(NamedTuple):
-    """The child has run a feed."""
-
-    partial: Partial
-
-
-class _Raised(NamedTuple):
-    error: BaseException
-
-
-def isolated(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done) -> Generator[Partial]:
-    """Run feeds one after the other in a process of its own.
+def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
+    """Run feeds one after another in a process of its own.
 
     Parameters
     ----------
@@ -59,9 +57,9 @@ def isolated(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done
     feeds
         Read here, as they are needed.
     store
-        In whose folder the child puts the kept arrays.
-    done
-        Is told how far it is.
+        Its folder takes the arrays to keep.
+    work
+        Reports progress in feeds; an error that it raises ends the process.
 
     Yields
     ------
@@ -73,149 +71,153 @@ def isolated(job: Job, feeds: Iterator[dict[str, Any]], store: Store, done: Done
     CaptureError
         If the process ends before it is done; it names the nodes that it was running.
     """
-    with _Child(pickled(job), store.folder) as child:
+    with _Process(pickled(job), store.folder) as process:
         for number, feed in enumerate(feeds):
-            child.send(pickle.dumps(feed))
-            for message in child.messages():
-                if isinstance(message, _Ended):
-                    yield message.partial
-                    break
-                if isinstance(message, _Raised):
-                    raise message.error
-                done(number + message.done, message.nodes)
-    done.all()
+            future = process.submit(number, feed)
+            finished = False
+            while not finished:
+                finished = bool(concurrent.futures.wait([future], _POLL_SECONDS).done)
+                for status in process.statuses():
+                    work.reached(number + status.done, status.nodes)
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                raise process.death() from None
+    work.finished()
 
 
-class _Child:
-    """The process, and what is said to and by it."""
+_starting: Final = threading.Lock()
 
-    def __init__(self, job: bytes, folder: str) -> None:
+
+class _Process:
+    """The other process."""
+
+    def __init__(self, job: bytes, arrays: str) -> None:
         self._job = job
-        self._folder = folder
-        self._last: _Starting | None = None
-        self._errors: list[bytes] = []
+        self._arrays = arrays
+        self._process: BaseProcess | None = None
+        self._last: Status | None = None
 
     def __enter__(self) -> Self:
-        command = [
-            sys.executable,
-            "-c",
-            "from onnx_nb.analysis.run.subprocess_runner import serve; serve()",
-            self._folder,
-        ]
-        # what can be imported here can be imported there, from wherever the path was set
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        self._folder = tempfile.TemporaryDirectory(prefix="onnx_nb-subprocess-")
+        status = Path(self._folder.name) / _STATUS
+        status.touch()
+        self._reader = status.open("rb")
+        self._executor = concurrent.futures.ProcessPoolExecutor(
+            1,
+            multiprocessing.get_context("spawn"),
+            initializer=_initialize,
+            initargs=(self._job, self._arrays, self._folder.name),
         )
-        self._reader = threading.Thread(target=self._read_errors, daemon=True)
-        self._reader.start()
-        self.send(self._job)
         return self
 
     def __exit__(self, *_: object) -> None:
-        # whatever happened, also a cancel: nothing of it is left
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not yet written to the dead process
-                    pipe.close()
+        # also after an error or a cancel: nothing is left behind
+        if self._process is not None:
+            self._process.kill()
+        self._executor.shutdown(cancel_futures=True)
+        self._reader.close()
+        self._folder.cleanup()
 
-    def send(self, data: bytes) -> None:
-        """Write one message; if the process is dead, `messages` tells."""
-        assert self._process.stdin is not None  # a pipe  # noqa: S101
-        with contextlib.suppress(BrokenPipeError):
-            _write(self._process.stdin, data)
+    def submit(self, number: int, feed: Mapping[str, Any]) -> concurrent.futures.Future[Partial]:
+        """Run a feed; the first one starts the process."""
+        if self._process is not None:
+            return self._executor.submit(_run, number, feed)
+        with _starting:
+            others = set(multiprocessing.active_children())
+            future = self._executor.submit(_run, number, feed)
+            self._process = next(iter(set(multiprocessing.active_children()) - others), None)
+        return future
 
-    def messages(self) -> Iterator[_Starting | _Ended | _Raised]:
-        """Return what it says."""
-        assert self._process.stdout is not None  # a pipe  # noqa: S101
-        while (data := _read(self._process.stdout)) is not None:
-            message = pickle.loads(data)  # noqa: S301 (our own process)
-            if isinstance(message, _Starting):
-                self._last = message
-            yield message
-        raise self._death()
+    def statuses(self) -> Iterator[Status]:
+        """Yield the lines of the status file since the last call."""
+        for line in self._reader:
+            self._last = Status(*json.loads(line))
+            yield self._last
 
-    def _death(self) -> CaptureError:
-        code = self._process.wait()
-        self._reader.join()
-        signalled = f"was ended by signal {-code} ({_signal(-code)})"
-        how = signalled if code < 0 else f"ended with status {code}"
-        said = b"".join(self._errors).decode("utf-8", "replace").strip().splitlines()
-        reason = f": {shortened(said[-1], 300)}" if said else ""
+    def death(self) -> CaptureError:
+        """Return how the process ended, and what it was running."""
+        self._executor.shutdown()  # waits until the exit code is known
+        code = None if self._process is None else self._process.exitcode
+        if code is None:
+            how = "ended"
+        elif code < 0:
+            how = f"was ended by signal {-code} ({_signal_name(-code)})"
+        else:
+            how = f"ended with status {code}"
+        output = Path(self._folder.name) / _OUTPUT
+        lines = output.read_text("utf-8", "replace").strip().splitlines() if output.exists() else []
+        reason = f": {shortened(lines[-1], 300)}" if lines else ""
         if self._last is None:
-            return CaptureError(f"the process of the capture {how} before it ran a node{reason}.")
+            advice = "In a script, call capture under if __name__ == '__main__': the process imports the script."
+            return CaptureError(f"the process of the capture {how} before it ran a node{reason}.", advice=advice)
         advice = "Give a memory_limit, or name the tensors= up to this node and see its inputs."
         if code == -9:  # SIGKILL, which Windows has not
             advice = f"The system ends processes so when memory runs out. {advice}"
         message = f"the process of the capture {how} while it ran {self._last.nodes}{reason}."
         return CaptureError(message, advice=advice, node=self._last.first)
 
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None  # a pipe  # noqa: S101
-        for line in self._process.stderr:
-            self._errors = [*self._errors[-20:], line]
 
-
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     return next((known.name for known in signal.Signals if known == number), "unknown")
 
 
-def serve() -> None:
-    """Be the child: read a job and feeds from standard input, and write messages to standard output."""
-    source = sys.stdin.buffer
-    # what anything prints must not get between the messages
-    target = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    request = _read(source)
-    assert request is not None  # the first thing that the parent writes  # noqa: S101
-    with statistics_pool() as pool:
-        try:
-            job: Job = pickle.loads(request)  # noqa: S301 (from the parent)
-            windows, graph = job.windows(reuse=True), Graph.of(job.model)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the parent raises it)
-            _write(target, _portable(error))
-            return
-
-        def before(nodes: Sequence[int], done: float) -> None:
-            _write(target, pickle.dumps(_Starting(graph.node_labels(nodes), graph.names[nodes[0]], done)))
-
-        number = 0
-        while (data := _read(source)) is not None:
-            feed: Mapping[str, Any] = pickle.loads(data)  # noqa: S301 (from the parent)
-            # everything kept goes to files, which the parent finds in its own folder
-            store = Store(0, sys.argv[1], prefix=f"{number}-")
-            try:
-                answer = pickle.dumps(_Ended(run_feed(job, windows, feed, store=store, pool=pool, before=before)))
-            except BaseException as error:  # noqa: BLE001 (as above)
-                answer = _portable(error)
-            _write(target, answer)
-            number += 1
+# --- in the other process ---------------------------------------------------------------------------------------------
 
 
-def _portable(error: BaseException) -> bytes:
-    """Pickle an error, or what can be said of it."""
-    if isinstance(error, MemoryError):
-        error = CaptureError(f"the process of the capture ran out of memory: {error}.", advice="Give a memory_limit.")
+class _Worker:
+    """Runs the feeds of one job."""
+
+    def __init__(self, job: bytes, arrays: str, folder: str) -> None:
+        output = os.open(Path(folder) / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        self._status = (Path(folder) / _STATUS).open("ab", buffering=0)
+        self._pickled = job
+        self._arrays = arrays
+
+    @functools.cached_property
+    def _job(self) -> Job:
+        job: Job = pickle.loads(self._pickled)  # noqa: S301 (our own)
+        return job
+
+    @functools.cached_property
+    def _windows(self) -> Windows:
+        return self._job.windows(reuse=True)
+
+    def run(self, number: int, feed: Mapping[str, Any]) -> Partial:
+        # all arrays to keep go to files, which the parent finds in its own folder
+        store = Store(0, self._arrays, prefix=f"{number}-")
+        with statistics_pool() as pool:
+            return run_feed(self._job, self._windows, feed, store=store, pool=pool, before=self._before)
+
+    def _before(self, nodes: Sequence[int], done: float) -> None:
+        graph = self._windows.graph
+        status = Status(done, graph.node_labels(nodes), graph.names[nodes[0]])
+        self._status.write(json.dumps(status).encode() + b"\n")
+
+
+_workers: Final[list[_Worker]] = []
+"""The worker of this process."""
+
+
+def _initialize(job: bytes, arrays: str, folder: str) -> None:
+    _workers.append(_Worker(job, arrays, folder))
+
+
+def _run(number: int, feed: Mapping[str, Any]) -> Partial:
     try:
-        return pickle.dumps(_Raised(error))
+        return _workers[0].run(number, feed)
+    except BaseException as error:  # noqa: BLE001 (it is raised in the parent)
+        raise _portable(error) from None
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an error that can be pickled."""
+    if isinstance(error, MemoryError):
+        return CaptureError(f"the process of the capture ran out of memory: {error}.", advice="Give a memory_limit.")
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
     except Exception:  # noqa: BLE001 (an error of any class may refuse)
-        return pickle.dumps(_Raised(OnnxNbError(f"{type(error).__name__}: {error}")))
-
-
-def _write(file: IO[bytes], data: bytes) -> None:
-    file.write(len(data).to_bytes(_LENGTH, "little"))
-    file.write(data)
-    file.flush()
-
-
-def _read(file: IO[bytes]) -> bytes | None:
-    """Read a message; None at the end."""
-    head = file.read(_LENGTH)
-    if len(head) < _LENGTH:
-        return None
-    length = int.from_bytes(head, "little")
-    data = file.read(length)
-    return data if len(data) == length else None
+        return OnnxNbError(f"{type(error).__name__}: {error}")
+    return error

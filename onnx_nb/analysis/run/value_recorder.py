@@ -10,29 +10,31 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.run import ort_types
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.statistics import Statistics
-from onnx_nb.analysis.run.windows import WINDOW_BYTES, Value, Windows
+from onnx_nb.analysis.run.windows import WINDOW_BYTES, Sink, Windows
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.array_store import Store
+    from onnx_nb.analysis.run.session import Value
 
 Predicate = Callable[[str, Any], bool]
 """Is given the name of a tensor and its array (read-only; a list of arrays for a sequence)."""
 
-
 SMALL: Final = 4096
-"""Values of so few bytes are held instead of their statistics, which are not smaller, until these are asked for."""
+"""Bytes up to which a copy of a value is held until its statistics, which are not smaller, are asked for."""
 ITERATIONS_KEPT: Final = 64
-"""Of the iterations of a Loop or Scan, the first so many are kept as arrays; statistics are of all."""
+"""Iterations of a Loop or Scan of which arrays are kept; statistics are of all."""
 
 
 class Job(NamedTuple):
-    """All that a process needs to know to run feeds; value numbers are the same in every process."""
+    """Everything that a process needs to run feeds; value numbers are the same in every process."""
 
     model: Model
     wanted: tuple[int, ...]
@@ -43,7 +45,7 @@ class Job(NamedTuple):
     times: bool
 
     def windows(self, *, reuse: bool) -> Windows:
-        """Make what runs the model."""
+        """Return the windows that run the model."""
         return Windows(
             Graph.of(self.model),
             self.wanted,
@@ -56,17 +58,38 @@ class Job(NamedTuple):
 
 @dataclass(eq=False)
 class Partial:
-    """What one feed gave."""
+    """What one feed, or several consecutive ones, gave."""
 
     records: dict[int, Record]
-    kept: dict[int, dict[tuple[int, ...], Any]]
-    """Value → iteration → what the store gave for it."""
+    arrays: dict[int, dict[tuple[int, ...], Any]]
+    """Value → (feed, iterations…) → array, as `Store.put` returned it."""
     order: list[int]
+    """Nodes in order of execution."""
     seconds: NDArray[np.float64]
+    """Of each node in ``order``; summed over feeds."""
     nbytes: NDArray[np.int64]
+    """Bytes that each node made; of the feed with the most."""
     windows: int
+    """Number of sessions; of the feed with the most."""
     stopped: int = -1
-    """The value at which ``stop_at`` was true."""
+    """The value at which ``stop_at`` was true; −1 if it never was."""
+    feeds: int = 1
+
+    def merge(self, later: Partial) -> None:
+        """Add the feeds that follow."""
+        for value, record in later.records.items():
+            if value in self.records:
+                self.records[value].merge(record)
+            else:
+                self.records[value] = record
+        for value, found in later.arrays.items():
+            arrays = self.arrays.setdefault(value, {})
+            arrays.update(((self.feeds + feed, *index), array) for (feed, *index), array in found.items())
+        self.seconds = self.seconds + later.seconds
+        self.nbytes = np.maximum(self.nbytes, later.nbytes)
+        self.windows = max(self.windows, later.windows)
+        self.stopped = later.stopped
+        self.feeds += later.feeds
 
 
 def run_feed(
@@ -78,7 +101,23 @@ def run_feed(
     pool: concurrent.futures.Executor,
     before: Callable[[Sequence[int], float], None] | None = None,
 ) -> Partial:
-    """Run one feed and record what passes."""
+    """Run one feed and record the values that pass.
+
+    Parameters
+    ----------
+    job
+        What to record.
+    windows
+        Of the job.
+    feed
+        An array for each input.
+    store
+        Takes the arrays to keep.
+    pool
+        Computes statistics.
+    before
+        Called before each window with its nodes and the part of all nodes that has run.
+    """
     recorder = _Recorder(Graph.of(job.model), job, store, before, pool)
     stopped = -1
     try:
@@ -88,34 +127,28 @@ def run_feed(
     finally:
         recorder.settle()
     order = windows.runs
-    return Partial(
-        recorder.records,
-        recorder.kept,
-        order,
-        np.asarray([recorder.seconds.get(node, 0.0) for node in order]),
-        np.asarray([recorder.nbytes.get(node, 0) for node in order], np.int64),
-        recorder.windows,
-        stopped,
-    )
+    seconds = np.asarray([recorder.seconds.get(node, 0.0) for node in order])
+    nbytes = np.asarray([recorder.nbytes.get(node, 0) for node in order], np.int64)
+    return Partial(recorder.records, recorder.arrays, order, seconds, nbytes, recorder.windows, stopped)
 
 
 def statistics_pool() -> concurrent.futures.Executor:
-    """Return threads for the statistics of large arrays: those cores that onnxruntime leaves, four at most.
+    """Return threads for the statistics of large arrays: one for each core but two, which are onnxruntime's; 4 at most.
 
-    Numpy lets them run side by side; two cores are onnxruntime's, and more threads would only wait for one another.
+    Numpy lets threads run in parallel; more than four would wait for each other.
     """
     spare = min((os.cpu_count() or 1) - 2, 4)
-    return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _Here()
+    return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _SameThread()
 
 
-class _Here(concurrent.futures.Executor):
-    """Does at once what it is given."""
+class _SameThread(concurrent.futures.Executor):
+    """Runs each task when it is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 (whoever asks for the result hears of it)
+        except Exception as error:  # noqa: BLE001 (the caller of result() gets it)
             future.set_exception(error)
         return future
 
@@ -128,13 +161,13 @@ class Record:
     def __init__(self, dtype: str, shape: tuple[int, ...] | None, nbytes: int) -> None:
         self.dtype = dtype
         self.shape = shape
-        """Of the first occurrence; None for what is no tensor."""
+        """Of the first occurrence; None for a value that is not a tensor."""
         self.nbytes = nbytes
         self._statistics: Statistics | None = None
         self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
 
     def add(self, array: NDArray[Any], pool: concurrent.futures.Executor) -> None:
-        """Add an array, which may be gone after the next `wait`."""
+        """Add an array, whose memory may be reused after the next `wait`."""
         self.settled()
         if array.nbytes <= SMALL:
             self._pending = array.copy()
@@ -142,13 +175,13 @@ class Record:
             self._pending = pool.submit(Statistics.of, array)
 
     def merge(self, other: Record) -> None:
-        """Add what another feed gave."""
+        """Add the statistics of another feed."""
         mine, theirs = self.settled(), other.settled()
         self._statistics = theirs if mine is None else mine if theirs is None else mine.merge(theirs)
         self.nbytes = max(self.nbytes, other.nbytes)
 
     def settled(self) -> Statistics | None:
-        """Return the statistics; None if the value has no numbers."""
+        """Return the statistics so far; None if the value has no numbers."""
         pending, self._pending = self._pending, None
         if pending is not None:
             new = Statistics.of(pending) if isinstance(pending, np.ndarray) else pending.result()
@@ -156,7 +189,7 @@ class Record:
         return self._statistics
 
     def wait(self) -> None:
-        """Let go of the array."""
+        """Wait until the array is no longer in use."""
         if not isinstance(self._pending, np.ndarray):
             self.settled()
 
@@ -174,7 +207,7 @@ class _Stopped(Exception):  # noqa: N818 (nothing is wrong)
         self.value = value
 
 
-class _Recorder:
+class _Recorder(Sink):
     """The sink of one feed."""
 
     def __init__(
@@ -185,8 +218,9 @@ class _Recorder:
         before: Callable[[Sequence[int], float], None] | None,
         pool: concurrent.futures.Executor,
     ) -> None:
+        super().__init__(graph)
         self.records: dict[int, Record] = {}
-        self.kept: dict[int, dict[tuple[int, ...], Any]] = {}
+        self.arrays: dict[int, dict[tuple[int, ...], Any]] = {}
         self.seconds: dict[int, float] = {}
         self.nbytes: dict[int, int] = {}
         self.windows = 0
@@ -221,8 +255,8 @@ class _Recorder:
             record.add(array, self._pool)
             if array.nbytes > SMALL:
                 self._waiting.append((record, array.nbytes))
-        if self._keep is not None and content is not None and self._is_kept(value, content, index):
-            self.kept.setdefault(value, {})[index] = self._store.put(content)
+        if self._keep is not None and content is not None and self._keeps(value, content, index):
+            self.arrays.setdefault(value, {})[0, *index] = self._store.put(content)
         if self._stop_at is not None and content is not None and self._stop_at(self._names[value], content):
             raise _Stopped(value)
 
@@ -240,15 +274,15 @@ class _Recorder:
         for record, _ in waiting:
             record.wait()
 
-    def _is_kept(self, value: int, content: Any, index: tuple[int, ...]) -> bool:
+    def _keeps(self, value: int, content: Any, index: tuple[int, ...]) -> bool:
         if any(number >= ITERATIONS_KEPT for number in index):
             return False
         keep = self._keep
         return keep(self._names[value], content) if callable(keep) else value in (keep or ())
 
 
-# those that numpy and onnxruntime both have
-_SHARED: Final = frozenset(range(1, 14)) - {8}
+_SHARED: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
+"""Element types that numpy and onnxruntime have in common."""
 
 
 def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
@@ -258,16 +292,14 @@ def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]
     if found.is_tensor():
         data_type = found.element_type()
         if data_type in _SHARED:
-            array = found.numpy()  # as sessions.to_array, in a tenth of the time
+            array = found.numpy()  # the same as sessions.to_array, in a tenth of the time
             array.flags.writeable = False
         else:
             array = sessions.to_array(found)
         return dtype_name(data_type), array
     kind = found.data_type()
-    if not kind.startswith("seq(tensor("):
-        return kind, None  # a map, which onnxruntime gives as no array
+    element = ort_types.element_type(kind)
+    if element is None:
+        return kind, None  # a map, of which onnxruntime makes no array
     arrays: list[NDArray[Any]] = [np.asarray(array) for array in sessions.to_array(found)]
-    return f"seq({_NAMES.get(kind[11:-2], kind[11:-2])})", arrays
-
-
-_NAMES: Final = {"float": "float32", "double": "float64"}
+    return f"seq({dtype_name(element)})", arrays

@@ -307,16 +307,16 @@ X = {"x": np.arange(4, dtype=np.float32)}
 
 
 def test_keep_names_patterns_and_functions() -> None:
-    assert capture(ABC, X).kept == []
-    assert capture(ABC, X, keep="a").kept == ["a"]
-    assert capture(ABC, X, keep=["[bc]", "x"]).kept == ["x", "b", "c"]
+    assert capture(ABC, X).array_names == []
+    assert capture(ABC, X, keep="a").array_names == ["a"]
+    assert capture(ABC, X, keep=["[bc]", "x"]).array_names == ["x", "b", "c"]
     cap = capture(ABC, X, keep=lambda name, array: name != "x" and array.max() > 0)
-    assert cap.kept == ["b", "c"]
+    assert cap.array_names == ["b", "c"]
     with pytest.raises(CaptureError, match=r"'a' was not kept, only its statistics\. Capture again with keep='a'"):
         cap["a"]
     with pytest.raises(CaptureError, match="Closest names"):
         capture(ABC, X, keep="aa")
-    with pytest.raises(CaptureError, match="no value that is captured is called 'nothing'"):
+    with pytest.raises(CaptureError, match="no captured value is called 'nothing'"):
         capture(ABC, X, tensors=["a", "nothing"])
     with pytest.raises(CaptureError, match="tensor 'b' was not captured"):
         capture(ABC, X, tensors="a").statistics("b")
@@ -325,7 +325,7 @@ def test_keep_names_patterns_and_functions() -> None:
 def test_a_name_that_looks_like_a_pattern_is_a_name() -> None:
     model = onnx.ModelProto.FromString(ABC.SerializeToString())
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = model.graph.node[2].input[0] = "a[0]*"
-    assert capture(model, X, keep="a[0]*").kept == ["a[0]*"]
+    assert capture(model, X, keep="a[0]*").array_names == ["a[0]*"]
 
 
 def test_kept_arrays_beyond_the_limit_are_files_that_go_with_the_capture() -> None:
@@ -586,7 +586,7 @@ def test_errors_and_stops_of_an_executor() -> None:
         assert cap.stopped is not None
         assert (cap.feeds, cap.stopped.feed) == (2, 1)
         with pytest.raises(CaptureError, match="Leave out one of them"):
-            capture(SET_MODEL, dataset(5), executor=executor, isolate=True)
+            capture(SET_MODEL, dataset(5), executor=executor, subprocess=True)
 
 
 def of_six_rows(name: str, array: Any) -> bool:

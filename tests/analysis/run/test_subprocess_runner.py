@@ -30,7 +30,7 @@ X = {"x": np.arange(1000, dtype=np.float32)}
 def test_the_same_numbers_and_arrays() -> None:
     seen: list[tuple[float, str]] = []
     feeds = [X, {"x": X["x"] + 1}]
-    alone = capture(MODEL, feeds, isolate=True, keep="[bc]", progress=lambda *said: seen.append(said))
+    alone = capture(MODEL, feeds, subprocess=True, keep="[bc]", progress=lambda *said: seen.append(said))
     here = capture(MODEL, feeds, keep="[bc]")
     assert alone.names == here.names
     assert all(alone.statistics(name) == here.statistics(name) for name in here)
@@ -74,7 +74,7 @@ def leaves(name: str, array: Any) -> bool:
 )
 def test_the_death_of_the_process_is_an_error_that_names_the_nodes(function: Any, message: str) -> None:
     with pytest.raises(CaptureError, match=message) as caught:
-        capture(MODEL, X, isolate=True, stop_at=function, times=True)
+        capture(MODEL, X, subprocess=True, stop_at=function, times=True)
     assert caught.value.node == "second"
 
 
@@ -89,7 +89,7 @@ def test_running_out_of_memory_names_the_node() -> None:
         used = int(re.search("VmSize:\\\\s*(\\\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
         resource.setrlimit(resource.RLIMIT_AS, (used + (6 << 30), used + (6 << 30)))
         try:
-            onnx_nb.capture(model, {"n": numpy.array([10_000_000])}, isolate=True)
+            onnx_nb.capture(model, {"n": numpy.array([10_000_000])}, subprocess=True)
         except onnx_nb.CaptureError as error:
             print(error.node, "|", error)
     """
@@ -106,12 +106,12 @@ def test_errors_of_the_child_are_raised_here() -> None:
         [here] y = Reshape(x, s) }"""
     )
     with pytest.raises(CaptureError, match="Reshape 'here'") as caught:
-        capture(bad, {"x": np.zeros(3, np.float32), "s": np.array([4])}, isolate=True)
+        capture(bad, {"x": np.zeros(3, np.float32), "s": np.array([4])}, subprocess=True)
     assert caught.value.node == "here"
     with pytest.raises(FeedError):
-        capture(bad, {"x": np.zeros(3)}, isolate=True)
+        capture(bad, {"x": np.zeros(3)}, subprocess=True)
     with pytest.raises(ZeroDivisionError):
-        capture(MODEL, X, isolate=True, stop_at=fails)
+        capture(MODEL, X, subprocess=True, stop_at=fails)
 
 
 def fails(name: str, array: Any) -> bool:
@@ -125,13 +125,13 @@ def prints(name: str, array: Any) -> bool:
 
 
 def test_what_is_printed_does_no_harm() -> None:
-    assert capture(MODEL, X, isolate=True, stop_at=prints).stopped is not None
+    assert capture(MODEL, X, subprocess=True, stop_at=prints).stopped is not None
 
 
 def test_functions_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     lock = __import__("threading").Lock()  # which nothing can pickle
     with pytest.raises(CaptureError, match="cannot be sent to another process"):
-        capture(MODEL, X, isolate=True, stop_at=lambda *_: bool(lock))
+        capture(MODEL, X, subprocess=True, stop_at=lambda *_: bool(lock))
 
 
 class Cancelled(Exception):  # noqa: N818
@@ -147,6 +147,6 @@ def test_a_cancel_ends_the_process_and_leaves_nothing(tmp_path: Path, monkeypatc
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with pytest.raises(Cancelled):
-        capture(models.chain(300), {"x": np.zeros((2, 3, 4), np.float32)}, keep="*", isolate=True, progress=progress)
+        capture(models.chain(300), {"x": np.zeros((2, 3, 4), np.float32)}, keep="*", subprocess=True, progress=progress)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > before  # it ran, and was waited for
     assert list(tmp_path.iterdir()) == []

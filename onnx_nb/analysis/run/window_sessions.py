@@ -1,0 +1,252 @@
+"""The onnxruntime session of a window of nodes. Its inputs are values at hand, whose types need no inference."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
+
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.subgraphs import key_of
+from onnx_nb.analysis.model.model import with_proto
+from onnx_nb.analysis.model.nodes import all_nodes
+from onnx_nb.analysis.run import ort_types
+from onnx_nb.analysis.run import session as sessions
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    from onnx_nb.analysis.run.execution_order import ExecutionOrder
+    from onnx_nb.analysis.run.session import Value
+
+
+@dataclass(frozen=True, eq=False)
+class WindowSession:
+    """The session of consecutive nodes."""
+
+    name: str
+    session: onnxruntime.InferenceSession
+    inputs: list[int]
+    outputs: list[int]
+    absent: frozenset[int]
+    """Inputs that were absent optional values when the session was made: nodes inside the window make them."""
+    shapes: Mapping[int, list[int | None]]
+    """Declared shapes of inputs, where they matter."""
+    nbytes: int
+    """Bytes of the weights in it."""
+
+    def fits(self, alive: Mapping[int, Value | None]) -> bool:
+        """Return whether the session serves these values too."""
+        for value in self.inputs:
+            found = alive.get(value)
+            if (found is None) != (value in self.absent):
+                return False
+            if found is not None and value in self.shapes and self.shapes[value] != _declared_shape(found):
+                return False
+        return True
+
+
+class SessionMaker:
+    """Makes the sessions of one graph's windows.
+
+    Parameters
+    ----------
+    graph
+        The graph of the whole model.
+    wanted
+        Values that sessions must output.
+    providers
+        Execution providers, best first; the CPU if ``None``.
+    """
+
+    def __init__(self, graph: Graph, wanted: frozenset[int], providers: Sequence[str] | None) -> None:
+        self.graph = graph
+        self.optional: dict[int, str] = {}
+        """Types of values that are optional, as far as seen."""
+        self._wanted = wanted
+        self._providers = providers
+        self._overridable = frozenset(graph.overridable.tolist())
+        constant = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
+        self._is_constant = constant[graph.op_index] if len(constant) else np.zeros(0, bool)
+        proto = graph.model.proto
+        nodes = all_nodes([*proto.graph.node, *(node for function in proto.functions for node in function.node)])
+        op_types = {node.op_type for node in nodes}
+        self.has_scans = "Scan" in op_types
+        self._may_be_optional = "Optional" in op_types or any(
+            info.type.HasField("optional_type") for info in proto.graph.input
+        )
+        self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
+
+    def is_constant(self, value: int) -> bool:
+        """Return whether a Constant node makes a value.
+
+        Such a node is copied into every window that reads its value, as weights are: onnxruntime treats constants
+        differently from inputs, and some operators insist on them.
+        """
+        maker = int(self.graph.producer[value])
+        return maker >= 0 and bool(self._is_constant[maker])
+
+    def is_needed_after(self, order: ExecutionOrder, stop: int, value: int) -> bool:
+        """Return whether a node behind ``stop`` reads a value, which therefore has to stay alive."""
+        return order.last_reader.get(value, -1) >= stop and not self.is_constant(value)
+
+    def is_overridable(self, value: int) -> bool:
+        """Return whether a weight is a graph input too."""
+        return value in self._overridable
+
+    def window(self, order: ExecutionOrder, start: int, stop: int, alive: Mapping[int, Value | None]) -> WindowSession:
+        """Make the session of the nodes from ``start`` to ``stop``; ``alive`` holds all values that they read."""
+        graph, names = self.graph, self.graph.value_names
+        nodes = order.nodes[start:stop]
+        made = [value for node in nodes for value in order.makes[node]]
+        inside = set(made)
+        proto = self._new_proto("window")
+        inputs: list[int] = []
+        absent: set[int] = set()
+        shapes: dict[int, list[int | None]] = {}
+        nbytes = 0
+        for value in dict.fromkeys(v for node in nodes for v in order.reads[node] if v not in inside):
+            if value in alive:
+                inputs.append(value)
+                found = alive[value]
+                if found is None:
+                    absent.add(value)
+                    proto.graph.node.append(_absent_optional(names[value], self.optional[value]))
+                else:
+                    shapes.update(self._add_input(proto.graph, value, found))
+            elif graph.value_kind[value] == INITIALIZER:
+                nbytes += self._add_weight(proto.graph, value)
+            else:
+                assert self.is_constant(value)  # all other values are alive  # noqa: S101
+                proto.graph.node.append(graph.nodes[int(graph.producer[value])])
+        proto.graph.node.extend(graph.nodes[node] for node in nodes)
+        proto.functions.extend(self._functions_of(nodes))
+        outputs = [v for v in made if v in self._wanted or self.is_needed_after(order, stop, v)] or made[:1]
+        for value in outputs:
+            proto.graph.output.add(name=names[value])
+        name = graph.node_label(nodes[0])
+        if len(nodes) > 1:
+            name += f" … {graph.node_label(nodes[-1])}"
+        session = sessions.create(
+            with_proto(graph.model, proto, name),
+            optimize=False,
+            providers=self._providers,
+            transient=True,
+            shared_arena=True,
+        )
+        if self._may_be_optional:
+            for value, entry in zip(outputs, session.get_outputs(), strict=True):
+                if entry.type.startswith("optional("):
+                    self.optional[value] = entry.type
+        return WindowSession(name, session, inputs, outputs, frozenset(absent), shapes, nbytes)
+
+    def constant(self, value: int) -> Value | None:
+        """Return a weight or the result of a Constant node as a value."""
+        name = self.graph.value_names[value]
+        proto = self._new_proto("weight")
+        if self.graph.value_kind[value] == INITIALIZER:
+            self._add_weight(proto.graph, value)
+        else:
+            proto.graph.node.append(self.graph.nodes[int(self.graph.producer[value])])
+        proto.graph.output.add(name=name)
+        session = sessions.create(with_proto(self.graph.model, proto, quoted(name)), optimize=False, transient=True)
+        return sessions.run_values(session, {}, name=quoted(name))[name]
+
+    def _new_proto(self, name: str) -> ModelProto:
+        source = self.graph.model.proto
+        return ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, graph=GraphProto(name=name))
+
+    def _add_input(self, target: GraphProto, value: int, found: Value) -> dict[int, list[int | None]]:
+        """Declare an input; return the shape that it was declared with, where it matters."""
+        info = target.input.add(name=self.graph.value_names[value])
+        optional = self.optional.get(value, "")
+        info.type.CopyFrom(_type_of(found, optional))
+        if not self.has_scans or optional or not found.is_tensor():
+            return {}
+        # onnxruntime runs a Scan only if it could infer at least the rank of each output of its body
+        shape = _declared_shape(found)
+        info.type.tensor_type.shape.SetInParent()
+        for size in shape:
+            info.type.tensor_type.shape.dim.add(dim_value=size)
+        return {value: shape}
+
+    def _add_weight(self, target: GraphProto, value: int) -> int:
+        """Add a weight; return its bytes, roughly."""
+        tensor = self._weight(value)
+        if isinstance(tensor, SparseTensorProto):
+            target.sparse_initializer.append(tensor)
+            return 0
+        target.initializer.append(tensor)
+        if self.is_overridable(value):
+            # as in the whole model: onnxruntime may treat weights that can be overridden differently
+            info = target.input.add(name=tensor.name)
+            info.type.CopyFrom(helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+        return int(math.prod(tensor.dims)) * 4
+
+    def _weight(self, value: int) -> TensorProto | SparseTensorProto:
+        subgraph = int(self.graph.value_subgraph[value])
+        found = self._weights.get(subgraph)
+        if found is None:
+            place = self.graph.subgraphs[subgraph]
+            tensors = [*place.graph.initializer, *place.graph.sparse_initializer]
+            found = self._weights[subgraph] = dict(zip(place.weights.tolist(), tensors, strict=True))
+        return found[value]
+
+    def _functions_of(self, nodes: Sequence[int]) -> list[FunctionProto]:
+        """Return the local functions that a window may call."""
+        functions = self.graph.functions
+        if not functions:
+            return []
+        if any(self.graph.bodies(node) for node in nodes):
+            return list(functions.values())
+        called: set[tuple[str, str]] = set()
+        for operator in {int(self.graph.op_index[node]) for node in nodes}:
+            op, domain = self.graph.operators[operator]
+            called |= self._calls.get((domain, op), set())
+        return [function for (domain, name, _), function in functions.items() if (domain, name) in called]
+
+    @functools.cached_property
+    def _calls(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """The functions that each function calls at any depth, itself included."""
+        direct: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        known = {(domain, name) for domain, name, _ in self.graph.functions}
+        for (domain, name, _), function in self.graph.functions.items():
+            called = {key_of(node)[:2] for node in all_nodes(function.node)}
+            direct.setdefault((domain, name), set()).update(called & known)
+        closed: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for key in direct:
+            found, waiting = {key}, [key]
+            while waiting:
+                new = direct[waiting.pop()] - found
+                found |= new
+                waiting.extend(new)
+            closed[key] = found
+        return closed
+
+
+def _declared_shape(value: Value) -> list[int | None]:
+    """Return the shape to declare a tensor with: its rank, so that a session serves other sizes.
+
+    A vector of int64 is declared with its length: if it is a shape, the length is the rank of another tensor.
+    """
+    shape = value.shape()
+    return list(shape) if len(shape) == 1 and value.element_type() == TensorProto.INT64 else [None] * len(shape)
+
+
+def _type_of(value: Value, optional: str) -> TypeProto:
+    if optional:
+        return ort_types.parsed(optional)
+    if value.is_tensor():
+        return ort_types.tensor_type(value.element_type())
+    return ort_types.parsed(value.data_type())
+
+
+def _absent_optional(name: str, kind: str) -> NodeProto:
+    """Return a node that makes an absent optional value; a session cannot be given one."""
+    return helper.make_node("Optional", [], [name], type=ort_types.parsed(kind).optional_type.elem_type)
