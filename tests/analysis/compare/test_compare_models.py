@@ -349,7 +349,7 @@ def test_bad_input_says_what_to_do() -> None:
     two = parsed("{ y = Add(x, b) }", "g (float[4, 32] x, float[4, 32] b) => (float[4, 32] y) ")
     with pytest.raises(FeedError, match="also needs 'b', which the reference does not have"):
         compare(one, two)
-    with pytest.raises(CaptureError, match="no value that is captured is called 'z'"):
+    with pytest.raises(CaptureError, match="no captured value is called 'z'"):
         compare(one, one, tensors="z")
     with pytest.raises(AlignmentError, match="kept no arrays"):
         compare(onnx_nb.capture(one), one)

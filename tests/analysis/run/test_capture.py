@@ -599,7 +599,7 @@ def of_six_rows(name: str, array: Any) -> bool:
 def test_a_node_that_fails_is_named() -> None:
     text = " ".join(f"t{i + 1} = Neg(t{i})" for i in range(20))
     model = parsed(f"g (float[n] t0, int64[k] s) => (float[m] y) {{ {text} [bad] y = Reshape(t20, s) }}")
-    with pytest.raises(CaptureError, match=r"Reshape 'bad'.*'t20' \(3 float\)") as caught:
+    with pytest.raises(CaptureError, match=r"Reshape 'bad'.*'t20' \(3 float32\)") as caught:
         capture(model, {"t0": np.zeros(3, np.float32), "s": np.array([4])})
     assert caught.value.node == "bad"
     model = parsed(f"g (float[n] t0) => (float[m] y) {{ {text} [odd] y = my.own.Thing(t20) }}")
