@@ -41,13 +41,13 @@ AT_REST = """async patience => {
     let [before, frames] = ['', 0];
     while (frames < 3) {
         await new Promise(requestAnimationFrame);
-        const stages = [...document.querySelectorAll('.onnx-nb-graph')].flatMap(root => root.onnxNb?.stage ?? []);
+        const viewports = [...document.querySelectorAll('.onnx-nb-graph')].flatMap(root => root.onnxNb?.viewport ?? []);
         const places = [...document.querySelectorAll('.onnx-nb, .onnx-nb canvas')].map(each => {
             const {x, y, width, height} = each.getBoundingClientRect();
             return [x, y, width, height];
         });
-        const now = JSON.stringify([innerWidth, innerHeight, places, stages.map(({stand}) => stand)]);
-        frames = now === before && !stages.some(({busy, gliding}) => busy || gliding) ? frames + 1 : 0;
+        const now = JSON.stringify([innerWidth, innerHeight, places, viewports.map(({position}) => position)]);
+        frames = now === before && !viewports.some(({busy, gliding}) => busy || gliding) ? frames + 1 : 0;
         before = now;
         if (performance.now() - started > 1000 * patience) throw new Error(`the page never came to rest: ${now}`);
     }

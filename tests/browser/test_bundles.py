@@ -56,10 +56,10 @@ def test_a_thousand_tensors_between_two_boxes_are_one_bundle_that_says_so(page: 
     page.goto(ModelGraph(bundled()).to_html(tmp_path / "bundle.html").as_uri())
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
     texts = graph.call(
-        "return Array.from({length: view.stage.scene.edges.count}, (_, e) => view.stage.scene.edgeLabel(e));"
+        "return Array.from({length: view.viewport.scene.edges.count}, (_, e) => view.viewport.scene.edgeLabel(e));"
     )
     assert any(text.startswith("1,000 tensors 1×4 f32") for text in texts), sorted(set(texts))
-    bounds = graph.call("return view.stage.scene.bounds;")
+    bounds = graph.call("return view.viewport.scene.bounds;")
     assert bounds["w"] < 1200
     page.screenshot(path=SCREENSHOTS / "bundle-1000.png")
     # each tensor of it can be chosen: the inspector lists them, some at a time
@@ -82,7 +82,7 @@ def test_a_thousand_tensors_between_two_boxes_are_one_bundle_that_says_so(page: 
 def test_a_tensor_with_a_thousand_readers_stays_legible(page: Page, tmp_path: Path) -> None:
     page.goto(ModelGraph(fanned()).to_html(tmp_path / "fan.html").as_uri())
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
-    seen = graph.call("return {boxes: view.stage.scene.boxes.count, edges: view.stage.scene.edges.count};")
+    seen = graph.call("return {boxes: view.viewport.scene.boxes.count, edges: view.viewport.scene.edges.count};")
     assert seen["boxes"] <= 60
     page.screenshot(path=SCREENSHOTS / "fan-1000.png")
     graph.call("view.dispatch({type: 'select', target: view.columns.find('wide', 'tensor')});")

@@ -18,7 +18,7 @@ PRESS = """for (const [key, shiftKey] of args[0])
 OPEN = "return [...view.state.open];"
 # as soon as it is there: the layout does not wait for a slow hand
 STOP = """const stop = [...root.querySelectorAll('button')].find(button => button.textContent === 'Stop');
-    while (stop.offsetParent === null && view.stage.busy) await new Promise(requestAnimationFrame);
+    while (stop.offsetParent === null && view.viewport.busy) await new Promise(requestAnimationFrame);
     if (stop.offsetParent === null) throw new Error('nobody could stop it');
     stop.click();"""
 

@@ -36,9 +36,9 @@ MODELS: dict[str, Callable[[], Path]] = {
 # the height that a graph has in a notebook: a page leaves 190 px to the summary
 HEIGHT = 640 + 190
 SEEN = """
-    const {stage, state} = view;
-    const {bounds, boxes} = stage.scene;
-    const {camera, view: size} = stage.stand;
+    const {viewport, state} = view;
+    const {bounds, boxes} = viewport.scene;
+    const {camera, view: size} = viewport.position;
     const inside = bounds.x >= camera.x - 1 && bounds.y >= camera.y - 1
         && bounds.x + bounds.w <= camera.x + size.w / camera.k + 1
         && bounds.y + bounds.h <= camera.y + size.h / camera.k + 1;
@@ -49,7 +49,8 @@ SEEN = """
     const overlaps = [];
     for (let a = 0; a < boxes.count; a++) {
         for (let b = a + 1; b < boxes.count; b++) {
-            if (meet(a, b) !== around(a, b)) overlaps.push([stage.scene.label(a).title, stage.scene.label(b).title]);
+            const titles = [a, b].map((box) => viewport.scene.label(box).title);
+            if (meet(a, b) !== around(a, b)) overlaps.push(titles);
         }
     }
     return {boxes: boxes.count, inside, overlaps, zoom: camera.k, open: [...state.open]};
@@ -85,7 +86,7 @@ def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(brow
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
     wide = graph.call(SEEN)
     page.set_viewport_size({"width": 624, "height": HEIGHT})
-    graph.expect("view.stage.stand.view.w < 640")
+    graph.expect("view.viewport.position.view.w < 640")
     graph.rest()
     narrow = graph.call(SEEN)
     assert narrow["inside"]
@@ -94,7 +95,7 @@ def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(brow
     graph.call("view.dispatch({type: 'toggle', group: view.columns.find('classifier', 'scope')?.id ?? 1});")
     chosen = graph.call(SEEN)["open"]
     page.set_viewport_size({"width": 1424, "height": HEIGHT})
-    graph.expect("view.stage.stand.view.w > 800")
+    graph.expect("view.viewport.position.view.w > 800")
     graph.rest()
     assert graph.call(SEEN)["open"] == chosen
     context.close()
@@ -107,9 +108,9 @@ def test_a_tensor_that_goes_on_in_the_next_column_can_be_clicked_there(browser: 
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
     # the longest upright piece of a line that runs against the flow lies between two columns
     tensor, x, y = graph.call(
-        """const {edges} = view.stage.scene;
-           const {camera} = view.stage.stand;
-           const {left, top} = view.stage.element.getBoundingClientRect();
+        """const {edges} = view.viewport.scene;
+           const {camera} = view.viewport.position;
+           const {left, top} = view.viewport.element.getBoundingClientRect();
            let best = [null, 0, 0], rise = 100;
            for (let e = 0; e < edges.count; e++) {
                for (let p = edges.ptr[e]; p + 1 < edges.ptr[e + 1]; p++) {

@@ -129,7 +129,7 @@ def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
     before = view.camera(1)
     view.reference.root.locator(".onnx-nb-canvas").focus()
     offline.keyboard.press("+")
-    view.candidate.expect("view.stage.stand.camera.k > args[0]", True, before["k"])
+    view.candidate.expect("view.viewport.position.camera.k > args[0]", True, before["k"])
     offline.evaluate(AXE.read_text(encoding="utf-8"))
     assert violations(view.root) == []
     offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-{theme}.png")

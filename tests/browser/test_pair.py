@@ -49,7 +49,9 @@ class PairWidget:
         self.candidate = GraphWidget(root.locator('.onnx-nb[data-widget="candidate"]'))
 
     def camera(self, side: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.root.evaluate("(root, side) => root.onnxNb.views[side].stage.stand.camera", side)
+        found: dict[str, Any] = self.root.evaluate(
+            "(root, side) => root.onnxNb.views[side].viewport.position.camera", side
+        )
         return found
 
 
@@ -127,7 +129,7 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     lab.page.keyboard.down("Control")
     lab.page.mouse.wheel(0, 120)
     lab.page.keyboard.up("Control")
-    pair.candidate.expect("view.stage.stand.camera.k < 0.99")
+    pair.candidate.expect("view.viewport.position.camera.k < 0.99")
     pair.reference.rest()
     assert pair.camera(0)["k"] == pair.camera(1)["k"] < 0.99
 
@@ -161,7 +163,7 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     pair.reference.rest()
     before = [pair.camera(side) for side in (0, 1)]
     drag(pair.reference, -80)
-    pair.reference.expect("view.stage.stand.camera.y !== args[0]", True, before[0]["y"])
+    pair.reference.expect("view.viewport.position.camera.y !== args[0]", True, before[0]["y"])
     pair.reference.rest()
     assert pair.camera(1) == before[1]
     lab.screenshot("pair-alone")

@@ -220,7 +220,7 @@ def test_the_view_is_kept_with_the_widget_and_follows_the_kernel(lab: JupyterPag
     graph.root.get_by_role("combobox", name="Search").fill("op:Softmax")
     graph.expect("view.state.hits.length > 0")
     graph.rest()
-    lab.kernel.expect("g.view.get('camera')", graph.call("return view.stage.standing;"))
+    lab.kernel.expect("g.view.get('camera')", graph.call("return view.viewport.viewpoint;"))
     lab.kernel.expect("g.view['search']", "op:Softmax")
     view = lab.kernel.evaluate("g.view")
     assert set(view) >= {"open", "camera", "search", "bookmarks"}
@@ -305,7 +305,7 @@ def test_a_trackpad_pinch_zooms_the_graph_about_the_pointer_and_not_the_page(bro
     graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]'))
     trackpad = context.new_cdp_session(page)
     x, y = graph.locate("node_a", "node")
-    before = graph.call("return view.stage.stand.camera.k;")
+    before = graph.call("return view.viewport.position.camera.k;")
     scrolled = page.evaluate("[scrollX, scrollY, visualViewport.scale, devicePixelRatio]")
 
     def pinch(delta: float) -> None:
@@ -315,12 +315,12 @@ def test_a_trackpad_pinch_zooms_the_graph_about_the_pointer_and_not_the_page(bro
 
     for _ in range(10):
         pinch(-6)
-    graph.expect("view.stage.stand.camera.k > 1.5 * args[0]", True, before)
+    graph.expect("view.viewport.position.camera.k > 1.5 * args[0]", True, before)
     assert graph.locate("node_a", "node") == pytest.approx((x, y), abs=1.5), "what is under the pointer stays there"
-    zoomed = graph.call("return view.stage.stand.camera.k;")
+    zoomed = graph.call("return view.viewport.position.camera.k;")
     for _ in range(10):
         pinch(6)
-    graph.expect("view.stage.stand.camera.k < args[0] / 1.5", True, zoomed)
+    graph.expect("view.viewport.position.camera.k < args[0] / 1.5", True, zoomed)
     assert page.evaluate("[scrollX, scrollY, visualViewport.scale, devicePixelRatio]") == scrolled
     context.close()
 
@@ -337,8 +337,10 @@ def test_the_camera_glides_only_for_those_who_want_motion(
     # from now on time passes as the test lets it
     page.clock.install()
     page.clock.pause_at(time.time() + 3600)
-    x = "return view.stage.stand.camera.x;"
-    start = "const {stage} = view; stage.standAt({...stage.stand.camera, x: stage.stand.camera.x + 300});"
+    x = "return view.viewport.position.camera.x;"
+    start = (
+        "const {viewport} = view; viewport.moveTo({...viewport.position.camera, x: viewport.position.camera.x + 300});"
+    )
     graph.call(f"{start} view.dispatch({{type: 'fit'}});")
     places = [graph.call(x)]
     for _ in range(20):

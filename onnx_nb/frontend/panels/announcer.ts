@@ -1,32 +1,32 @@
-/** What a screen reader says of what happens in the view. */
+/** The live region: what a screen reader reads out when something happens in the view. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { counted, el, elide } from "./dom.ts";
 import { describe } from "./link.ts";
 
-export interface Voice {
+export interface Announcer {
   readonly element: HTMLElement;
-  say(text: string): void;
-  /** says what is selected now */
-  selected(targets: readonly Target[]): void;
+  announce(text: string): void;
+  /** reads out what is selected now */
+  announceSelection(targets: readonly Target[]): void;
 }
 
-export function createVoice(columns: Columns): Voice {
+export function createAnnouncer(columns: Columns): Announcer {
   const element = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
-  const say = (text: string): void => {
+  const announce = (text: string): void => {
     element.textContent = elide(text, 300);
   };
   return {
     element,
-    say,
-    selected(targets) {
+    announce,
+    announceSelection(targets) {
       const target = targets.at(-1);
       if (target === undefined) {
-        say("Nothing selected");
+        announce("Nothing selected");
         return;
       }
       if (targets.length > 1) {
-        say(`${sorts(targets)} selected`);
+        announce(`${countedByKind(targets)} selected`);
         return;
       }
       const { title, sub, kind } = describe(columns, target);
@@ -36,13 +36,13 @@ export function createVoice(columns: Columns): Voice {
         const readers = columns.consumersOf(target.id).length;
         more = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${counted(readers, "node")}`;
       }
-      say(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${more}`);
+      announce(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${more}`);
     },
   };
 }
 
 /** "3 nodes, 1 scope" */
-export function sorts(targets: readonly Target[]): string {
+export function countedByKind(targets: readonly Target[]): string {
   return (["node", "scope", "tensor"] as const)
     .map((kind) => [targets.filter((each) => each.kind === kind).length, kind] as const)
     .filter(([count]) => count > 0)

@@ -5,13 +5,13 @@ import type { Dispatch, State } from "../scene/state.ts";
 import { button, copyButton, counted, el, elide, plain } from "./dom.ts";
 import { link } from "./link.ts";
 
-export interface Strips {
+export interface Banners {
   update(state: State): void;
 }
 
 const LISTED = 200;
 
-export function createStrips(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Strips {
+export function createBanners(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Banners {
   if (columns.meta.faults.length > 0) root.append(faults(columns, signal));
 
   let shown: State["error"] = null;

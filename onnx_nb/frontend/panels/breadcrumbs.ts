@@ -4,7 +4,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import { el, elide } from "./dom.ts";
 import { link } from "./link.ts";
 
-export interface Crumbs {
+export interface Breadcrumbs {
   readonly element: HTMLElement;
   update(selection: Target | null): void;
 }
@@ -12,7 +12,7 @@ export interface Crumbs {
 /** Names are shortened to these, one after the other, before whole scopes give way. */
 const LENGTHS = [40, 24, 14, 9];
 
-export function createCrumbs(columns: Columns, signal: AbortSignal): Crumbs {
+export function createBreadcrumbs(columns: Columns, signal: AbortSignal): Breadcrumbs {
   const element = el("nav", { class: "onnx-nb-crumbs", attrs: { "aria-label": "Scope of the selection" } });
   let inside: readonly number[] = [];
 

@@ -4,7 +4,7 @@ import { statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
 import { shortDtype } from "../scene/labels.ts";
 import { button, bytes, copyButton, counted, el, elide, plain } from "./dom.ts";
-import { download } from "./save.ts";
+import { download } from "./export.ts";
 import { createTable, type TableColumn } from "./table.ts";
 
 /** What goes with the numbers. */

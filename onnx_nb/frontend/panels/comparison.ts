@@ -5,12 +5,12 @@ import type { Depth } from "../charts/errorseries.ts";
 import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { failure } from "../protocol/host.ts";
 import { button, counted, el, elide, fillings, plain } from "./dom.ts";
+import { download } from "./export.ts";
 import { createMenu, item } from "./menu.ts";
 import { errorsOf, figure, magnitude } from "./pointerrors.ts";
-import { download } from "./save.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
 import { csvOf, type RowColumn } from "./tablerows.ts";
-import { createTask, SILENCE, SILENCE_MS, type Told } from "./task.ts";
+import { createTaskBar, type OnProgress, SILENCE, SILENCE_MS } from "./task.ts";
 
 export interface ComparisonOptions {
   readonly height?: number;
@@ -21,11 +21,11 @@ export interface ComparisonOptions {
   /** what is known of a point beyond its metrics */
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
   /** gives the whole as a page */
-  readonly page?: (signal: AbortSignal, told: Told) => Promise<Uint8Array>;
+  readonly page?: (signal: AbortSignal, told: OnProgress) => Promise<Uint8Array>;
   /** cuts a point's module out, and tells what became of it */
-  readonly isolate?: (name: string, signal: AbortSignal, told: Told) => Promise<string>;
+  readonly isolate?: (name: string, signal: AbortSignal, told: OnProgress) => Promise<string>;
   /** shows the operations in a point's module */
-  readonly drill?: (name: string, signal: AbortSignal, told: Told) => Promise<void>;
+  readonly drill?: (name: string, signal: AbortSignal, told: OnProgress) => Promise<void>;
   /** a button that leads back */
   readonly back?: { readonly text: string; readonly go: () => void };
 }
@@ -62,7 +62,7 @@ export function createComparison(
     voice.textContent = elide(text, 300);
   };
   let busy = false;
-  const task = createTask(
+  const task = createTaskBar(
     (now) => {
       busy = now;
       for (const press of root.querySelectorAll(".onnx-nb-act")) press.setAttribute("aria-disabled", String(now));

@@ -197,9 +197,9 @@ describe("a pair of graphs", () => {
     // in the middle of the picture, not just in it
     await settled(500);
     const tanh = { kind: "node", id: id(RIGHT, "node", "enc/tanh") } as const;
-    const { camera, view } = pair.views[1].stage.stand;
-    const { x, y, w, h } = pair.views[1].stage.scene?.boxes ?? expect.fail("nothing is drawn");
-    const box = boxOf(pair.views[1].stage.scene ?? expect.fail(), RIGHT, tanh);
+    const { camera, view } = pair.views[1].viewport.position;
+    const { x, y, w, h } = pair.views[1].viewport.scene?.boxes ?? expect.fail("nothing is drawn");
+    const box = boxOf(pair.views[1].viewport.scene ?? expect.fail(), RIGHT, tanh);
     expect((x[box] + w[box] / 2 - camera.x) * camera.k).toBeCloseTo(view.w / 2, 0);
     expect((y[box] + h[box] / 2 - camera.y) * camera.k).toBeCloseTo(view.h / 2, 0);
     press("p");

@@ -268,28 +268,28 @@ export function createPair(
     cancelAnimationFrame(settling);
     const look = (): void => {
       if (signal.aborted) return;
-      if (views.some((view) => view.stage.busy)) settling = requestAnimationFrame(look);
+      if (views.some((view) => view.viewport.busy)) settling = requestAnimationFrame(look);
       else putBeside(side);
     };
     settling = requestAnimationFrame(look);
   }
 
   function putBeside(side: SideOf): void {
-    const { camera, view } = views[side].stage.stand;
+    const { camera, view } = views[side].viewport.position;
     const away = offset(side);
-    const stage = views[other(side)].stage;
-    const there = stage.stand.view;
+    const stage = views[other(side)].viewport;
+    const there = stage.position.view;
     if (away === null || view.w === 0 || there.w === 0) return;
     const x = camera.x + view.w / camera.k / 2 + away.x;
     const y = camera.y + view.h / camera.k / 2 + away.y;
-    stage.standAt({ x: x - there.w / camera.k / 2, y: y - there.h / camera.k / 2, k: camera.k });
+    stage.moveTo({ x: x - there.w / camera.k / 2, y: y - there.h / camera.k / 2, k: camera.k });
   }
 
   let table: { readonly scenes: readonly (Scene | null)[]; readonly boxes: readonly [Int32Array, Int32Array] } | null =
     null;
   /** The boxes that both graphs draw, of the one and the other. */
   function boxesOfBoth(): readonly [Int32Array, Int32Array] | null {
-    const scenes = views.map((view) => view.stage.scene);
+    const scenes = views.map((view) => view.viewport.scene);
     const [left, right] = scenes;
     if (left === undefined || right === undefined || left === null || right === null) return null;
     if (table === null || table.scenes[0] !== left || table.scenes[1] !== right) {
@@ -310,9 +310,9 @@ export function createPair(
   /** How far what both graphs draw lies apart, that near the middle of the picture counting most. */
   function offset(side: SideOf): Point | null {
     const both = boxesOfBoth();
-    const [mine, there] = [views[side].stage, views[other(side)].stage];
+    const [mine, there] = [views[side].viewport, views[other(side)].viewport];
     if (both === null || mine.scene === null || there.scene === null) return null;
-    const { camera, view } = mine.stand;
+    const { camera, view } = mine.position;
     const [cx, cy] = [camera.x + view.w / camera.k / 2, camera.y + view.h / camera.k / 2];
     const [a, b] = [mine.scene.boxes, there.scene.boxes];
     const [from, to] = [both[side], both[other(side)]];
@@ -336,7 +336,7 @@ export function createPair(
   /** Where two targets lie, in reference and candidate. */
   function centers(targets: readonly [Target, Target]): readonly [Point, Point] | null {
     const center = (at: SideOf, given: Target): Point | null => {
-      const { scene } = views[at].stage;
+      const { scene } = views[at].viewport;
       if (scene === null) return null;
       let box = boxOf(scene, columns[at], given);
       if (box < 0 && given.kind === "tensor") {

@@ -1,6 +1,6 @@
 /**
  * The whole graph view: one state, and the panels that show it. Everything that needs a kernel goes through the host;
- * the rest lives here, so the graph stays alive without one.
+ * the rest lives here, so the graph works without a kernel too.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -14,41 +14,42 @@ import {
   type Bookmark,
   type Command,
   initialState,
+  isCommand,
   reduce,
   type State,
   same,
   selected,
 } from "../scene/state.ts";
-import { createVoice } from "./announcer.ts";
-import { createStrips } from "./banners.ts";
+import { type Announcer, createAnnouncer } from "./announcer.ts";
+import { createBanners } from "./banners.ts";
 import { counted, el, elide } from "./dom.ts";
 import { emptyState } from "./emptystate.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
+import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
 import { listenKeys } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { describe, followLinks } from "./link.ts";
-import { createWork, namesOf } from "./requests.ts";
 import { createSelection } from "./selection.ts";
 import { createHelp, PAIR_KEYS } from "./shortcuts.ts";
-import { createBeside } from "./submodelpane.ts";
-import { createToolbar } from "./toolbar.ts";
+import { createSubmodelPane, type SubmodelPane } from "./submodelpane.ts";
+import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { createTree } from "./tree.ts";
-import { createStage, type Stage } from "./viewport.ts";
+import { Viewport } from "./viewport.ts";
 
 export interface GraphOptions {
-  /** groups that stand open at first; by default enough for 20 to 60 boxes */
+  /** scopes that are open at first; by default enough for 20 to 60 boxes */
   readonly open?: Iterable<number>;
-  /** px of the part with the picture */
+  /** pixels of the part with the picture */
   readonly height?: number;
   readonly direction?: Direction;
   /** what a person left behind when the graph was shown last */
   readonly given?: Patch;
   /** the view is part of another one: it has no bar for extracting below and no submodel pane */
   readonly nested?: boolean;
-  /** what is different from the graph beside it */
-  readonly statuses?: DiffStatuses;
-  /** how long a layout may hold up the page, in ms, before it goes on in slices */
+  /** what differs from the graph that this one is compared with */
+  readonly tones?: Tones;
+  /** milliseconds that a layout may hold up the page before it goes on in slices */
   readonly atOnce?: number;
   /** the camera has moved, by hand or in a glide */
   readonly looked?: () => void;
@@ -64,11 +65,11 @@ export interface GraphView {
   apply(patch: Patch): void;
   /** Opens the scopes around a tensor, node or scope and brings it into view. */
   reveal(name: string, kind?: Target["kind"]): Promise<void>;
-  /** Where in the viewport a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
+  /** Where in the window a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
   locate(name: string, kind?: Target["kind"]): { x: number; y: number } | null;
   /** the part with the picture */
-  readonly stage: Stage;
-  /** Shows a submodel in a pane beside the graph. */
+  readonly viewport: Viewport;
+  /** Shows a submodel in a pane next to the graph. */
   showSubmodel(columns: Columns): void;
 }
 
@@ -78,14 +79,8 @@ export interface Handle extends GraphView {
   submodel: GraphView | null;
 }
 
+/** Pixels of the part with the picture. */
 const HEIGHT = 600;
-
-/** An extraction as one would write it in a cell. */
-function callOf(columns: Columns, { inputs, outputs }: State["boundary"]): string {
-  const list = (values: readonly number[]): string =>
-    `[${values.map((value) => JSON.stringify(columns.valueNameOf(value))).join(", ")}]`;
-  return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
-}
 
 export function createGraphView(
   root: HTMLElement,
@@ -94,339 +89,423 @@ export function createGraphView(
   options: GraphOptions,
   signal: AbortSignal,
 ): GraphView {
-  root.classList.add("onnx-nb", "onnx-nb-graph");
-  const nested = options.nested === true;
-  root.dataset.widget = nested ? "submodel" : "graph";
-  root.dataset.state = "loading";
-  root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
+  return new View(root, columns, host, options, signal);
+}
 
-  const first = options.open ?? defaultOpen(columns);
-  let state: State = { ...initialState(first, options.direction), live: host.live };
-  /** what stands open was chosen by nobody */
-  let unchosen = options.open === undefined ? state.open : null;
-  const now = (): State => state;
-  /** what is being applied came from the host, which need not be told */
-  let quiet = false;
+/** What follows when a field of the state has changed. */
+type Effect = (before: State, action: Action) => void;
 
-  const dispatch = (action: Action | Command): void => {
-    switch (action.type) {
-      case "fit":
-        stage.fit(action.targets);
-        return;
-      case "extract":
-        if (state.boundary.outputs.length > 0 || !host.live) work.extract();
-        return;
-      case "reveal":
-        bringIntoView(action.target, action.centered ?? false);
-        return;
-      case "save":
-        stage.save(action.what);
-        return;
-      case "capture":
-        work.capture(action.value);
-        return;
-      case "page":
-        work.page(action.statistics);
-        return;
-      case "color":
-        work.color(action.by);
-        return;
-      case "bookmark":
-        bookmark();
-        return;
-      case "visit":
-        visit(action.bookmark);
-        return;
-    }
-    if (action.type === "overlay" && (action.overlay === null || action.overlay.data !== state.overlay?.data)) {
-      work.recolored();
-    }
-    const before = state;
-    state = reduce(state, action, columns);
-    if (state === before) {
-      if (action.type === "undo" || action.type === "redo") voice.say(`Nothing to ${action.type}`);
-      return;
-    }
-    if (state.open !== before.open) {
-      stage.rebuild("group" in action ? action.group : turned(before.open, state.open));
-      if (!quiet) host.changed({ open: [...state.open] });
-    }
-    if (state.direction !== before.direction) {
-      stage.reopen();
-      if (!quiet) host.changed({ direction: state.direction });
-    }
-    if (state.overlay !== before.overlay) fitOverlay();
-    if (!same(state.selection, before.selection) || state.others !== before.others) {
-      const targets = selected(state);
-      voice.selected(targets);
-      root.classList.toggle("onnx-nb-selected", targets.length > 0);
-      if (!quiet) host.changed({ selection: targets.map((target) => ({ ...target, name: columns.nameOf(target) })) });
-    }
-    if (state.boundary !== before.boundary) {
-      if (!quiet) host.changed(namesOf(columns, state.boundary));
-      if (action.type === "input" || action.type === "output") {
-        const chosen = state.boundary[`${action.type}s`].includes(action.value);
-        voice.say(`${columns.valueNameOf(action.value)} is ${chosen ? "an" : "no longer an"} ${action.type}`);
-      }
-      work.plan();
-    }
-    if (state.overlay?.data !== before.overlay?.data && !quiet) host.changed({ overlay: state.overlay?.data ?? null });
-    if (!quiet) {
-      if (state.search !== before.search) {
-        host.changed({ search: state.search });
-        options.searched?.(state.search);
-      }
-      if (state.color !== before.color) host.changed({ color: state.color });
-      if (state.bookmarks !== before.bookmarks) host.changed({ bookmarks: state.bookmarks });
-    }
-    if (state.plan !== before.plan && state.plan !== null) {
-      voice.say(state.plan.message || `The extraction takes ${counted(state.plan.nodes.length, "node")}`);
-    }
-    if (action.type === "undo" || action.type === "redo") voice.say(action.type === "undo" ? "Undone" : "Redone");
-    refresh();
-  };
+class View implements Handle {
+  readonly columns: Columns;
+  readonly viewport: Viewport;
+  submodel: GraphView | null = null;
+  readonly #root: HTMLElement;
+  readonly #host: GraphHost;
+  readonly #options: GraphOptions;
+  readonly #announcer: Announcer;
+  readonly #kernel: KernelActions;
+  readonly #submodelPane: SubmodelPane | null;
+  readonly #toolbar: Toolbar;
+  /** shows the state in the panels around the picture */
+  readonly #update: (state: State) => void;
+  #state: State;
+  /** the open scopes, while nobody has chosen them */
+  #unchosen: ReadonlySet<number> | null;
+  /** what is being applied came from the host, which need not hear of it */
+  #applying = false;
 
-  /** The colors of an overlay go over the numbers of the boxes that are drawn. */
-  const fitOverlay = (): void => {
-    if (state.overlay !== null && stage.scene !== null) {
-      state = { ...state, overlay: state.overlay.over(stage.scene.boxes) };
-    }
-  };
+  constructor(root: HTMLElement, columns: Columns, host: GraphHost, options: GraphOptions, signal: AbortSignal) {
+    this.columns = columns;
+    this.#root = root;
+    this.#host = host;
+    this.#options = options;
+    this.#state = { ...initialState(options.open ?? defaultOpen(columns), options.direction), live: host.live };
+    this.#unchosen = options.open === undefined ? this.#state.open : null;
+    const nested = options.nested === true;
+    root.classList.add("onnx-nb", "onnx-nb-graph");
+    root.dataset.widget = nested ? "submodel" : "graph";
+    root.dataset.state = "loading";
+    root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
-  const refresh = (): void => {
-    toolbar.update(state);
-    strip.update(state);
-    many.update(state);
-    if (state.others.length === 0) inspector.update(state);
-    const side = state.others.length > 0 ? manyRoot : inspectorRoot;
-    if (body.lastElementChild !== side) body.lastElementChild?.replaceWith(side);
-    tree.update(state);
-    bottom?.update(state);
-    key.update(state, stage.dark);
-    root.setAttribute("aria-busy", String(state.busy !== null));
-    stage.update(state);
-  };
-
-  const fail = (error: unknown): void => {
-    console.error(error);
-    root.dataset.state = "error";
-    const { message } = failure(error);
-    state = {
-      ...state,
-      error: {
-        message: `The graph could not be drawn: ${message}`,
-        advice: "The tree still lists it; please report this model.",
+    this.#announcer = createAnnouncer(columns);
+    this.#kernel = createKernelActions(
+      columns,
+      host,
+      {
+        state: () => this.#state,
+        dispatch: this.dispatch,
+        announce: this.#announcer.announce,
+        extracted: (submodel) => this.showSubmodel(submodel),
       },
-    };
-    refresh();
-  };
+      signal,
+    );
+    this.viewport = this.#createViewport(signal);
+    this.#submodelPane = nested ? null : createSubmodelPane(root, () => this.#submodelClosed(), signal);
+    const { toolbar, update } = this.#createPanels(nested, signal);
+    this.#toolbar = toolbar;
+    this.#update = update;
+    Object.assign(root, { onnxNb: this });
 
-  const bookmark = (): void => {
-    const target = state.selection;
-    const camera = stage.standing;
-    if (camera === null) return;
-    const taken = new Set(state.bookmarks.map(({ name }) => name));
-    const words = target === null ? "View" : elide(describe(columns, target).title || "View", 48);
-    let name = words;
-    for (let at = 2; taken.has(name); at++) name = `${words} ${at}`;
-    dispatch({ type: "bookmarks", bookmarks: [...state.bookmarks, { name, target, open: state.open, camera }] });
-    voice.say(`Bookmarked as ${name}`);
-  };
-  const visit = ({ target, open, camera }: Bookmark): void => {
-    dispatch({ type: "openOnly", groups: open });
-    dispatch({ type: "select", target });
-    stage.goTo(camera, true);
-  };
+    this.viewport.start();
+    if (options.given !== undefined) {
+      this.apply(options.given);
+      this.#state = { ...this.#state, undo: [], redo: [] }; // nobody did that just now
+    }
+    this.#refresh();
+  }
 
-  const bringIntoView = (target: Target, centered = false): void => {
-    const shown = shownAs(columns, target);
-    const closed = columns.ancestry(columns.scopeOf(shown)).filter((group) => !state.open.has(group));
-    if (closed.length > 0) dispatch({ type: "openAll", groups: closed });
-    stage.show(shown, centered);
-  };
-
-  const showSubmodel = (submodel: Columns): void =>
-    beside?.show(submodel, callOf(columns, state.boundary), (inner, closing) => {
-      handle.submodel = createGraphView(inner, submodel, NOBODY, { nested: true }, closing);
-    });
+  get state(): State {
+    return this.#state;
+  }
 
   // ---------------------------------------------------------------- panels
 
-  const bar = el("header", { class: "onnx-nb-bar" });
-  const strips = el("div", { class: "onnx-nb-strips" });
-  const drawer = el("aside", { class: "onnx-nb-drawer onnx-nb-hiddenish", attrs: { "aria-label": "Tree" } });
-  const legend = el("div", { class: "onnx-nb-legend" });
-  const manyRoot = el("aside", { class: "onnx-nb-inspector", attrs: { "aria-label": "Selection", tabindex: 0 } });
-  const inspectorRoot = el("aside", { class: "onnx-nb-inspector", attrs: { "aria-label": "Inspector", tabindex: 0 } });
-  const extractRoot = el("footer", { class: "onnx-nb-extract" });
-
-  const voice = createVoice(columns);
-  const work = createWork(columns, host, now, dispatch, voice.say, showSubmodel, signal);
-  const stage = createStage(
-    root,
-    columns,
-    host,
-    {
-      state: now,
-      dispatch,
-      say: voice.say,
-      rested(camera) {
-        if (quiet) return;
-        // where one stands says little without what is open there
-        const { columnHeight, brief } = stage;
-        const stands = { camera, columnHeight, brief };
-        host.changed(unchosen === state.open ? { ...stands, open: [...state.open] } : stands);
-        unchosen = null;
+  #createViewport(signal: AbortSignal): Viewport {
+    const { tones, atOnce, given, looked } = this.#options;
+    return new Viewport(
+      this.#root,
+      this.columns,
+      this.#host,
+      {
+        state: () => this.#state,
+        dispatch: this.dispatch,
+        announce: this.#announcer.announce,
+        rested: (camera) => {
+          // a viewpoint means little without the scopes that are open there
+          const open = this.#unchosen === this.#state.open ? { open: [...this.#state.open] } : {};
+          this.#unchosen = null;
+          this.#host.changed({ camera, ...this.viewport.layout, ...open });
+        },
+        restyled: () => this.#refresh(),
+        loaded: (late) => {
+          this.#fitOverlay();
+          if (late) this.#refresh();
+        },
+        sized: (fits) => {
+          if (this.#unchosen !== this.#state.open || this.#state.selection !== null) return;
+          const { open, columnHeight, brief } = opening(this.columns, fits);
+          this.#state = { ...this.#state, open };
+          this.#unchosen = open;
+          this.viewport.rebuild(null, { columnHeight, brief });
+        },
+        failed: (error) => this.#fail(error),
+        looked: () => looked?.(),
+        atOnce,
+        tones: tones ?? null,
+        start: { columnHeight: given?.columnHeight ?? 0, brief: given?.brief ?? false },
       },
-      dressed: () => refresh(),
-      laid(later) {
-        fitOverlay();
-        if (later) refresh();
-      },
-      sized(fits) {
-        if (unchosen !== state.open || state.selection !== null) return;
-        const { open, columnHeight, brief } = opening(columns, fits);
-        state = { ...state, open };
-        unchosen = open;
-        stage.columnHeight = columnHeight;
-        stage.brief = brief;
-        stage.rebuild(null);
-      },
-      failed: fail,
-      looked: () => options.looked?.(),
-      atOnce: options.atOnce,
-      statuses: options.statuses ?? null,
-      start: { columnHeight: options.given?.columnHeight ?? 0, brief: options.given?.brief ?? false },
-    },
-    signal,
-  );
-  const submodelClosed = (): void => {
-    handle.submodel = null;
-    stage.focus();
-  };
-  const beside = nested ? null : createBeside(root, submodelClosed, signal);
-  const help = createHelp(stage.element, options.statuses === undefined ? [] : PAIR_KEYS, stage.focus, signal);
-  const toolbar = createToolbar(
-    bar,
-    columns,
-    host,
-    dispatch,
-    {
-      help: help.toggle,
-      drawer(open) {
-        drawer.classList.toggle("onnx-nb-hiddenish", !open);
-        stage.resize();
-        tree.update(state);
-      },
-      leaveSearch: stage.focus,
-    },
-    signal,
-  );
-  const strip = createStrips(strips, columns, dispatch, signal);
-  const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
-  const many = createSelection(manyRoot, columns, host, dispatch, voice.say, signal);
-  const tree = createTree(drawer, columns, dispatch, signal);
-  const bottom = nested ? null : createExtractBar(extractRoot, columns, host, dispatch, work.cancel, signal);
-  const key = createLegend(legend, columns, dispatch, signal);
-  followLinks(root, dispatch, signal);
-  listenKeys(
-    root,
-    { columns, host, stage, toolbar, help, side: [inspectorRoot, manyRoot], state: now, dispatch, say: voice.say },
-    signal,
-  );
-
-  const middle = el("div", { class: "onnx-nb-middle" }, stage.element, legend);
-  const body = el("div", { class: "onnx-nb-body" }, drawer, middle, beside?.element ?? null, inspectorRoot);
-  const empty = emptyState(columns);
-  if (empty !== null) stage.element.append(empty);
-  root.replaceChildren(bar, strips, body, ...(bottom === null ? [] : [extractRoot]), voice.element);
-
-  // ---------------------------------------------------------------- handle
-
-  const find = (name: string, kind?: Target["kind"]): Target | null => columns.find(name, kind) ?? null;
-
-  const handle: Handle = {
-    columns,
-    submodel: null,
-    stage,
-    get state() {
-      return state;
-    },
-    dispatch,
-    apply(patch) {
-      quiet = true;
-      try {
-        const values = (given: readonly string[]): number[] =>
-          given.flatMap((name) => {
-            const target = find(name, "tensor");
-            return target === null ? [] : [target.id];
-          });
-        if (patch.inputs !== undefined || patch.outputs !== undefined) {
-          const inputs = patch.inputs === undefined ? state.boundary.inputs : values(patch.inputs);
-          const outputs = patch.outputs === undefined ? state.boundary.outputs : values(patch.outputs);
-          dispatch({ type: "boundary", boundary: { inputs, outputs } });
-        }
-        if (patch.selection !== undefined) {
-          dispatch({ type: "selectAll", targets: patch.selection.map(({ kind, id }) => ({ kind, id })) });
-        }
-        if (patch.direction !== undefined && patch.direction !== state.direction) {
-          dispatch({ type: "direction", direction: patch.direction });
-        }
-        if (patch.overlay !== undefined) {
-          dispatch({ type: "overlay", overlay: patch.overlay === null ? null : new Overlay(patch.overlay) });
-        }
-        if (patch.bookmarks !== undefined) dispatch({ type: "bookmarks", bookmarks: patch.bookmarks });
-        if (patch.search !== undefined && patch.search !== state.search) toolbar.search(patch.search);
-        if (patch.color != null && patch.color !== state.color) work.recolor(patch.color);
-        if (patch.color === null && state.color !== null) dispatch({ type: "overlay", overlay: null });
-        if (patch.open !== undefined) {
-          const wanted = new Set(patch.open);
-          const known = wanted.size === state.open.size && patch.open.every((group) => state.open.has(group));
-          if (!known) dispatch({ type: "openOnly", groups: wanted });
-        }
-        const { columnHeight = stage.columnHeight, brief = stage.brief } = patch;
-        if (columnHeight !== stage.columnHeight || brief !== stage.brief) {
-          stage.columnHeight = columnHeight;
-          stage.brief = brief;
-          stage.rebuild(null);
-        }
-        if (patch.camera !== undefined) stage.goTo(patch.camera, false);
-      } finally {
-        quiet = false;
-      }
-    },
-    async reveal(name, kind) {
-      const target = find(name, kind);
-      if (target === null) throw new Error(`there is no tensor, node or scope '${elide(name, 200)}' in this graph`);
-      bringIntoView(target);
-      while (stage.busy || stage.gliding) await new Promise((resolve) => setTimeout(resolve, 10));
-    },
-    locate(name, kind) {
-      const target = find(name, kind);
-      return target === null ? null : stage.locate(target);
-    },
-    showSubmodel,
-  };
-  Object.assign(root, { onnxNb: handle });
-
-  stage.start();
-  if (options.given !== undefined) {
-    handle.apply(options.given);
-    state = { ...state, undo: [], redo: [] }; // nobody did that just now
+      signal,
+    );
   }
-  refresh();
-  return handle;
+
+  #createPanels(nested: boolean, signal: AbortSignal): { toolbar: Toolbar; update: (state: State) => void } {
+    const { columns, viewport, dispatch } = this;
+    const [root, host] = [this.#root, this.#host];
+    const { announce } = this.#announcer;
+    const aside = (label: string): HTMLElement =>
+      el("aside", { class: "onnx-nb-inspector", attrs: { "aria-label": label, tabindex: 0 } });
+    const bar = el("header", { class: "onnx-nb-bar" });
+    const bannerRoot = el("div", { class: "onnx-nb-strips" });
+    const drawer = el("aside", { class: "onnx-nb-drawer onnx-nb-hiddenish", attrs: { "aria-label": "Tree" } });
+    const legendRoot = el("div", { class: "onnx-nb-legend" });
+    const [inspectorRoot, selectionRoot] = [aside("Inspector"), aside("Selection")];
+    const footer = el("footer", { class: "onnx-nb-extract" });
+
+    const focus = (): void => viewport.focus();
+    const help = createHelp(viewport.element, this.#options.tones === undefined ? [] : PAIR_KEYS, focus, signal);
+    const showTree = (open: boolean): void => {
+      drawer.classList.toggle("onnx-nb-hiddenish", !open);
+      viewport.resize();
+      tree.update(this.#state);
+    };
+    const actions = { help: help.toggle, drawer: showTree, leaveSearch: focus };
+    const toolbar = createToolbar(bar, columns, host, dispatch, actions, signal);
+    const banners = createBanners(bannerRoot, columns, dispatch, signal);
+    const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
+    const selection = createSelection(selectionRoot, columns, host, dispatch, announce, signal);
+    const tree = createTree(drawer, columns, dispatch, signal);
+    const extractBar = nested ? null : createExtractBar(footer, columns, host, dispatch, this.#kernel.cancel, signal);
+    const legend = createLegend(legendRoot, columns, dispatch, signal);
+    followLinks(root, dispatch, signal);
+    const side = [inspectorRoot, selectionRoot];
+    const state = (): State => this.#state;
+    listenKeys(root, { columns, host, viewport, toolbar, help, side, state, dispatch, announce }, signal);
+
+    const middle = el("div", { class: "onnx-nb-middle" }, viewport.element, legendRoot);
+    const pane = this.#submodelPane?.element ?? null;
+    const body = el("div", { class: "onnx-nb-body" }, drawer, middle, pane, inspectorRoot);
+    const empty = emptyState(columns);
+    if (empty !== null) viewport.element.append(empty);
+    root.replaceChildren(bar, bannerRoot, body, ...(nested ? [] : [footer]), this.#announcer.element);
+
+    const update = (state: State): void => {
+      const several = state.others.length > 0;
+      for (const panel of [toolbar, banners, selection, tree, extractBar]) panel?.update(state);
+      if (!several) inspector.update(state);
+      const shown = several ? selectionRoot : inspectorRoot;
+      if (body.lastElementChild !== shown) body.lastElementChild?.replaceWith(shown);
+      legend.update(state, viewport.dark);
+    };
+    return { toolbar, update };
+  }
+
+  #refresh(): void {
+    this.#update(this.#state);
+    this.#root.setAttribute("aria-busy", String(this.#state.busy !== null));
+    this.viewport.update(this.#state);
+  }
+
+  #fail(error: unknown): void {
+    console.error(error);
+    this.#root.dataset.state = "error";
+    const message = `The graph could not be drawn: ${failure(error).message}`;
+    const advice = "The tree still lists its content. Please report this model.";
+    this.#state = { ...this.#state, error: { message, advice } };
+    this.#refresh();
+  }
+
+  // ---------------------------------------------------------------- state
+
+  readonly dispatch = (action: Action | Command): void => {
+    if (isCommand(action)) {
+      (this.#commands[action.type] as (command: Command) => void)(action);
+      return;
+    }
+    const before = this.#state;
+    if (action.type === "overlay" && (action.overlay === null || action.overlay.data !== before.overlay?.data)) {
+      this.#kernel.recolored();
+    }
+    this.#state = reduce(before, action, this.columns);
+    const { announce } = this.#announcer;
+    const travels = action.type === "undo" || action.type === "redo";
+    if (this.#state === before) {
+      if (travels) announce(`Nothing to ${action.type}`);
+      return;
+    }
+    const changed = [...this.#effects].filter(([field]) => this.#state[field] !== before[field]);
+    for (const effect of new Set(changed.map(([, effect]) => effect))) effect(before, action);
+    if (travels) announce(action.type === "undo" ? "Undone" : "Redone");
+    this.#refresh();
+  };
+
+  /** What is no change of the state: it moves the camera or talks to the kernel. */
+  readonly #commands: { readonly [T in Command["type"]]: (command: Extract<Command, { readonly type: T }>) => void } = {
+    fit: ({ targets }) => this.viewport.fit(targets),
+    save: ({ what }) => this.viewport.save(what),
+    reveal: ({ target, centerd }) => this.#bringIntoView(target, centerd),
+    bookmark: () => this.#bookmark(),
+    visit: ({ bookmark }) => this.#visit(bookmark),
+    capture: ({ value }) => this.#kernel.capture(value),
+    page: ({ statistics }) => this.#kernel.page(statistics),
+    color: ({ by }) => this.#kernel.color(by),
+    extract: () => {
+      if (this.#state.cut.outputs.length > 0 || !this.#host.live) this.#kernel.extract();
+    },
+  };
+
+  /** Tells the host, unless it is what changed. */
+  #tell(patch: Patch): void {
+    if (!this.#applying) this.#host.changed(patch);
+  }
+
+  #selectionChanged: Effect = (before) => {
+    const { selection, others } = this.#state;
+    if (others === before.others && same(selection, before.selection)) return;
+    const targets = selected(this.#state);
+    this.#announcer.announceSelection(targets);
+    this.#root.classList.toggle("onnx-nb-selected", targets.length > 0);
+    this.#tell({ selection: targets.map((target) => ({ ...target, name: this.columns.nameOf(target) })) });
+  };
+
+  /** By field of the state, in the order in which they take effect. */
+  readonly #effects: ReadonlyMap<keyof State, Effect> = new Map<keyof State, Effect>([
+    [
+      "open",
+      (before, action) => {
+        this.viewport.rebuild("group" in action ? action.group : turned(before.open, this.#state.open));
+        this.#tell({ open: [...this.#state.open] });
+      },
+    ],
+    [
+      "direction",
+      () => {
+        this.viewport.reopen();
+        this.#tell({ direction: this.#state.direction });
+      },
+    ],
+    ["selection", this.#selectionChanged],
+    ["others", this.#selectionChanged],
+    [
+      "cut",
+      (_before, action) => {
+        const { cut } = this.#state;
+        this.#tell(namesOf(this.columns, cut));
+        if (action.type === "input" || action.type === "output") {
+          const chosen = cut[`${action.type}s`].includes(action.value);
+          const text = `${chosen ? "an" : "no longer an"} ${action.type}`;
+          this.#announcer.announce(`${this.columns.valueNameOf(action.value)} is ${text}`);
+        }
+        this.#kernel.plan();
+      },
+    ],
+    [
+      "overlay",
+      (before) => {
+        this.#fitOverlay();
+        const data = this.#state.overlay?.data;
+        if (data !== before.overlay?.data) this.#tell({ overlay: data ?? null });
+      },
+    ],
+    [
+      "search",
+      () => {
+        this.#tell({ search: this.#state.search });
+        if (!this.#applying) this.#options.searched?.(this.#state.search);
+      },
+    ],
+    ["color", () => this.#tell({ color: this.#state.color })],
+    ["bookmarks", () => this.#tell({ bookmarks: this.#state.bookmarks })],
+    [
+      "plan",
+      () => {
+        const { plan } = this.#state;
+        if (plan === null) return;
+        this.#announcer.announce(plan.message || `The extraction takes ${counted(plan.nodes.length, "node")}`);
+      },
+    ],
+  ]);
+
+  /** The colors of an overlay span the numbers of the boxes that are drawn. */
+  #fitOverlay(): void {
+    const { overlay } = this.#state;
+    const { scene } = this.viewport;
+    if (overlay !== null && scene !== null) this.#state = { ...this.#state, overlay: overlay.over(scene.boxes) };
+  }
+
+  apply(patch: Patch): void {
+    this.#applying = true;
+    try {
+      this.#applyPatch(patch);
+    } finally {
+      this.#applying = false;
+    }
+  }
+
+  #applyPatch({
+    inputs,
+    outputs,
+    selection,
+    direction,
+    overlay,
+    bookmarks,
+    search,
+    color,
+    open,
+    ...view
+  }: Patch): void {
+    const { dispatch } = this;
+    const { cut } = this.#state;
+    const tensors = (names: readonly string[]): number[] =>
+      names.flatMap((name) => this.columns.find(name, "tensor")?.id ?? []);
+    if (inputs !== undefined || outputs !== undefined) {
+      const chosen = {
+        inputs: inputs === undefined ? cut.inputs : tensors(inputs),
+        outputs: outputs === undefined ? cut.outputs : tensors(outputs),
+      };
+      dispatch({ type: "cut", cut: chosen });
+    }
+    if (selection !== undefined) {
+      dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });
+    }
+    if (direction !== undefined && direction !== this.#state.direction) dispatch({ type: "direction", direction });
+    if (overlay !== undefined) dispatch({ type: "overlay", overlay: overlay === null ? null : new Overlay(overlay) });
+    if (bookmarks !== undefined) dispatch({ type: "bookmarks", bookmarks });
+    if (search !== undefined && search !== this.#state.search) this.#toolbar.search(search);
+    if (color != null && color !== this.#state.color) this.#kernel.color(color, true);
+    if (color === null && this.#state.color !== null) dispatch({ type: "overlay", overlay: null });
+    if (open !== undefined) {
+      const wanted = new Set(open);
+      const now = this.#state.open;
+      if (wanted.size !== now.size || open.some((scope) => !now.has(scope))) {
+        dispatch({ type: "openOnly", groups: wanted });
+      }
+    }
+    const { layout } = this.viewport;
+    const { columnHeight = layout.columnHeight, brief = layout.brief, camera } = view;
+    if (columnHeight !== layout.columnHeight || brief !== layout.brief) {
+      this.viewport.rebuild(null, { columnHeight, brief });
+    }
+    if (camera !== undefined) this.viewport.goTo(camera, false);
+  }
+
+  // ---------------------------------------------------------------- places
+
+  #bookmark(): void {
+    const { selection: target, open, bookmarks } = this.#state;
+    const camera = this.viewport.viewpoint;
+    if (camera === null) return;
+    const taken = new Set(bookmarks.map(({ name }) => name));
+    const title = target === null ? "View" : elide(describe(this.columns, target).title || "View", 48);
+    let name = title;
+    for (let at = 2; taken.has(name); at++) name = `${title} ${at}`;
+    this.dispatch({ type: "bookmarks", bookmarks: [...bookmarks, { name, target, open, camera }] });
+    this.#announcer.announce(`Bookmarked as ${name}`);
+  }
+
+  #visit({ target, open, camera }: Bookmark): void {
+    this.dispatch({ type: "openOnly", groups: open });
+    this.dispatch({ type: "select", target });
+    this.viewport.goTo(camera, true);
+  }
+
+  #bringIntoView(target: Target, centerd = false): void {
+    const { columns } = this;
+    const shown = shownAs(columns, target);
+    const closed = columns.ancestry(columns.scopeOf(shown)).filter((scope) => !this.#state.open.has(scope));
+    if (closed.length > 0) this.dispatch({ type: "openAll", groups: closed });
+    this.viewport.show(shown, centerd);
+  }
+
+  async reveal(name: string, kind?: Target["kind"]): Promise<void> {
+    const target = this.columns.find(name, kind);
+    if (target == null) throw new Error(`there is no tensor, node or scope '${elide(name, 200)}' in this graph`);
+    this.#bringIntoView(target);
+    while (this.viewport.busy || this.viewport.gliding) await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+
+  locate(name: string, kind?: Target["kind"]): { x: number; y: number } | null {
+    const target = this.columns.find(name, kind);
+    return target == null ? null : this.viewport.locate(target);
+  }
+
+  showSubmodel(submodel: Columns): void {
+    this.#submodelPane?.show(submodel, pythonCall(this.columns, this.#state.cut), (inner, closing) => {
+      this.submodel = createGraphView(inner, submodel, SUBMODEL_HOST, { nested: true }, closing);
+    });
+  }
+
+  #submodelClosed(): void {
+    this.submodel = null;
+    this.viewport.focus();
+  }
+}
+
+/** An extraction as one would write it in a cell. */
+function pythonCall(columns: Columns, cut: State["cut"]): string {
+  const { inputs, outputs } = namesOf(columns, cut);
+  const list = (names: readonly string[]): string => `[${names.map((name) => JSON.stringify(name)).join(", ")}]`;
+  return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
 }
 
 /** The only scope that was opened or closed, null if there are more. */
 function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number | null {
   if (Math.abs(before.size - after.size) !== 1) return null;
   const [fewer, more] = before.size < after.size ? [before, after] : [after, before];
-  const found = [...more].filter((group) => !fewer.has(group));
+  const found = [...more].filter((scope) => !fewer.has(scope));
   return found.length === 1 ? found[0] : null;
 }
 
-/** A weight has no place of its own on the canvas: the node that reads it stands for it. */
+/** Returns what is drawn of a target: a weight has no place of its own on the canvas, but is inside the node that reads it. */
 export function shownAs(columns: Columns, target: Target): Target {
   if (target.kind === "node" && columns.isFolded(target.id)) {
     const [made] = columns.outputsOf(target.id);
@@ -438,10 +517,10 @@ export function shownAs(columns: Columns, target: Target): Target {
   return { kind: "node", id: reader };
 }
 
-/** The host of a submodel: nothing is cut out of what was cut out. */
-const NOBODY: GraphHost = {
+/** The host of a submodel: nothing is extracted from it here. */
+const SUBMODEL_HOST: GraphHost = {
   live: false,
-  reason: "This is a cut-out; in the kernel it is g.submodel.",
+  reason: "This is a submodel; in the kernel it is g.submodel.",
   plan: () => Promise.reject(new Error("a submodel is not planned")),
   extract: () => Promise.reject(new Error("a submodel is not extracted from")),
   inspect: () => Promise.reject(new Error("a submodel has no inspector in the kernel")),

@@ -1,4 +1,4 @@
-/** The keyboard of a graph view; `help.ts` lists the same keys. */
+/** The keyboard of a graph view; `shortcuts.ts` lists the same keys. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
@@ -7,39 +7,39 @@ import { type Dispatch, type State, selected } from "../scene/state.ts";
 import { copyNames } from "./selection.ts";
 import type { Help } from "./shortcuts.ts";
 import type { Toolbar } from "./toolbar.ts";
-import type { Stage } from "./viewport.ts";
+import type { Viewport } from "./viewport.ts";
 
 export interface Keyed {
   readonly columns: Columns;
   readonly host: GraphHost;
-  readonly stage: Stage;
+  readonly viewport: Viewport;
   readonly toolbar: Toolbar;
   readonly help: Help;
   /** panels that arrow keys scroll */
   readonly side: readonly HTMLElement[];
   state(): State;
   readonly dispatch: Dispatch;
-  say(text: string): void;
+  announce(text: string): void;
 }
 
 export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal): void {
-  const { columns, host, stage, toolbar, help, side, state, dispatch, say } = view;
+  const { columns, host, viewport, toolbar, help, side, state, dispatch, announce } = view;
 
   const end = (type: "input" | "output"): void => {
     const value = tensorOf(columns, state().selection);
-    if (!host.live) say(host.reason ?? NO_KERNEL);
-    else if (value === null) say("Select a tensor first: click an arrow, or press Shift with an arrow key");
+    if (!host.live) announce(host.reason ?? NO_KERNEL);
+    else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
   const step = (direction: Step, tensors: boolean, add = false): void => {
-    const target = stage.neighbor(direction, tensors);
+    const target = viewport.neighbor(direction, tensors);
     if (target === null) {
-      say("Nothing further that way");
+      announce("Nothing further that way");
       return;
     }
     if (add) dispatch({ type: "selectAll", targets: [target], add });
     else dispatch({ type: "select", target });
-    stage.show(target);
+    viewport.show(target);
   };
   const toggleSelected = (): void => {
     const { selection } = state();
@@ -53,10 +53,10 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     i: () => end("input"),
     o: () => end("output"),
     x: () => {
-      const { boundary, plan, busy } = state();
-      if (!host.live) say(host.reason ?? NO_KERNEL);
-      else if (boundary.outputs.length === 0) say("Select the tensor where it should end and press o first");
-      else if (busy !== null || plan === null || plan.missing.length > 0) say(busy ?? plan?.message ?? "");
+      const { cut, plan, busy } = state();
+      if (!host.live) announce(host.reason ?? NO_KERNEL);
+      else if (cut.outputs.length === 0) announce("Select the tensor where it should end and press o first");
+      else if (busy !== null || plan === null || plan.missing.length > 0) announce(busy ?? plan?.message ?? "");
       else dispatch({ type: "extract" });
     },
     e: (event) => (event.shiftKey ? dispatch({ type: "expandAll" }) : toggleSelected()),
@@ -67,7 +67,7 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     f: (event) => {
       const targets = selected(state());
       if (!event.shiftKey) dispatch({ type: "fit" });
-      else if (targets.length === 0) say("Nothing is selected");
+      else if (targets.length === 0) announce("Nothing is selected");
       else dispatch({ type: "fit", targets });
     },
     b: () => dispatch({ type: "bookmark" }),
@@ -76,28 +76,28 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     t: () => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" }),
     "/": () => toolbar.focusSearch(),
     "?": () => help.toggle(),
-    "+": () => stage.zoomBy(1.25),
-    "=": () => stage.zoomBy(1.25),
-    "-": () => stage.zoomBy(0.8),
-    "−": () => stage.zoomBy(0.8),
+    "+": () => viewport.zoomBy(1.25),
+    "=": () => viewport.zoomBy(1.25),
+    "-": () => viewport.zoomBy(0.8),
+    "−": () => viewport.zoomBy(0.8),
     ArrowUp: (event) => step("up", event.shiftKey),
     ArrowDown: (event) => step("down", event.shiftKey),
     ArrowLeft: () => step("left", false),
     ArrowRight: () => step("right", false),
     Escape: () => {
-      if (!help.close() && !stage.cancel()) dispatch({ type: "select", target: null });
+      if (!help.close() && !viewport.cancel()) dispatch({ type: "select", target: null });
     },
   };
   /** Together with Ctrl or Command. */
   const commands: Readonly<Record<string, (event: KeyboardEvent) => boolean>> = {
     z: (event) => done(() => dispatch({ type: event.shiftKey ? "redo" : "undo" })),
     y: () => done(() => dispatch({ type: "redo" })),
-    a: () => done(() => dispatch({ type: "selectAll", targets: stage.siblings() })),
+    a: () => done(() => dispatch({ type: "selectAll", targets: viewport.siblings() })),
     c: () => {
       const targets = selected(state());
       // marked text is what a person means to copy
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
-      return done(() => void copyNames(columns, targets, say));
+      return done(() => void copyNames(columns, targets, announce));
     },
     arrowup: (event) => done(() => step("up", event.shiftKey, true)),
     arrowdown: (event) => done(() => step("down", event.shiftKey, true)),

@@ -1,10 +1,10 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { createLaying, type Laying } from "./layoutscheduler.ts";
+import { createLayoutScheduler, type LayoutScheduler } from "./layoutscheduler.ts";
 import { buttonIn } from "./testing.ts";
 
 let closing: AbortController;
-let laying: Laying;
+let laying: LayoutScheduler;
 const cancelled = vi.fn();
 const failed = vi.fn();
 const bar = (): HTMLProgressElement => laying.element.querySelector("progress") as HTMLProgressElement;
@@ -23,7 +23,7 @@ beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] });
   vi.spyOn(performance, "now").mockReturnValue(Date.now());
   closing = new AbortController();
-  laying = createLaying(cancelled, closing.signal);
+  laying = createLayoutScheduler(cancelled, closing.signal);
 });
 afterEach(() => {
   vi.useRealTimers();

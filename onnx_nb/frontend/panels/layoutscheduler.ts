@@ -5,7 +5,7 @@
 
 import { button, el } from "./dom.ts";
 
-export interface Laying {
+export interface LayoutScheduler {
   readonly element: HTMLElement;
   /** something is being laid out that is not there yet */
   readonly busy: boolean;
@@ -31,7 +31,7 @@ const SLICE_MS = 16;
 const SHOWN_MS = 150;
 
 /** @param atOnce how long a click may take, in ms */
-export function createLaying(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS): Laying {
+export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS): LayoutScheduler {
   const bar = el("progress", { attrs: { max: 1, "aria-label": "Laying out" } });
   const element = el(
     "div",

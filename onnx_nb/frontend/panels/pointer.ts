@@ -12,16 +12,16 @@ export interface Gestures {
   zoom(factor: number, x: number, y: number): void;
   /** a press and release in one place; `add`: to what is selected */
   click(x: number, y: number, add: boolean): void;
-  /** whether a drag without Shift goes around what is to be selected, too */
-  gathers(): boolean;
-  /** a drag around something goes on (null: it was given up), and ends */
-  frame(rect: Rect | null): void;
-  gather(rect: Rect, add: boolean): void;
+  /** whether a drag without Shift selects as well */
+  selects(): boolean;
+  /** a drag around what is to be selected goes on (null: it was given up), and ends */
+  band(rect: Rect | null): void;
+  select(rect: Rect, add: boolean): void;
   doubleClick(x: number, y: number): void;
   /** null: the pointer left */
   hover(at: { x: number; y: number } | null): void;
-  /** a plain wheel that was left to the page */
-  passed(): void;
+  /** a plain wheel was left to the page */
+  wheelIgnored(): void;
 }
 
 /** A press that moves less than this is a click, for a finger less than this. */
@@ -55,7 +55,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
       if (down.size === 0) {
         moved = false;
         traveled = 0;
-        corner = event.button === 0 && (event.shiftKey || gestures.gathers()) ? now : null;
+        corner = event.button === 0 && (event.shiftKey || gestures.selects()) ? now : null;
         if (event.pointerType === "touch") {
           resting = window.setTimeout(() => {
             if (moved || down.size !== 1) return;
@@ -66,7 +66,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
         }
       } else {
         moved = true;
-        if (corner !== null) gestures.frame(null); // a second finger: it was meant to be a pinch
+        if (corner !== null) gestures.band(null); // a second finger: it was meant to be a pinch
         corner = null;
       }
       down.set(event.pointerId, now);
@@ -94,7 +94,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
         if (!moved && traveled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
         moved = true;
         rest();
-        if (corner !== null) gestures.frame(between(corner, now));
+        if (corner !== null) gestures.band(between(corner, now));
         else {
           canvas.classList.add("onnx-nb-dragging");
           gestures.pan(now.x - before.x, now.y - before.y);
@@ -112,12 +112,12 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     corner = null;
     if (!known) return;
     if (event.type === "pointercancel") {
-      if (from !== null) gestures.frame(null);
+      if (from !== null) gestures.band(null);
       return;
     }
     const now = at(event);
-    if (from !== null && moved) gestures.gather(between(from, now), adds(event) || gestures.gathers());
-    else if (!moved && event.button === 0) gestures.click(now.x, now.y, adds(event) || gestures.gathers());
+    if (from !== null && moved) gestures.select(between(from, now), adds(event) || gestures.selects());
+    else if (!moved && event.button === 0) gestures.click(now.x, now.y, adds(event) || gestures.selects());
   };
   canvas.addEventListener("pointerup", up, { signal });
   canvas.addEventListener("pointercancel", up, { signal });
@@ -142,7 +142,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
         event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : event.deltaMode === WheelEvent.DOM_DELTA_PAGE ? 400 : 1;
       const pinch = event.ctrlKey || event.metaKey; // a trackpad's pinch arrives as Ctrl+wheel
       if (!pinch && !focused(canvas)) {
-        gestures.passed();
+        gestures.wheelIgnored();
         return;
       }
       event.preventDefault();

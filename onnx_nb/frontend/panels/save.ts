@@ -1,7 +1,6 @@
 /** The menu that saves the graph as a picture or as a page. */
 
 import type { Dispatch, Saving } from "../scene/state.ts";
-import { el } from "./dom.ts";
 import { createMenu, item, type Menu } from "./menu.ts";
 
 const CHOICES: readonly (readonly [what: Saving, text: string, title: string])[] = [
@@ -31,15 +30,4 @@ export function createSaveMenu(pages: boolean, dispatch: Dispatch, signal: Abort
     ...(pages ? PAGES.map(([statistics, text, title]) => item(text, title, () => write(statistics), signal)) : []),
   );
   return menu;
-}
-
-/** Hands a file to the person; the name is that of the model. */
-export function download(content: Blob, model: string, extension: string): void {
-  const name = model.replace(/\.onnx$/i, "").replace(/[^\p{L}\p{N}._ -]+/gu, "_") || "model";
-  const address = URL.createObjectURL(content);
-  const anchor = el("a", { attrs: { href: address, download: `${name.slice(0, 100)}.${extension}` } });
-  document.body.append(anchor);
-  anchor.click();
-  anchor.remove();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }

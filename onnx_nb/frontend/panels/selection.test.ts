@@ -67,9 +67,9 @@ describe("a selection of many", () => {
     // a tensor that was looked at before is not among the boxes
     view.dispatch({ type: "select", target: { kind: "tensor", id: view.columns.graphInputs[0] } });
     drag({ shiftKey: true });
-    expect(root.querySelector<HTMLElement>(".onnx-nb-frame")?.hidden).toBe(false);
+    expect(root.querySelector<HTMLElement>(".onnx-nb-rubberband")?.hidden).toBe(false);
     pointer("pointerup", 999, 599, { shiftKey: true });
-    expect(root.querySelector<HTMLElement>(".onnx-nb-frame")?.hidden).toBe(true);
+    expect(root.querySelector<HTMLElement>(".onnx-nb-rubberband")?.hidden).toBe(true);
     expect(names().sort()).toEqual(["act", "enc/mm", "enc/split", "sum"]);
     press("Escape");
     const before = view.locate("sum");

@@ -4,7 +4,7 @@ import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type SelectionReply } from "../protocol/host.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
 import { search } from "../search/search.ts";
-import { sorts } from "./announcer.ts";
+import { countedByKind } from "./announcer.ts";
 import { button, copy, counted, el, elide, fillings, plain } from "./dom.ts";
 import { describe, link } from "./link.ts";
 
@@ -45,7 +45,7 @@ export function createSelection(
     const boxes = targets.filter(({ kind }) => kind !== "tensor");
     root.append(
       el("p", { class: "onnx-nb-dim" }, "selected"),
-      el("h4", {}, sorts(targets)),
+      el("h4", {}, countedByKind(targets)),
       figures,
       el(
         "div",

@@ -11,7 +11,7 @@ import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { createPair, type Pair } from "./diff.ts";
 import { button, bytes, copyButton, counted, el, elide, fillings, focused, plain } from "./dom.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
-import { createTask, type Told } from "./task.ts";
+import { createTaskBar, type OnProgress } from "./task.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
@@ -21,7 +21,7 @@ export interface SimplificationHost {
   load(step: number): Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: SimplificationData }>;
   graph(side: SideOf, step: number): GraphHost;
   /** simplifies once more without what is named; the new result arrives by `show` */
-  again(skipped: readonly string[], told: Told, signal: AbortSignal): Promise<string>;
+  again(skipped: readonly string[], told: OnProgress, signal: AbortSignal): Promise<string>;
   save(path: string, replace: boolean, signal: AbortSignal): Promise<Saved>;
   chosen(key: string): void;
   stepped(step: number): void;
@@ -173,7 +173,7 @@ export function createSimplification(
 
   // ---------------------------------------------------------------- work
 
-  const task = createTask(
+  const task = createTaskBar(
     (on) => {
       busy = on;
       enable();

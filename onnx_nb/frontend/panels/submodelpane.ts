@@ -1,9 +1,9 @@
-/** The pane beside a graph that shows a submodel cut out of it. */
+/** The pane next to a graph that shows a submodel extracted from it. */
 
 import type { Columns } from "../protocol/columns.ts";
 import { button, bytes, copyButton, counted, el } from "./dom.ts";
 
-export interface Beside {
+export interface SubmodelPane {
   readonly element: HTMLElement;
   /**
    * @param call gives the submodel in Python
@@ -13,7 +13,7 @@ export interface Beside {
 }
 
 /** @param closed called when a person has closed the pane */
-export function createBeside(root: HTMLElement, closed: () => void, signal: AbortSignal): Beside {
+export function createSubmodelPane(root: HTMLElement, closed: () => void, signal: AbortSignal): SubmodelPane {
   const element = el("section", { class: "onnx-nb-beside", attrs: { "aria-label": "Submodel" } });
   element.hidden = true;
   let pane: AbortController | null = null;

@@ -1,43 +1,114 @@
-/**
- * A strip for what the kernel works on at a person's wish, one piece at a time: how far it is, with Cancel, then what
- * came of it or went wrong.
- */
+/** Work that takes a while: one piece at a time, which can be cancelled, and a row that shows its progress and outcome. */
 
 import { failure } from "../protocol/host.ts";
 import { button, copyButton, el, elide, fillings } from "./dom.ts";
-import { createProgress } from "./progress.ts";
 
-/** @param done the part that is done, null if it is not known */
-export type Told = (done: number | null, message: string) => void;
+/** @param done the fraction that is done, null if it is not known */
+export type OnProgress = (done: number | null, message: string) => void;
 
-export interface Task {
+export interface TaskEvents<T> {
+  readonly progress?: OnProgress;
+  done(result: T): void;
+  failed(error: unknown): void;
+  /** after `done` or `failed`, or when it was cancelled */
+  ended?(): void;
+}
+
+/** Runs one piece of work at a time; nothing is heard of work that was cancelled. */
+export class Task {
+  readonly #signal: AbortSignal;
+  #round: AbortController | null = null;
+  #ended: (() => void) | undefined;
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+    signal.addEventListener("abort", () => this.#round?.abort(), { once: true });
+  }
+
+  get busy(): boolean {
+    return this.#round !== null;
+  }
+
+  /** Begins a piece of work; does nothing while another one is going on. */
+  async run<T>(work: (signal: AbortSignal, progress: OnProgress) => Promise<T>, events: TaskEvents<T>): Promise<void> {
+    if (this.#round !== null || this.#signal.aborted) return;
+    const round = new AbortController();
+    this.#round = round;
+    this.#ended = events.ended;
+    const wanted = (): boolean => this.#round === round && !this.#signal.aborted;
+    const progress: OnProgress = (done, message) => {
+      if (wanted()) events.progress?.(done, message);
+    };
+    try {
+      const result = await work(round.signal, progress);
+      if (wanted()) events.done(result);
+    } catch (error) {
+      if (wanted()) events.failed(error);
+    }
+    if (this.#round === round) this.#end();
+  }
+
+  /** Stops the work. The kernel may take its time for that; nobody waits for it. */
+  cancel(): void {
+    this.#round?.abort();
+    this.#end();
+  }
+
+  #end(): void {
+    this.#round = null;
+    if (!this.#signal.aborted) this.#ended?.();
+  }
+}
+
+/** A row that shows the progress of work, with a button to cancel it. */
+export function createProgress(
+  label: string,
+  cancel: () => void,
+  signal: AbortSignal,
+): { readonly element: HTMLElement; readonly show: OnProgress } {
+  const text = el("span", { class: "onnx-nb-dim" });
+  const bar = el("progress", { attrs: { max: 1, "aria-label": label } });
+  return {
+    element: el("div", { class: "onnx-nb-row onnx-nb-reading" }, text, bar, button("Cancel", cancel, signal)),
+    show(done, message) {
+      text.textContent = elide(message, 160);
+      if (done === null) bar.removeAttribute("value");
+      else bar.value = done;
+    },
+  };
+}
+
+export interface TaskBar {
   readonly element: HTMLElement;
   /**
-   * Begins a piece of work; nothing if one is going on.
-   * @param text what is worked on, until the work itself says more
-   * @param work gives what to say of it, "" for nothing
+   * Begins a piece of work; does nothing while another one is going on.
+   * @param text what is worked on, until the work itself reports more
+   * @param work returns the message to show, "" for none
    */
-  run(text: string, work: (signal: AbortSignal, told: Told) => Promise<string>): void;
-  /** what went wrong */
+  run(text: string, work: (signal: AbortSignal, progress: OnProgress) => Promise<string>): void;
   fail(error: unknown): void;
 }
 
-/** Work that takes longer is shown. */
+/** Milliseconds after which work is shown. */
 const PATIENCE_MS = 150;
-/** A kernel that says nothing for so long is busy, or gone. */
+/** Milliseconds without a report after which a kernel is busy, or gone. */
 export const SILENCE_MS = 5000;
-export const SILENCE = "The kernel has said nothing for a while: it is busy, or was restarted.";
+export const SILENCE = "The kernel has not reported for a while: it is busy, or was restarted.";
 
 /**
- * @param changed hears when work begins and ends
- * @param say reads a sentence out
+ * Returns a banner for what the kernel works on.
+ * @param changed is called when work begins and ends
+ * @param announce reads a sentence out
  */
-export function createTask(changed: (busy: boolean) => void, say: (text: string) => void, signal: AbortSignal): Task {
+export function createTaskBar(
+  changed: (busy: boolean) => void,
+  announce: (text: string) => void,
+  signal: AbortSignal,
+): TaskBar {
   const element = el("div", { class: "onnx-nb-strip onnx-nb-task" });
   element.hidden = true;
   const filling = fillings(signal);
-  let working: AbortController | null = null;
-  signal.addEventListener("abort", () => working?.abort(), { once: true });
+  const task = new Task(signal);
 
   const fill = (role: "status" | "alert", ...parts: Node[]): void => {
     element.hidden = parts.length === 0;
@@ -45,27 +116,23 @@ export function createTask(changed: (busy: boolean) => void, say: (text: string)
     element.setAttribute("role", role);
     element.replaceChildren(...parts);
   };
-  const close = (round: AbortSignal): HTMLElement =>
+  const dismiss = (round: AbortSignal): HTMLElement =>
     button("Dismiss", () => fill("status"), round, { class: "onnx-nb-small" });
-  const tell = (message: string): void => {
+  const report = (message: string): void => {
     const round = filling();
     if (message === "") fill("status");
-    else fill("status", el("span", { class: "onnx-nb-message-text" }, elide(message, 600)), close(round));
+    else fill("status", el("span", { class: "onnx-nb-message-text" }, elide(message, 600)), dismiss(round));
   };
   const fail = (error: unknown): void => {
     const round = filling();
     const { message, advice } = failure(error);
+    const text = el("span", { class: "onnx-nb-message", title: message.slice(0, 4000) }, elide(message, 600));
+    const more = el("span", { class: "onnx-nb-advice" }, elide(advice, 400));
     fill(
       "alert",
-      el(
-        "span",
-        { class: "onnx-nb-message-text" },
-        el("span", { class: "onnx-nb-message", title: message.slice(0, 4000) }, elide(message, 600)),
-        " ",
-        el("span", { class: "onnx-nb-advice" }, elide(advice, 400)),
-      ),
+      el("span", { class: "onnx-nb-message-text" }, text, " ", more),
       copyButton(() => `${message}\n${advice}`.trim(), round),
-      close(round),
+      dismiss(round),
     );
   };
 
@@ -73,47 +140,29 @@ export function createTask(changed: (busy: boolean) => void, say: (text: string)
     element,
     fail,
     run(text, work) {
-      if (working !== null || signal.aborted) return;
-      const round = new AbortController();
-      working = round;
-      const shown = filling();
-      let silence: ReturnType<typeof setTimeout> | undefined;
-      const end = (then: () => void): void => {
-        clearTimeout(patience);
-        clearTimeout(silence);
-        if (working !== round) return;
-        working = null;
-        if (signal.aborted) return;
-        then();
-        changed(false);
+      if (task.busy || signal.aborted) return;
+      const cancel = (): void => {
+        task.cancel();
+        report("");
+        announce("Cancelled");
       };
-      const progress = createProgress(
-        text,
-        () => {
-          // the kernel may take its time to stop; whoever cancels need not wait for it
-          round.abort();
-          end(() => tell(""));
-          say("Cancelled");
-        },
-        shown,
-      );
-      progress.tell(null, text);
-      const patience = setTimeout(() => fill("status", progress.element), PATIENCE_MS);
-      const listen = (): void => {
+      const progress = createProgress(text, cancel, filling());
+      let silence: ReturnType<typeof setTimeout> | undefined;
+      const show: OnProgress = (done, message) => {
         clearTimeout(silence);
-        silence = setTimeout(() => progress.tell(null, SILENCE), SILENCE_MS);
+        silence = setTimeout(() => progress.show(null, SILENCE), SILENCE_MS);
+        progress.show(done, message);
       };
       fill("status");
+      show(null, text);
+      const patience = setTimeout(() => fill("status", progress.element), PATIENCE_MS);
       changed(true);
-      listen();
-      work(round.signal, (done, message) => {
-        if (working !== round) return;
-        listen();
-        progress.tell(done, message);
-      }).then(
-        (message) => end(() => tell(message)),
-        (error: unknown) => end(() => fail(error)),
-      );
+      const ended = (): void => {
+        clearTimeout(patience);
+        clearTimeout(silence);
+        changed(false);
+      };
+      void task.run(work, { progress: show, done: report, failed: fail, ended });
     },
   };
 }

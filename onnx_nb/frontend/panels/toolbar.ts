@@ -4,7 +4,7 @@ import type { Columns } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { createBookmarks } from "./bookmarks.ts";
-import { createCrumbs } from "./breadcrumbs.ts";
+import { createBreadcrumbs } from "./breadcrumbs.ts";
 import { createColors } from "./colormenu.ts";
 import { button, el, elide } from "./dom.ts";
 import { createSaveMenu } from "./save.ts";
@@ -35,7 +35,7 @@ export function createToolbar(
   signal: AbortSignal,
 ): Toolbar {
   const name = el("b", { class: "onnx-nb-name", title: columns.meta.name }, elide(columns.meta.name || "model", 48));
-  const crumbs = createCrumbs(columns, signal);
+  const breadcrumbs = createBreadcrumbs(columns, signal);
 
   const searchBox = createSearchBox(columns, dispatch, actions.leaveSearch, signal);
 
@@ -75,7 +75,7 @@ export function createToolbar(
   const bookmarks = createBookmarks(dispatch, signal);
   const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, color.element);
   tools.append(bookmarks.element, save.element, help);
-  root.append(tree, name, crumbs.element, searchBox.element, tools);
+  root.append(tree, name, breadcrumbs.element, searchBox.element, tools);
 
   let shown: State = { ...EMPTY };
   return {
@@ -93,7 +93,7 @@ export function createToolbar(
       allOpen = state.open.size === columns.scopeCount;
       expand.textContent = allOpen ? "Collapse all" : "Expand all";
       turn.textContent = state.direction === "down" ? "Across" : "Down";
-      if (state.selection !== before.selection) crumbs.update(state.selection);
+      if (state.selection !== before.selection) breadcrumbs.update(state.selection);
     },
   };
 }

@@ -1,4 +1,4 @@
-/** What is under the pointer, in a few words beside it. */
+/** The tooltip of what is under the pointer. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Point, Size } from "../render/camera.ts";
@@ -7,14 +7,14 @@ import { BOX } from "../scene/scene.ts";
 import { el, elide } from "./dom.ts";
 import { describe } from "./link.ts";
 
-export interface Tip {
+export interface Tooltip {
   readonly element: HTMLElement;
-  /** `at` and `room` in px of the picture that the tip must stay in */
+  /** `at` and `room` in px of the picture that the tooltip must stay in */
   show(target: Target, overlay: Overlay | null, at: Point, room: Size): void;
   hide(): void;
 }
 
-export function createTip(columns: Columns): Tip {
+export function createTooltip(columns: Columns): Tooltip {
   const tip = el("div", { class: "onnx-nb-tip", attrs: { "aria-hidden": "true" } });
   tip.hidden = true;
   return {

@@ -5,8 +5,8 @@ import type { Columns } from "../protocol/columns.ts";
 import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../protocol/host.ts";
 import type { Dispatch } from "../scene/state.ts";
 import { button, copyButton, el, elide, focused, plain } from "./dom.ts";
-import { createProgress } from "./progress.ts";
-import { download } from "./save.ts";
+import { download } from "./export.ts";
+import { createProgress } from "./task.ts";
 
 /** Cells of a page; the kernel sends no more. */
 const PAGE = { rows: 16, columns: 6 } as const;
@@ -72,7 +72,7 @@ export function createValues(
     const progress = createProgress("Reading", stop, signal);
     const told = (done: number, message: string): void => {
       if (!progress.element.isConnected) stats.replaceChildren(progress.element);
-      progress.tell(done, message);
+      progress.show(done, message);
     };
     host.statistics(value, told, stopping.signal).then(
       (found) => {

@@ -1,0 +1,177 @@
+/** Moves the camera over the scene: at once, by hand, or gliding; and reports where it came to rest. */
+
+import * as cameras from "../render/camera.ts";
+import { K_LEGIBLE } from "../render/camera.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
+import type { Standing } from "../scene/state.ts";
+
+export interface CameraEvents {
+  /** the picture must be drawn again */
+  redraw(): void;
+  /** the camera is on its way: the picture may be moved as a bitmap until it rests */
+  moved(): void;
+  /** the camera was moved by hand or by a glide, and not by `moveTo` */
+  looked(): void;
+  rested(at: Standing): void;
+}
+
+/** Milliseconds of a glide. */
+const GLIDE_MS = 180;
+/** Milliseconds after which a camera that does not move has come to rest. */
+const REST_MS = 400;
+
+export class CameraControl {
+  camera: cameras.Camera = { x: 0, y: 0, k: 1 };
+  view: cameras.Size = { w: 0, h: 0 };
+  /** nobody has moved the camera yet, so another size or another scene may place it again */
+  untouched = true;
+  readonly #events: CameraEvents;
+  /** where to go once the size of the view is known */
+  #pending: Standing | null = null;
+  #reported: cameras.Camera | null = null;
+  #restTimer = 0;
+  #glideFrame = 0;
+
+  constructor(events: CameraEvents, signal: AbortSignal) {
+    this.#events = events;
+    const stop = (): void => {
+      this.stopGlide();
+      window.clearTimeout(this.#restTimer);
+    };
+    signal.addEventListener("abort", stop, { once: true });
+  }
+
+  get gliding(): boolean {
+    return this.#glideFrame !== 0;
+  }
+
+  /** What is in the middle of the view; null while nothing is in view. */
+  get viewpoint(): Standing | null {
+    if (this.view.w === 0) return this.#pending;
+    const { x, y } = cameras.toWorld(this.camera, this.view.w / 2, this.view.h / 2);
+    return { x, y, zoom: this.camera.k };
+  }
+
+  /** Shows a scene from where it is read first. */
+  open(scene: Scene): void {
+    if (this.view.w === 0) return;
+    const start = openingPoint(scene, this.view);
+    this.camera = cameras.opening(scene.bounds, this.view, scene.direction, start);
+  }
+
+  /** Moves with a scene in which everything moved by (dx, dy). */
+  shift(dx: number, dy: number): void {
+    const { x, y, k } = this.camera;
+    this.moveTo({ x: x + dx, y: y + dy, k });
+  }
+
+  /** Takes another size of the view; the middle of the picture stays in the middle. */
+  resize(view: cameras.Size): void {
+    if (this.view.w > 0) {
+      this.camera = { ...this.camera, x: this.camera.x + (this.view.w - view.w) / this.camera.k / 2 };
+    }
+    this.view = view;
+    if (this.#pending !== null) this.camera = this.#reported = cameras.standing(this.#pending, view);
+    this.#pending = null;
+  }
+
+  /** Keeps a viewpoint for when the size of the view is known. */
+  goLater(at: Standing): void {
+    this.untouched = false;
+    this.#pending = at;
+  }
+
+  goTo(at: Standing, scene: Scene | null, glides: boolean): void {
+    const next = cameras.standing(at, this.view);
+    const to = scene === null ? next : cameras.keepInSight(next, scene.bounds, this.view);
+    if (glides) {
+      this.glide(to);
+      return;
+    }
+    this.moveTo(to);
+    this.#reported = to;
+    this.#events.redraw();
+  }
+
+  /** Places the camera without any event. */
+  moveTo(to: cameras.Camera): void {
+    this.stopGlide();
+    this.untouched = false;
+    this.camera = to;
+  }
+
+  /** Moves the camera by hand; a corner of the scene stays in view. */
+  look(next: cameras.Camera, scene: Scene | null): void {
+    if (scene === null) return;
+    this.moveTo(cameras.keepInSight(next, scene.bounds, this.view));
+    this.#events.moved();
+    this.#events.looked();
+  }
+
+  glide(to: cameras.Camera): void {
+    const from = this.camera;
+    this.moveTo(from);
+    if (this.view.w === 0 || document.hidden || prefersReducedMotion()) {
+      this.camera = to;
+      this.#events.redraw();
+      this.#events.looked();
+      return;
+    }
+    const start = performance.now();
+    const next = (): void => {
+      const t = Math.min(1, (performance.now() - start) / GLIDE_MS);
+      this.camera = cameras.between(from, to, cameras.ease(t), this.view);
+      this.#events.moved();
+      this.#events.looked();
+      this.#glideFrame = t < 1 ? requestAnimationFrame(next) : 0;
+    };
+    this.#glideFrame = requestAnimationFrame(next);
+  }
+
+  stopGlide(): void {
+    cancelAnimationFrame(this.#glideFrame);
+    this.#glideFrame = 0;
+  }
+
+  /** Reports where the camera is once it has rested, after a picture was painted. */
+  reportRest(): void {
+    if (this.untouched || this.camera === this.#reported) return;
+    window.clearTimeout(this.#restTimer);
+    this.#restTimer = window.setTimeout(() => {
+      this.#reported = this.camera;
+      const at = this.viewpoint;
+      if (at !== null) this.#events.rested(at);
+    }, REST_MS);
+  }
+
+  /** The smallest scale: a little further out than all of the scene there is nothing to see. */
+  leastScale(scene: Scene | null): number {
+    return scene === null ? 0.01 : cameras.fitAll(scene.bounds, this.view).k * 0.6;
+  }
+}
+
+/** The middle of the boxes in the first row, or of the first input if the view is too narrow for the row. */
+function openingPoint({ boxes, direction }: Scene, view: cameras.Size): cameras.Point {
+  const { count, kind, x, y, w, h } = boxes;
+  const along = direction === "down" ? y : x;
+  let first = Number.POSITIVE_INFINITY;
+  for (let box = 0; box < count; box++) if (kind[box] !== BOX.OPEN) first = Math.min(first, along[box]);
+  // the first input that the model names, or the first box if the row has no input
+  let top = -1;
+  const row: cameras.Rect[] = [];
+  for (let box = 0; box < count; box++) {
+    if (kind[box] === BOX.OPEN || along[box] > first + 1) continue;
+    if (top < 0 || (kind[box] === BOX.INPUT && kind[top] !== BOX.INPUT)) top = box;
+    row.push({ x: x[box], y: y[box], w: w[box], h: h[box] });
+  }
+  if (top < 0) return { x: 0, y: 0 };
+  const all = cameras.around(row);
+  const [room, extent] = direction === "down" ? [view.w, all.w] : [view.h, all.h];
+  const shown = extent > room / K_LEGIBLE ? { x: x[top], y: y[top], w: w[top], h: h[top] } : all;
+  return { x: shown.x + shown.w / 2, y: shown.y + shown.h / 2 };
+}
+
+/** Whether the person asked their system for less motion. */
+function prefersReducedMotion(): boolean {
+  return typeof matchMedia === "function" && matchMedia("(prefers-reduced-motion: reduce)").matches;
+}

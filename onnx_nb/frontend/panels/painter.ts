@@ -1,0 +1,137 @@
+/**
+ * Paints the scene at most once a frame. A picture that takes long to draw is kept as a bitmap, which follows the camera
+ * until it rests.
+ */
+
+import * as cameras from "../render/camera.ts";
+import { draw, type Picture } from "../render/canvas.ts";
+import type { CameraControl } from "./cameracontrol.ts";
+import { el } from "./dom.ts";
+
+export interface PainterEvents {
+  /** null while there is nothing to draw */
+  picture(): Picture | null;
+  /** the window came to a screen of another density */
+  resized(): void;
+  painted(picture: Picture): void;
+}
+
+/** Milliseconds that a picture may take to draw; a slower one is moved as a bitmap … */
+const SLOW_MS = 9;
+/** … for at most this many milliseconds, or this many times as long as it takes to draw. */
+const REDRAWN_MS = 300;
+const PATIENCE = 25;
+/** Milliseconds after the last movement until the picture is drawn in full. */
+const SETTLE_MS = 90;
+
+export class Painter {
+  readonly #canvas: HTMLCanvasElement;
+  readonly #context: CanvasRenderingContext2D | null;
+  readonly #control: CameraControl;
+  readonly #events: PainterEvents;
+  readonly #signal: AbortSignal;
+  #frame = 0;
+  #settleTimer = 0;
+  /** milliseconds that the last picture took to draw */
+  #cost = 0;
+  #bitmap: HTMLCanvasElement | null = null;
+  /** camera and time of the bitmap; null if it does not show what is to be seen */
+  #drawn: { readonly camera: cameras.Camera; readonly time: number } | null = null;
+
+  constructor(canvas: HTMLCanvasElement, control: CameraControl, events: PainterEvents, signal: AbortSignal) {
+    this.#canvas = canvas;
+    this.#context = canvas.getContext("2d", { alpha: false });
+    this.#control = control;
+    this.#events = events;
+    this.#signal = signal;
+    const stop = (): void => {
+      cancelAnimationFrame(this.#frame);
+      window.clearTimeout(this.#settleTimer);
+    };
+    signal.addEventListener("abort", stop, { once: true });
+  }
+
+  /** Draws in full with the next frame. */
+  redraw = (): void => {
+    this.invalidate();
+    this.#schedule();
+  };
+
+  /** The bitmap shows something else than what is to be seen. */
+  invalidate(): void {
+    this.#drawn = null;
+  }
+
+  /** Follows the camera, and draws in full once it rests. */
+  moved(): void {
+    this.#schedule();
+    window.clearTimeout(this.#settleTimer);
+    this.#settleTimer = window.setTimeout(this.redraw, SETTLE_MS);
+  }
+
+  /** Paints at once: a canvas whose size was set is blank until it is painted. */
+  resize(): void {
+    const density = window.devicePixelRatio || 1;
+    this.#canvas.width = Math.round(this.#control.view.w * density);
+    this.#canvas.height = Math.round(this.#control.view.h * density);
+    this.invalidate();
+    cancelAnimationFrame(this.#frame);
+    this.#paint();
+  }
+
+  /** Whether the canvas has the size of the view, in pixels of the screen. */
+  fits(width: number): boolean {
+    return this.#canvas.width === Math.round(width * (window.devicePixelRatio || 1));
+  }
+
+  #schedule(): void {
+    if (this.#frame === 0) this.#frame = requestAnimationFrame(() => this.#paint());
+  }
+
+  #paint(): void {
+    this.#frame = 0;
+    const { view, camera } = this.#control;
+    const context = this.#context;
+    const picture = this.#events.picture();
+    if (picture === null || context === null || view.w === 0 || this.#signal.aborted) return;
+    if (!this.fits(view.w)) {
+      this.#events.resized();
+      return;
+    }
+    const density = window.devicePixelRatio || 1;
+    const now = performance.now();
+    if (this.#drawn !== null && now - this.#drawn.time < Math.max(REDRAWN_MS, PATIENCE * this.#cost)) {
+      this.#moveBitmap(context, this.#drawn.camera, picture.theme.background, density);
+    } else {
+      const slow = this.#cost > SLOW_MS;
+      this.#bitmap = slow ? this.#sized(this.#bitmap ?? el("canvas")) : null;
+      const paper = this.#bitmap?.getContext("2d", { alpha: false }) ?? context;
+      draw(paper, picture, camera, view, density);
+      this.#cost = performance.now() - now;
+      this.#drawn = slow ? { camera, time: now } : null;
+      if (this.#bitmap !== null) {
+        context.setTransform(1, 0, 0, 1, 0, 0);
+        context.drawImage(this.#bitmap, 0, 0);
+      }
+    }
+    this.#events.painted(picture);
+  }
+
+  #sized(bitmap: HTMLCanvasElement): HTMLCanvasElement {
+    const { width, height } = this.#canvas;
+    if (bitmap.width !== width) bitmap.width = width;
+    if (bitmap.height !== height) bitmap.height = height;
+    return bitmap;
+  }
+
+  #moveBitmap(context: CanvasRenderingContext2D, from: cameras.Camera, background: string, density: number): void {
+    if (this.#bitmap === null) return;
+    const { view, camera } = this.#control;
+    const scale = camera.k / from.k;
+    const at = cameras.toScreen(camera, from.x, from.y);
+    context.setTransform(density, 0, 0, density, 0, 0);
+    context.fillStyle = background;
+    context.fillRect(0, 0, view.w, view.h);
+    context.drawImage(this.#bitmap, at.x, at.y, view.w * scale, view.h * scale);
+  }
+}

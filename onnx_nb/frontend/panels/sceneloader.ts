@@ -1,0 +1,155 @@
+/**
+ * Lays out the scopes that are open. If that takes long the old scene stays until the new one is ready, and what is to be
+ * shown in it waits as well.
+ */
+
+import type { Columns } from "../protocol/columns.ts";
+import * as cameras from "../render/camera.ts";
+import { createMeasure } from "../render/theme.ts";
+import { createCache, extentOf, sceneInParts } from "../scene/build.ts";
+import { briefly, type Measure } from "../scene/labels.ts";
+import type { Fits } from "../scene/opening.ts";
+import type { Scene } from "../scene/scene.ts";
+import type { Dispatch, State } from "../scene/state.ts";
+import { createLayoutScheduler, type LayoutScheduler } from "./layoutscheduler.ts";
+
+export interface SceneEvents {
+  state(): State;
+  readonly dispatch: Dispatch;
+  announce(text: string): void;
+  /** `late`: the page was drawn in between; `anchor`: the scope that stays where it is */
+  ready(scene: Scene, anchor: number | null, late: boolean): void;
+  /** the scene that is shown is the one that is wanted */
+  unchanged(): void;
+  failed(error: unknown): void;
+}
+
+/** What a scene was laid out from. */
+interface Ingredients {
+  readonly open: ReadonlySet<number>;
+  readonly direction: State["direction"];
+  readonly measure: Measure;
+  readonly columnHeight: number;
+}
+
+export class SceneLoader {
+  readonly #columns: Columns;
+  readonly #events: SceneEvents;
+  readonly #cache = createCache();
+  readonly #scheduler: LayoutScheduler;
+  #font = "";
+  #measures: { readonly full: Measure; readonly brief: Measure } | null = null;
+  #loaded: Ingredients | null = null;
+  #afterwards: (() => void) | null = null;
+  /** px of the world that the columns of the outermost scope are high; 0 for one column */
+  columnHeight: number;
+  /** boxes have one line */
+  brief: boolean;
+
+  constructor(
+    columns: Columns,
+    start: { readonly columnHeight: number; readonly brief: boolean },
+    events: SceneEvents,
+    signal: AbortSignal,
+    atOnce?: number,
+  ) {
+    this.#columns = columns;
+    this.#events = events;
+    this.columnHeight = start.columnHeight;
+    this.brief = start.brief;
+    this.#scheduler = createLayoutScheduler(() => this.#restore(), signal, atOnce);
+  }
+
+  get element(): HTMLElement {
+    return this.#scheduler.element;
+  }
+
+  get busy(): boolean {
+    return this.#scheduler.busy;
+  }
+
+  get measure(): Measure {
+    if (this.#measures === null) throw new Error("the font is not known yet");
+    return this.brief ? this.#measures.brief : this.#measures.full;
+  }
+
+  /** Takes the font of the page; boxes are laid out again if it is another one. */
+  setFont(font: string): void {
+    if (font === this.#font) return;
+    this.#font = font;
+    const full = createMeasure(font);
+    this.#measures = { full, brief: briefly(full) };
+    if (this.#loaded !== null || this.busy) this.load(null);
+  }
+
+  /** Lays out what is open now; `anchor`, a scope, stays where it is, or else what is in the middle. */
+  load(anchor: number | null): void {
+    const { open, direction } = this.#events.state();
+    const wanted: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
+    const loaded = this.#loaded;
+    if (
+      loaded?.open === open &&
+      loaded.direction === direction &&
+      loaded.measure === wanted.measure &&
+      loaded.columnHeight === wanted.columnHeight
+    ) {
+      this.#scheduler.stop();
+      this.#events.unchanged();
+      this.#afterwards = null;
+      return;
+    }
+    this.#cache.columnHeight = wanted.columnHeight;
+    this.#cache.settle();
+    const parts = sceneInParts(this.#columns, open, wanted.measure, this.#cache, { direction });
+    const ready = (scene: Scene, late: boolean): void => {
+      this.#loaded = wanted;
+      this.#events.ready(scene, anchor, late);
+      this.#afterwards?.();
+      this.#afterwards = null;
+    };
+    this.#scheduler.run(parts, ready, (error) => this.#events.failed(error), loaded === null);
+  }
+
+  /** Acts once the scene that is being laid out is there. */
+  whenReady(act: () => void): void {
+    if (this.busy) this.#afterwards = act;
+    else act();
+  }
+
+  /** Gives up a layout that is under way; false if there is none. */
+  cancel(): boolean {
+    const busy = this.busy;
+    if (busy) this.#restore();
+    return busy;
+  }
+
+  #restore(): void {
+    const { state, dispatch, announce } = this.#events;
+    if (this.#loaded === null) dispatch({ type: "collapseAll" });
+    else {
+      const { open, direction } = this.#loaded;
+      if (state().open !== open) dispatch({ type: "openOnly", groups: open });
+      if (state().direction !== direction) dispatch({ type: "direction", direction });
+    }
+    announce("Cancelled");
+  }
+
+  /** Returns how the scopes in `open` fit into a view at a zoom: the height of their columns, null if they do not. */
+  fits(view: cameras.Size): Fits {
+    return (open, zoom, brief, before) => {
+      const { direction } = this.#events.state();
+      if (this.#measures === null) return null;
+      const measure = brief ? this.#measures.brief : this.#measures.full;
+      const fitting = (columnHeight: number): boolean => {
+        this.#cache.columnHeight = columnHeight;
+        const { w, h } = extentOf(this.#columns, open, measure, this.#cache, direction);
+        return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom;
+      };
+      if (before === 0 && fitting(0)) return 0;
+      if (direction !== "down") return null;
+      // a column that cannot be broken at this height becomes higher: a lower height may fit
+      const most = (view.h - 2 * cameras.MARGIN) / zoom;
+      return [most, 0.84 * most].map(Math.floor).find(fitting) ?? null;
+    };
+  }
+}
