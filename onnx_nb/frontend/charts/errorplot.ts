@@ -1,6 +1,6 @@
 /** Errors against depth: a canvas to point at, to walk by the keyboard, and to look closer at by dragging over a part. */
 
-import { button, el } from "../panels/dom.ts";
+import { button, el, on, onAbort } from "../panels/dom.ts";
 import type { Pen } from "../render/canvas.ts";
 import { SvgPen, xml } from "../render/svgpen.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
@@ -44,9 +44,9 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   let drag: { readonly from: number; to: number } | null = null;
   let theme: Theme | null = null;
 
-  const ground = el("canvas", { class: "onnx-nb-depth-ground", attrs: { "aria-hidden": "true" } });
-  const over = el("canvas", { class: "onnx-nb-depth-over", attrs: { "aria-hidden": "true" } });
-  const tip = el("div", { class: "onnx-nb-tip", attrs: { "aria-hidden": "true" } });
+  const ground = el("canvas.onnx-nb-depth-ground", { "aria-hidden": "true" });
+  const over = el("canvas.onnx-nb-depth-over", { "aria-hidden": "true" });
+  const tip = el("div.onnx-nb-tip", { "aria-hidden": "true" });
   tip.hidden = true;
   const whole = button("Show all", () => zoom(spanOf(depth.count)), signal, {
     class: "onnx-nb-small onnx-nb-depth-whole",
@@ -54,17 +54,13 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
   });
   whole.hidden = true;
   const plot = el(
-    "div",
-    {
-      class: "onnx-nb-depth-plot",
-      title: "",
-      attrs: { role: "slider", tabindex: 0, "aria-label": "Errors against depth", "aria-valuemin": 1 },
-    },
+    "div.onnx-nb-depth-plot",
+    { title: "", role: "slider", tabindex: 0, "aria-label": "Errors against depth", "aria-valuemin": 1 },
     ground,
     over,
   );
-  const note = options.note === "" ? null : el("div", { class: "onnx-nb-depth-note onnx-nb-dim" }, options.note);
-  const element = el("div", { class: "onnx-nb-depth" }, plot, note, whole, tip);
+  const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
+  const element = el("div.onnx-nb-depth", plot, note, whole, tip);
 
   // ---------------------------------------------------------------- drawing
 
@@ -171,30 +167,22 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     const box = plot.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
-  plot.addEventListener(
-    "pointermove",
-    (event) => {
-      const [x, y] = at(event);
-      if (drag !== null) {
-        drag.to = Math.max(frame.left, Math.min(frame.right, x));
-        if (Math.abs(drag.to - drag.from) > SLOP) hover(-1, x, y);
-        return;
-      }
-      hover(frame.nearest(x, y), x, y);
-    },
-    { signal },
-  );
-  plot.addEventListener("pointerleave", () => hover(-1, 0, 0), { signal });
-  plot.addEventListener(
-    "pointerdown",
-    (event) => {
-      if (event.button !== 0) return;
-      const [x] = at(event);
-      drag = { from: x, to: x };
-      plot.setPointerCapture(event.pointerId);
-    },
-    { signal },
-  );
+  on(plot, "pointermove", signal, (event) => {
+    const [x, y] = at(event);
+    if (drag !== null) {
+      drag.to = Math.max(frame.left, Math.min(frame.right, x));
+      if (Math.abs(drag.to - drag.from) > SLOP) hover(-1, x, y);
+      return;
+    }
+    hover(frame.nearest(x, y), x, y);
+  });
+  on(plot, "pointerleave", signal, () => hover(-1, 0, 0));
+  on(plot, "pointerdown", signal, (event) => {
+    if (event.button !== 0) return;
+    const [x] = at(event);
+    drag = { from: x, to: x };
+    plot.setPointerCapture(event.pointerId);
+  });
   const ended = (event: PointerEvent): void => {
     if (drag === null) return;
     const { from, to } = drag;
@@ -206,9 +194,9 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     }
     soon();
   };
-  plot.addEventListener("pointerup", ended, { signal });
-  plot.addEventListener("pointercancel", ended, { signal });
-  plot.addEventListener("dblclick", () => zoom(spanOf(depth.count)), { signal });
+  on(plot, "pointerup", signal, ended);
+  on(plot, "pointercancel", signal, ended);
+  on(plot, "dblclick", signal, () => zoom(spanOf(depth.count)));
 
   const step = (by: number): void => {
     if (depth.count > 0) pick(Math.max(0, Math.min(depth.count - 1, chosen < 0 ? 0 : chosen + by)));
@@ -234,30 +222,22 @@ export function createDepth(given: Depth, options: DepthOptions, signal: AbortSi
     "0": () => zoom(spanOf(depth.count)),
     Escape: () => zoom(spanOf(depth.count)),
   };
-  plot.addEventListener(
-    "keydown",
-    (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      // nothing typed here is a command to the notebook
-      event.stopPropagation();
-      const act = keys[event.key];
-      if (act === undefined) return;
-      event.preventDefault();
-      act();
-    },
-    { signal },
-  );
+  on(plot, "keydown", signal, (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // nothing typed here is a command to the notebook
+    event.stopPropagation();
+    const act = keys[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    act();
+  });
 
   const observer = new ResizeObserver(() => soon(true));
   observer.observe(plot);
-  signal.addEventListener(
-    "abort",
-    () => {
-      observer.disconnect();
-      cancelAnimationFrame(due);
-    },
-    { once: true },
-  );
+  onAbort(signal, () => {
+    observer.disconnect();
+    cancelAnimationFrame(due);
+  });
   described();
   return {
     element,

@@ -15,12 +15,12 @@ export function statistics(found: StatisticsReply): Node[] {
     ["min, max", `${said(found.min)}, ${said(found.max)}`, false],
     ["NaN, Inf, 0", `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`, odd > 0],
   ];
-  const list = el("dl", { class: "onnx-nb-rows" });
+  const list = el("dl.onnx-nb-rows");
   for (const [label, text, bad] of rows) {
     const cell = el("span", { class: `onnx-nb-mono${bad ? " onnx-nb-bad" : ""}` }, text);
-    list.append(el("dt", {}, label), el("dd", {}, cell));
+    list.append(el("dt", label), el("dd", cell));
   }
-  const parts: Node[] = found.source === "" ? [] : [el("div", { class: "onnx-nb-dim" }, found.source)];
+  const parts: Node[] = found.source === "" ? [] : [el("div.onnx-nb-dim", found.source)];
   if (found.counts.length > 1) parts.push(histogram(found));
   parts.push(list);
   return parts;
@@ -48,22 +48,11 @@ export function histogram(
   const digits = said(first) === said(last) && first !== last ? 8 : 4;
   const end = (x: number): string => written(x, digits);
   return el(
-    "div",
-    {
-      class: "onnx-nb-histogram",
-      attrs: {
-        role: "img",
-        "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${plain(most)} in a bar`,
-      },
-    },
+    "div.onnx-nb-histogram",
+    { role: "img", "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${plain(most)} in a bar` },
+    el("div.onnx-nb-dim.onnx-nb-tallest", `up to ${counted(most, "value")}${steep ? ", heights logarithmic" : ""}`),
     el(
-      "div",
-      { class: "onnx-nb-dim onnx-nb-tallest" },
-      `up to ${counted(most, "value")}${steep ? ", heights logarithmic" : ""}`,
-    ),
-    el(
-      "div",
-      { class: "onnx-nb-bars" },
+      "div.onnx-nb-bars",
       ...bars.map(({ count, from, to }) =>
         el("i", {
           title: `${said(from)} … ${said(to)}: ${plain(count)}`,
@@ -72,11 +61,10 @@ export function histogram(
       ),
     ),
     el(
-      "div",
-      { class: "onnx-nb-scale-ends" },
-      el("span", {}, end(first)),
-      zero > 0.2 && zero < 0.8 ? el("span", { class: "onnx-nb-zero", style: { left: `${100 * zero}%` } }, "0") : null,
-      el("span", {}, end(last)),
+      "div.onnx-nb-scale-ends",
+      el("span", end(first)),
+      zero > 0.2 && zero < 0.8 ? el("span.onnx-nb-zero", { style: { left: `${100 * zero}%` } }, "0") : null,
+      el("span", end(last)),
     ),
   );
 }

@@ -12,7 +12,7 @@ export interface Announcer {
 }
 
 export function createAnnouncer(columns: Columns): Announcer {
-  const element = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const element = el("div.onnx-nb-voice", { "aria-live": "polite" });
   const announce = (text: string): void => {
     element.textContent = elide(text, 300);
   };

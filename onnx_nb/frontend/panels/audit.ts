@@ -65,28 +65,23 @@ export function createExternalData(
       : `${plain(outside)} of ${counted(tensors.length, "tensor")} outside, in ${counted(files.length, "file")} of ${bytes(size)}`;
   const verdict =
     errors > 0
-      ? el("span", { class: "onnx-nb-verdict onnx-nb-bad" }, `✕ ${counted(errors, "error")}`)
+      ? el("span.onnx-nb-verdict.onnx-nb-bad", `✕ ${counted(errors, "error")}`)
       : problems.length > 0
-        ? el("span", { class: "onnx-nb-verdict onnx-nb-caution" }, `! ${counted(problems.length, "warning")}`)
-        : el("span", { class: "onnx-nb-verdict onnx-nb-fine" }, "✓ All is well");
+        ? el("span.onnx-nb-verdict.onnx-nb-caution", `! ${counted(problems.length, "warning")}`)
+        : el("span.onnx-nb-verdict.onnx-nb-fine", "✓ All is well");
   root.replaceChildren(
     el(
-      "header",
-      { class: "onnx-nb-bar" },
-      el("b", { class: "onnx-nb-name", title: audit.model }, elide(audit.model, 60)),
+      "header.onnx-nb-bar",
+      el("b.onnx-nb-name", { title: audit.model }, elide(audit.model, 60)),
       verdict,
-      el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, where),
+      el("span.onnx-nb-dim.onnx-nb-ellipsis", where),
     ),
     problems.length === 0 ? well(outside) : issues(audit, table, signal),
     ...(files.length > 0 ? [fileList(files)] : []),
     ...(tensors.length > 0
       ? [
-          el(
-            "section",
-            { class: "onnx-nb-part" },
-            el("div", { class: "onnx-nb-parthead" }, el("h4", {}, "Tensors"), table.filter),
-          ),
-          el("div", { class: "onnx-nb-split-body" }, table.element),
+          el("section.onnx-nb-part", el("div.onnx-nb-parthead", el("h4", "Tensors"), table.filter)),
+          el("div.onnx-nb-split-body", table.element),
         ]
       : []),
   );
@@ -97,11 +92,11 @@ function well(outside: number): HTMLElement {
     outside === 0
       ? "No tensor has its bytes outside of the model, so there is nothing that could be lost or moved."
       : "Every tensor's bytes are there, inside their file, as many as its type and shape take, and none overlap.";
-  return el("section", { class: "onnx-nb-part" }, el("p", {}, text));
+  return el("section.onnx-nb-part", el("p", text));
 }
 
 function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSignal): HTMLElement {
-  const list = el("ul", { class: "onnx-nb-issues" });
+  const list = el("ul.onnx-nb-issues");
   let pressed: HTMLElement | null = null;
   // problems of one kind in one file concern the same rows
   const offered = new Set<string>();
@@ -113,8 +108,8 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
         { class: fatal ? "onnx-nb-bad" : "onnx-nb-caution" },
         `${fatal ? "✕ Error" : "! Warning"}: ${problem.kind}`,
       ),
-      el("span", {}, ` ${elide(problem.message, 500)}`),
-      problem.advice === "" ? null : el("span", { class: "onnx-nb-dim" }, ` ${elide(problem.advice, 500)}`),
+      el("span", ` ${elide(problem.message, 500)}`),
+      problem.advice === "" ? null : el("span.onnx-nb-dim", ` ${elide(problem.advice, 500)}`),
     ];
     const affected = (row: number): boolean => {
       const { problems: kinds, location } = tensors[row];
@@ -134,16 +129,16 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
           table.restrict(on ? affected : null);
         },
         signal,
-        { class: "onnx-nb-small", attrs: { "aria-pressed": "false" } },
+        { class: "onnx-nb-small", "aria-pressed": "false" },
       );
       parts.push(" ", show);
     }
-    return el("li", {}, ...parts);
+    return el("li", ...parts);
   };
   // errors come first, whatever order they were found in
   const sorted = [...problems].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
   list.append(...sorted.slice(0, SHOWN).map(item));
-  const section = el("section", { class: "onnx-nb-part", attrs: { "aria-label": "Problems" } }, list);
+  const section = el("section.onnx-nb-part", { "aria-label": "Problems" }, list);
   if (sorted.length > SHOWN) {
     const more = button(
       `Show all ${plain(sorted.length)}`,
@@ -165,25 +160,24 @@ function fileList(files: readonly DataFile[]): HTMLElement {
     const unknown = Math.max(0, file.nbytes - file.used - file.padding - file.orphan);
     const share = (part: number): string => `${file.nbytes > 0 ? (100 * part) / file.nbytes : 0}%`;
     const bar = el(
-      "div",
+      "div.onnx-nb-fill",
       {
-        class: "onnx-nb-fill",
-        attrs: { role: "img", "aria-label": `${share(file.used)} used` },
+        role: "img",
+        "aria-label": `${share(file.used)} used`,
         title: `${bytes(file.used)} used, ${bytes(file.padding)} padding, ${bytes(file.orphan + unknown)} of no tensor`,
       },
-      el("i", { class: "onnx-nb-used", style: { width: share(file.used) } }),
-      el("i", { class: "onnx-nb-padding", style: { width: share(file.padding) } }),
-      el("i", { class: "onnx-nb-orphan", style: { width: share(file.orphan) } }),
+      el("i.onnx-nb-used", { style: { width: share(file.used) } }),
+      el("i.onnx-nb-padding", { style: { width: share(file.padding) } }),
+      el("i.onnx-nb-orphan", { style: { width: share(file.orphan) } }),
     );
     body.append(
       el(
         "tr",
-        {},
-        el("td", { class: "onnx-nb-mono", title: file.location }, elide(file.location, 60)),
-        el("td", { class: "onnx-nb-number" }, bytes(file.nbytes)),
-        el("td", { class: "onnx-nb-number" }, plain(file.tensors)),
-        el("td", {}, bar),
-        el("td", { class: "onnx-nb-number" }, file.padding > 0 ? bytes(file.padding) : "–"),
+        el("td.onnx-nb-mono", { title: file.location }, elide(file.location, 60)),
+        el("td.onnx-nb-number", bytes(file.nbytes)),
+        el("td.onnx-nb-number", plain(file.tensors)),
+        el("td", bar),
+        el("td.onnx-nb-number", file.padding > 0 ? bytes(file.padding) : "–"),
         el(
           "td",
           { class: `onnx-nb-number${file.orphan > 0 ? " onnx-nb-caution" : ""}` },
@@ -193,12 +187,11 @@ function fileList(files: readonly DataFile[]): HTMLElement {
     );
   }
   const heads = ["File", "Size", "Tensors", "Used", "Padding", "Of no tensor"];
-  const head = el("tr", {}, ...heads.map((text) => el("th", { attrs: { scope: "col" } }, text)));
-  const more = files.length > 200 ? el("p", { class: "onnx-nb-dim" }, `and ${plain(files.length - 200)} more`) : null;
+  const head = el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)));
+  const more = files.length > 200 ? el("p.onnx-nb-dim", `and ${plain(files.length - 200)} more`) : null;
   return el(
-    "section",
-    { class: "onnx-nb-part" },
-    el("table", { class: "onnx-nb-files", attrs: { "aria-label": "Files" } }, el("thead", {}, head), body),
+    "section.onnx-nb-part",
+    el("table.onnx-nb-files", { "aria-label": "Files" }, el("thead", head), body),
     more,
   );
 }

@@ -15,12 +15,12 @@ export function createBanners(root: HTMLElement, columns: Columns, dispatch: Dis
   if (columns.meta.faults.length > 0) root.append(faults(columns, signal));
 
   let shown: State["error"] = null;
-  const message = el("span", { class: "onnx-nb-message" });
-  const advice = el("span", { class: "onnx-nb-advice" });
+  const message = el("span.onnx-nb-message");
+  const advice = el("span.onnx-nb-advice");
   const error = el(
-    "div",
-    { class: "onnx-nb-strip onnx-nb-error", attrs: { role: "alert" } },
-    el("span", { class: "onnx-nb-message-text" }, message, " ", advice),
+    "div.onnx-nb-strip.onnx-nb-error",
+    { role: "alert" },
+    el("span.onnx-nb-message-text", message, " ", advice),
     copyButton(() => `${shown?.message ?? ""}\n${shown?.advice ?? ""}`.trim(), signal),
     button("Dismiss", () => dispatch({ type: "error", error: null }), signal, { class: "onnx-nb-small" }),
   );
@@ -40,7 +40,7 @@ export function createBanners(root: HTMLElement, columns: Columns, dispatch: Dis
 
 function faults(columns: Columns, signal: AbortSignal): HTMLElement {
   const { faults } = columns.meta;
-  const list = el("ol", { class: "onnx-nb-faults" });
+  const list = el("ol.onnx-nb-faults");
   list.hidden = true;
   const toggle = button(
     counted(faults.length, "fault"),
@@ -50,9 +50,9 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
       toggle.setAttribute("aria-expanded", String(!list.hidden));
     },
     signal,
-    { class: "onnx-nb-small", attrs: { "aria-expanded": "false" } },
+    { class: "onnx-nb-small", "aria-expanded": "false" },
   );
-  const first = el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, elide(faults[0].message, 200));
+  const first = el("span.onnx-nb-dim.onnx-nb-ellipsis", elide(faults[0].message, 200));
   for (const { kind, message, node, value } of faults.slice(0, LISTED)) {
     const target: Target | null =
       node >= 0 ? { kind: "node", id: node } : value >= 0 ? { kind: "tensor", id: value } : null;
@@ -61,12 +61,12 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
       el(
         "li",
         { title: message.slice(0, 4000) },
-        el("span", { class: "onnx-nb-kind" }, kind.replaceAll("_", " ")),
+        el("span.onnx-nb-kind", kind.replaceAll("_", " ")),
         target === null ? text : link(text, target, message),
       ),
     );
   }
-  if (faults.length > LISTED) list.append(el("li", {}, `and ${plain(faults.length - LISTED)} more`));
-  const sign = el("span", { class: "onnx-nb-sign", attrs: { "aria-hidden": "true" } }, "⚠");
-  return el("div", { class: "onnx-nb-strip onnx-nb-warn" }, sign, toggle, first, list);
+  if (faults.length > LISTED) list.append(el("li", `and ${plain(faults.length - LISTED)} more`));
+  const sign = el("span.onnx-nb-sign", { "aria-hidden": "true" }, "⚠");
+  return el("div.onnx-nb-strip.onnx-nb-warn", sign, toggle, first, list);
 }

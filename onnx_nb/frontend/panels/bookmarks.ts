@@ -1,7 +1,7 @@
 /** The menu of places to come back to: what was open, selected, and where the viewer stood. */
 
 import type { Dispatch, State } from "../scene/state.ts";
-import { el, elide, fillings } from "./dom.ts";
+import { el, elide, fillings, on } from "./dom.ts";
 import { createMenu, item } from "./menu.ts";
 
 export interface Bookmarks {
@@ -43,11 +43,12 @@ export function createBookmarks(dispatch: Dispatch, signal: AbortSignal): Bookma
         );
         drop.setAttribute("aria-label", `Remove bookmark ${elide(bookmark.name, 80)}`);
         drop.classList.add("onnx-nb-x");
-        const row = el("div", { class: "onnx-nb-bookmark", attrs: { role: "presentation" } }, go, rename, drop);
+        const row = el("div.onnx-nb-bookmark", { role: "presentation" }, go, rename, drop);
         const edit = (): void => {
-          const field = el("input", {
-            class: "onnx-nb-field",
-            attrs: { type: "text", maxlength: 80, "aria-label": `New name of bookmark ${elide(bookmark.name, 80)}` },
+          const field = el("input.onnx-nb-field", {
+            type: "text",
+            maxlength: 80,
+            "aria-label": `New name of bookmark ${elide(bookmark.name, 80)}`,
           });
           field.value = bookmark.name;
           const done = (name: string): void => {
@@ -60,17 +61,13 @@ export function createBookmarks(dispatch: Dispatch, signal: AbortSignal): Bookma
             field.remove();
             menu.element.querySelector<HTMLElement>(".onnx-nb-menu button")?.focus();
           };
-          field.addEventListener(
-            "keydown",
-            (event) => {
-              if (event.key === "Enter") done(field.value.trim());
-              else if (event.key === "Escape") done("");
-              else return;
-              event.preventDefault();
-              event.stopPropagation(); // Escape would close the menu
-            },
-            { signal: round },
-          );
+          on(field, "keydown", round, (event) => {
+            if (event.key === "Enter") done(field.value.trim());
+            else if (event.key === "Escape") done("");
+            else return;
+            event.preventDefault();
+            event.stopPropagation(); // Escape would close the menu
+          });
           go.hidden = rename.hidden = true;
           row.prepend(field);
           field.focus();

@@ -1,7 +1,7 @@
 /** Where the selection lies: its scopes from the outermost in. What does not fit gives way in the middle. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { el, elide } from "./dom.ts";
+import { el, elide, onAbort } from "./dom.ts";
 import { link } from "./link.ts";
 
 export interface Breadcrumbs {
@@ -13,13 +13,13 @@ export interface Breadcrumbs {
 const LENGTHS = [40, 24, 14, 9];
 
 export function createBreadcrumbs(columns: Columns, signal: AbortSignal): Breadcrumbs {
-  const element = el("nav", { class: "onnx-nb-crumbs", attrs: { "aria-label": "Scope of the selection" } });
+  const element = el("nav.onnx-nb-crumbs", { "aria-label": "Scope of the selection" });
   let inside: readonly number[] = [];
 
   /** `left` scopes from the outside and `right` from the inside, in names of at most so many characters. */
   const fill = (left: number, right: number, most: number): void => {
     element.replaceChildren();
-    const slash = (): HTMLElement => el("span", { attrs: { "aria-hidden": "true" } }, "/");
+    const slash = (): HTMLElement => el("span", { "aria-hidden": "true" }, "/");
     const add = (group: number): void => {
       if (element.childElementCount > 0) element.append(slash());
       const name = columns.str(columns.scopeName[group]) || "scope";
@@ -50,7 +50,7 @@ export function createBreadcrumbs(columns: Columns, signal: AbortSignal): Breadc
 
   const observer = new ResizeObserver(refit);
   observer.observe(element);
-  signal.addEventListener("abort", () => observer.disconnect(), { once: true });
+  onAbort(signal, () => observer.disconnect());
   return {
     element,
     update(selection) {

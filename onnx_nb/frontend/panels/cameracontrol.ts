@@ -4,6 +4,7 @@ import * as cameras from "../render/camera.ts";
 import { K_LEGIBLE } from "../render/camera.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import type { Standing } from "../scene/state.ts";
+import { onAbort } from "./dom.ts";
 
 export interface CameraEvents {
   /** the picture must be drawn again */
@@ -38,7 +39,7 @@ export class CameraControl {
       this.stopGlide();
       window.clearTimeout(this.#restTimer);
     };
-    signal.addEventListener("abort", stop, { once: true });
+    onAbort(signal, stop);
   }
 
   get gliding(): boolean {

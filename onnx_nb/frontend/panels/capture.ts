@@ -37,8 +37,8 @@ export function createCapture(
   root.classList.add("onnx-nb-capture");
   root.style.setProperty("--nb-height", `${options.height ?? 420}px`);
   const rowOf = new Map(digest.names.map((name, row) => [name, row]));
-  const detail = el("aside", { class: "onnx-nb-detail", attrs: { "aria-label": "Value", tabindex: 0 } });
-  const voice = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const detail = el("aside.onnx-nb-detail", { "aria-label": "Value", tabindex: 0 });
+  const voice = el("div.onnx-nb-voice", { "aria-live": "polite" });
   const show = (row: number): void => {
     detail.replaceChildren(...(row < 0 ? hints() : details(digest, row, signal)));
     detail.scrollTop = 0;
@@ -69,7 +69,7 @@ export function createCapture(
       table.restrict(on ? (row) => digest.nan(row) + digest.inf(row) > 0 : null);
     },
     signal,
-    { attrs: { "aria-pressed": "false" } },
+    { "aria-pressed": "false" },
   );
   onlyOdd.hidden = odd === 0;
   const save = button(
@@ -78,14 +78,13 @@ export function createCapture(
     signal,
     { title: "The rows that are shown, with all digits" },
   );
-  const linked = el("div", { class: "onnx-nb-dim onnx-nb-linked" });
+  const linked = el("div.onnx-nb-dim.onnx-nb-linked");
   linked.hidden = true;
   root.replaceChildren(
     el(
-      "header",
-      { class: "onnx-nb-bar" },
-      el("b", { class: "onnx-nb-name", title: about.model }, elide(about.model, 48)),
-      el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, about.runs),
+      "header.onnx-nb-bar",
+      el("b.onnx-nb-name", { title: about.model }, elide(about.model, 48)),
+      el("span.onnx-nb-dim.onnx-nb-ellipsis", about.runs),
       table.filter,
       onlyOdd,
       save,
@@ -100,7 +99,7 @@ export function createCapture(
       },
       signal,
     ),
-    el("div", { class: "onnx-nb-split-body" }, table.element, detail),
+    el("div.onnx-nb-split-body", table.element, detail),
     voice,
   );
   show(-1);
@@ -124,14 +123,14 @@ function strips(about: CaptureAbout, go: (name: string) => void, signal: AbortSi
   if (nonfinite !== null) {
     parts.push(
       el(
-        "div",
-        { class: "onnx-nb-strip onnx-nb-alert", attrs: { role: "status" } },
-        el("span", {}, elide(nonfinite.message, 600)),
+        "div.onnx-nb-strip.onnx-nb-alert",
+        { role: "status" },
+        el("span", elide(nonfinite.message, 600)),
         button("Show it", () => go(nonfinite.name), signal, { class: "onnx-nb-small" }),
       ),
     );
   }
-  if (stopped !== "") parts.push(el("div", { class: "onnx-nb-strip", attrs: { role: "status" } }, elide(stopped, 300)));
+  if (stopped !== "") parts.push(el("div.onnx-nb-strip", { role: "status" }, elide(stopped, 300)));
   return parts;
 }
 
@@ -204,7 +203,7 @@ function spark(digest: Digest, row: number): Element | null {
 }
 
 function hints(): Node[] {
-  return [el("p", { class: "onnx-nb-dim" }, "Choose a row for its statistics and its histogram.")];
+  return [el("p.onnx-nb-dim", "Choose a row for its statistics and its histogram.")];
 }
 
 function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
@@ -215,23 +214,19 @@ function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
     ["size", bytes(digest.nbytes[row])],
     ["made by", made === "" ? "input of the model" : made],
   ];
-  const list = el("dl", { class: "onnx-nb-rows" });
+  const list = el("dl.onnx-nb-rows");
   for (const [label, text] of rows) {
-    list.append(
-      el("dt", {}, label),
-      el("dd", {}, el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, 200))),
-    );
+    list.append(el("dt", label), el("dd", el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, elide(text, 200))));
   }
   const head = el(
-    "div",
-    { class: "onnx-nb-dim" },
+    "div.onnx-nb-dim",
     "value",
     copyButton(() => name, signal, "Copy name"),
   );
   const numbers = digest.known(row)
     ? statistics(digest.statistics(row))
-    : [el("p", { class: "onnx-nb-dim" }, "It holds no numbers.")];
-  return [head, el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, elide(name, 200)), list, ...numbers];
+    : [el("p.onnx-nb-dim", "It holds no numbers.")];
+  return [head, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)), list, ...numbers];
 }
 
 function trouble(digest: Digest, row: number): string {

@@ -2,7 +2,7 @@
 
 import type { Colors as Offered } from "../protocol/host.ts";
 import type { Dispatch, State } from "../scene/state.ts";
-import { el, elide } from "./dom.ts";
+import { el, elide, on } from "./dom.ts";
 
 const CATEGORY = "category";
 /** Numbers that the kernel can give of every model; `analysis/view/overlays.py` has them by these names. */
@@ -11,7 +11,7 @@ const OWN = ["parameters", "weight bytes", "MACs", "activation bytes"];
 const CAPTURED = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
 
 function option(name: string): HTMLOptionElement {
-  return el("option", { attrs: { value: name } }, name);
+  return el("option", { value: name }, name);
 }
 
 export interface Colors {
@@ -22,14 +22,10 @@ export interface Colors {
 /** @param offered the numbers that a page has; a kernel has those above */
 export function createColors(dispatch: Dispatch, signal: AbortSignal, offered?: Offered): Colors {
   const listed = offered ?? { own: OWN, captured: CAPTURED };
-  const given = el("option", { attrs: { value: "" } });
+  const given = el("option", { value: "" });
   const select = el(
-    "select",
-    {
-      class: "onnx-nb-field onnx-nb-colors",
-      title: "What the boxes are colored by",
-      attrs: { "aria-label": "Color" },
-    },
+    "select.onnx-nb-field.onnx-nb-colors",
+    { title: "What the boxes are colored by", "aria-label": "Color" },
     ...[CATEGORY, ...listed.own].map(option),
     given,
   );
@@ -38,27 +34,23 @@ export function createColors(dispatch: Dispatch, signal: AbortSignal, offered?: 
   /** what was chosen and has not come yet */
   let asked: string | null = null;
   let shown: Pick<State, "overlay" | "error"> | null = null;
-  select.addEventListener(
-    "change",
-    () => {
-      asked = null;
-      if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
-      else if (select.value !== "") {
-        asked = select.value;
-        dispatch({ type: "color", by: asked });
-      }
-    },
-    { signal },
-  );
+  on(select, "change", signal, () => {
+    asked = null;
+    if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
+    else if (select.value !== "") {
+      asked = select.value;
+      dispatch({ type: "color", by: asked });
+    }
+  });
   return {
-    element: el("label", { class: "onnx-nb-color" }, "Color ", select),
+    element: el("label.onnx-nb-color", "Color ", select),
     update({ overlay, capturedAll, error }) {
       if (shown?.overlay?.data !== overlay?.data || shown?.error !== error) asked = null;
       shown = { overlay, error };
       if ((capturedAll || offered !== undefined) && !captured) {
         captured = true;
         if (listed.captured.length > 0) {
-          given.before(el("optgroup", { attrs: { label: "captured" } }, ...listed.captured.map(option)));
+          given.before(el("optgroup", { label: "captured" }, ...listed.captured.map(option)));
         }
       }
       const names = captured ? [...listed.own, ...listed.captured] : listed.own;

@@ -4,7 +4,7 @@ import { createDepth } from "../charts/errorplot.ts";
 import type { Depth } from "../charts/errorseries.ts";
 import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { failure } from "../protocol/host.ts";
-import { button, counted, el, elide, fillings, plain } from "./dom.ts";
+import { button, counted, el, elide, fillings, on, plain } from "./dom.ts";
 import { download } from "./export.ts";
 import { createMenu, item } from "./menu.ts";
 import { errorsOf, figure, magnitude } from "./pointerrors.ts";
@@ -57,7 +57,7 @@ export function createComparison(
   let metric = about.metrics.some(({ key }) => key === options.metric) ? (options.metric as string) : "rel_l2";
   let chosen = -1;
   let which: Which = about.isolated ? "isolated" : "cumulative";
-  const voice = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const voice = el("div.onnx-nb-voice", { "aria-live": "polite" });
   const say = (text: string): void => {
     voice.textContent = elide(text, 300);
   };
@@ -109,9 +109,9 @@ export function createComparison(
       first: about.first,
       say: (row) => elide(`${points.text("name", row)}, ${points.text("op_type", row)}, ${sizes(row)}`, 300),
       tip: (row) => [
-        el("b", {}, elide(points.text("name", row), 70)),
-        el("span", { class: "onnx-nb-dim" }, ` ${elide(points.text("op_type", row), 40)}`),
-        el("div", {}, sizes(row)),
+        el("b", elide(points.text("name", row), 70)),
+        el("span.onnx-nb-dim", ` ${elide(points.text("op_type", row), 40)}`),
+        el("div", sizes(row)),
       ],
       chosen: (row) => choose(row, true),
       note: noteOf(points),
@@ -132,15 +132,15 @@ export function createComparison(
       {
         class: `onnx-nb-key onnx-nb-key-${each}`,
         title: each === "isolated" ? "Its own error, given the reference's values" : "Both sides by themselves",
-        attrs: { "aria-pressed": "true" },
+        "aria-pressed": "true",
       },
     ),
   );
   const select = el(
-    "select",
-    { class: "onnx-nb-field onnx-nb-metric", title: "What is drawn against depth", attrs: { "aria-label": "Metric" } },
+    "select.onnx-nb-field.onnx-nb-metric",
+    { title: "What is drawn against depth", "aria-label": "Metric" },
     ...about.metrics.map(({ key, label }) => {
-      const option = el("option", { attrs: { value: key } }, label);
+      const option = el("option", { value: key }, label);
       option.disabled = !WHICH.some((each) => points.numbers(each, key).some((x) => !Number.isNaN(x)));
       return option;
     }),
@@ -152,15 +152,11 @@ export function createComparison(
     select.value = key;
     depth.show(depthOf(), labelOf());
   };
-  select.addEventListener(
-    "change",
-    () => {
-      setMetric(select.value);
-      options.turned?.(metric);
-    },
-    { signal },
-  );
-  select.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
+  on(select, "change", signal, () => {
+    setMetric(select.value);
+    options.turned?.(metric);
+  });
+  on(select, "keydown", signal, (event) => event.stopPropagation());
 
   // ---------------------------------------------------------------- tables
 
@@ -192,7 +188,7 @@ export function createComparison(
   const tabs = lists.map(([name, count], at) =>
     button(`${name} (${plain(count)})`, () => turn(at), signal, {
       class: "onnx-nb-small",
-      attrs: { "aria-pressed": String(at === 0) },
+      "aria-pressed": String(at === 0),
     }),
   );
   const turn = (to: number): void => {
@@ -207,16 +203,14 @@ export function createComparison(
 
   // ---------------------------------------------------------------- one point
 
-  const detail = el("aside", { class: "onnx-nb-detail", attrs: { "aria-label": "Errors of the point", tabindex: 0 } });
+  const detail = el("aside.onnx-nb-detail", { "aria-label": "Errors of the point", tabindex: 0 });
   const filling = fillings(signal);
   const loaded = new Map<number, Details>();
   const show = (): void => {
     const round = filling();
     const row = chosen;
     if (row < 0) {
-      detail.replaceChildren(
-        el("p", { class: "onnx-nb-dim" }, points.count === 0 ? "" : "Choose a point for its errors."),
-      );
+      detail.replaceChildren(el("p.onnx-nb-dim", points.count === 0 ? "" : "Choose a point for its errors."));
       return;
     }
     const mine = points.state(which, row) === STATE.UNKNOWN ? points.best(row) : which;
@@ -347,46 +341,38 @@ export function createComparison(
     title: "Choose the first point that differs",
   });
   first.hidden = about.first < 0;
-  const linked = el("span", { class: "onnx-nb-dim onnx-nb-linked" });
+  const linked = el("span.onnx-nb-dim.onnx-nb-linked");
   linked.hidden = true;
   const header = el(
-    "header",
-    { class: "onnx-nb-bar" },
+    "header.onnx-nb-bar",
     back === undefined ? null : button(back.text, back.go, signal, { title: "Back to all points" }),
-    el("span", { class: `onnx-nb-lamp onnx-nb-${verdict}`, attrs: { "aria-hidden": "true" } }),
+    el("span", { class: `onnx-nb-lamp onnx-nb-${verdict}`, "aria-hidden": "true" }),
     el(
-      "div",
-      { class: "onnx-nb-announced" },
-      el("b", { class: "onnx-nb-said" }, elide(about.message, 600)),
-      el("span", { class: "onnx-nb-dim" }, summary(points)),
+      "div.onnx-nb-announced",
+      el("b.onnx-nb-said", elide(about.message, 600)),
+      el("span.onnx-nb-dim", summary(points)),
       linked,
     ),
     first,
     menu.element,
   );
   const chart = el(
-    "section",
-    { class: "onnx-nb-chart", attrs: { "aria-label": "Errors against depth" } },
-    el(
-      "div",
-      { class: "onnx-nb-chart-bar" },
-      select,
-      ...legend,
-      el("span", { class: "onnx-nb-dim onnx-nb-order" }, "in order of execution →"),
-    ),
+    "section.onnx-nb-chart",
+    { "aria-label": "Errors against depth" },
+    el("div.onnx-nb-chart-bar", select, ...legend, el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →")),
     depth.element,
   );
   const below = el(
-    "section",
-    { class: "onnx-nb-below", attrs: { "aria-label": "Tables" } },
-    el("div", { class: "onnx-nb-below-bar" }, ...tabs, table.filter, missing.filter),
+    "section.onnx-nb-below",
+    { "aria-label": "Tables" },
+    el("div.onnx-nb-below-bar", ...tabs, table.filter, missing.filter),
     table.element,
     missing.element,
   );
   const body =
     points.count > 0
-      ? [el("div", { class: "onnx-nb-comparison-left" }, chart, below), detail]
-      : [points.missing > 0 ? below : el("p", { class: "onnx-nb-nothing onnx-nb-dim" }, "There is nothing to show.")];
+      ? [el("div.onnx-nb-comparison-left", chart, below), detail]
+      : [points.missing > 0 ? below : el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.")];
   root.replaceChildren(
     header,
     task.element,

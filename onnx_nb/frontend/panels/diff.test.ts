@@ -6,7 +6,8 @@ import { columnsOf } from "../protocol/testing.ts";
 import { boxOf } from "../render/highlights.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
-import { createPair, type Pair, sideBySide } from "./diff.ts";
+import { createDiff, type DiffView } from "./diff.ts";
+import { sideBySide } from "./graphpair.ts";
 import { FakeHost, furnish, settled } from "./testing.ts";
 
 const LEFT = columnsOf(
@@ -117,8 +118,8 @@ beforeEach(() => {
 });
 afterEach(() => stop.abort());
 
-function show(): Pair {
-  return createPair(
+function show(): DiffView {
+  return createDiff(
     root,
     [LEFT, RIGHT],
     new PairData(packed()),
@@ -138,7 +139,7 @@ const press = (key: string): void => {
     .querySelector(".onnx-nb-canvas")
     ?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 };
-const names = (pair: Pair): (string | null)[] =>
+const names = (pair: DiffView): (string | null)[] =>
   pair.views.map(({ state, columns }) => (state.selection === null ? null : columns.nameOf(state.selection)));
 
 describe("a pair of graphs", () => {
@@ -230,7 +231,7 @@ describe("a pair of graphs", () => {
     expect(rows().map((row) => row.querySelector("b")?.textContent)).toEqual(["Relu"]);
     field.value = "gelu";
     field.dispatchEvent(new Event("input"));
-    expect(root.querySelector(".onnx-nb-changes")?.textContent).toBe("Nothing that differs is like this.");
+    expect(root.querySelector(".onnx-nb-changes")?.textContent).toBe("No difference fits the filter.");
   });
 
   it("shows in the inspector what became of the selected thing", async () => {

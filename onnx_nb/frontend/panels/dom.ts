@@ -3,32 +3,53 @@
 import { rounded } from "../scene/formatting.ts";
 
 type Child = Node | string | null;
+type Attribute = string | number | boolean | undefined;
 
-interface Properties {
-  readonly class?: string;
-  readonly title?: string;
+/** Attributes of an element; `false` leaves one out, `true` sets it empty, or to "true" if it is an `aria-` attribute. */
+export interface Properties {
   readonly data?: Readonly<Record<string, string>>;
-  /** any other attribute; `false` leaves it out, `true` sets it empty */
-  readonly attrs?: Readonly<Record<string, string | number | boolean>>;
   readonly style?: Readonly<Record<string, string>>;
+  readonly [attribute: string]: Attribute | Readonly<Record<string, string>>;
 }
 
-export function el<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  properties: Properties = {},
-  ...children: readonly Child[]
-): HTMLElementTagNameMap[K] {
+type Tag<S extends string> = S extends `${infer T}.${string}` ? T : S;
+type ElementOf<S extends string> = Tag<S> extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Tag<S>] : never;
+
+/** Returns an element with its classes, attributes and children: `el("p.onnx-nb-dim", { title }, "text")`. */
+export function el<S extends string>(spec: S, properties: Properties, ...children: readonly Child[]): ElementOf<S>;
+export function el<S extends string>(spec: S, ...children: readonly Child[]): ElementOf<S>;
+export function el(spec: string, first: Properties | Child = null, ...rest: readonly Child[]): HTMLElement {
+  const [tag, ...classes] = spec.split(".");
   const element = document.createElement(tag);
-  if (properties.class !== undefined) element.className = properties.class;
-  if (properties.title !== undefined) element.title = properties.title;
-  for (const [key, value] of Object.entries(properties.data ?? {})) element.dataset[key] = value;
-  for (const [key, value] of Object.entries(properties.attrs ?? {})) {
-    if (value === true) element.setAttribute(key, "");
-    else if (value !== false) element.setAttribute(key, String(value));
-  }
-  for (const [key, value] of Object.entries(properties.style ?? {})) element.style.setProperty(key, value);
-  for (const child of children) if (child !== null) element.append(child);
+  if (classes.length > 0) element.className = classes.join(" ");
+  if (first === null || typeof first === "string" || first instanceof Node) {
+    if (first !== null) element.append(first);
+  } else setProperties(element, first);
+  for (const child of rest) if (child !== null) element.append(child);
   return element;
+}
+
+function setProperties(element: HTMLElement, { data, style, ...attributes }: Properties): void {
+  for (const [key, value] of Object.entries(data ?? {})) element.dataset[key] = value;
+  for (const [key, value] of Object.entries(style ?? {})) element.style.setProperty(key, value);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || (value === false && !key.startsWith("aria-"))) continue;
+    element.setAttribute(key, value === true && !key.startsWith("aria-") ? "" : String(value));
+  }
+}
+
+/** Listens until the signal aborts; `options` may be the signal. */
+export function on<K extends keyof HTMLElementEventMap>(
+  target: HTMLElement,
+  type: K,
+  options: AbortSignal | (AddEventListenerOptions & { readonly signal: AbortSignal }),
+  listener: (event: HTMLElementEventMap[K]) => void,
+): void {
+  target.addEventListener(type, listener, options instanceof AbortSignal ? { signal: options } : options);
+}
+
+export function onAbort(signal: AbortSignal, listener: () => void): void {
+  onAbort(signal, listener);
 }
 
 export function button(
@@ -39,7 +60,7 @@ export function button(
 ): HTMLButtonElement {
   const element = el("button", { ...properties, class: `onnx-nb-btn ${properties.class ?? ""}`.trimEnd() }, text);
   element.type = "button";
-  element.addEventListener("click", press, { signal });
+  on(element, "click", signal, press);
   return element;
 }
 
@@ -67,7 +88,7 @@ export async function copy(text: string): Promise<boolean> {
     return true;
   } catch {
     // no permission or no secure context: the old way needs neither
-    const area = el("textarea", { attrs: { "aria-hidden": "true" }, style: { position: "fixed", opacity: "0" } });
+    const area = el("textarea", { "aria-hidden": "true", style: { position: "fixed", opacity: "0" } });
     area.value = text;
     document.body.append(area);
     area.select();
@@ -125,7 +146,7 @@ export function bytes(count: number): string {
 /** A signal for each filling of a panel; the one before is aborted, so that listeners do not pile up. */
 export function fillings(signal: AbortSignal): () => AbortSignal {
   let current = new AbortController();
-  signal.addEventListener("abort", () => current.abort(), { once: true });
+  onAbort(signal, () => current.abort());
   return () => {
     current.abort();
     current = new AbortController();

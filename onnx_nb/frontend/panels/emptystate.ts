@@ -17,10 +17,9 @@ export function emptyState(columns: Columns): HTMLElement | null {
   ];
   const text = meta.nodes === 0 ? "This model has no nodes." : "All nodes of this model only make constants.";
   return el(
-    "div",
-    { class: "onnx-nb-empty" },
-    el("b", {}, text),
-    el("p", {}, `It holds ${holds.join(", ")}.`),
-    el("p", { class: "onnx-nb-dim" }, "Was it saved before the graph was built, or cut out without outputs?"),
+    "div.onnx-nb-empty",
+    el("b", text),
+    el("p", `It holds ${holds.join(", ")}.`),
+    el("p.onnx-nb-dim", "Was it saved before the graph was built, or cut out without outputs?"),
   );
 }

@@ -46,7 +46,7 @@ export function savePicture(
 export function download(content: Blob, model: string, extension: string): void {
   const name = model.replace(/\.onnx$/i, "").replace(/[^\p{L}\p{N}._ -]+/gu, "_") || "model";
   const address = URL.createObjectURL(content);
-  const anchor = el("a", { attrs: { href: address, download: `${name.slice(0, 100)}.${extension}` } });
+  const anchor = el("a", { href: address, download: `${name.slice(0, 100)}.${extension}` });
   document.body.append(anchor);
   anchor.click();
   anchor.remove();

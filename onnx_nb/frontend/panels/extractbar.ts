@@ -25,16 +25,16 @@ export function createExtractBar(
   signal: AbortSignal,
 ): ExtractBar {
   const next = fillings(signal);
-  const chips = el("div", { class: "onnx-nb-chips" });
-  const message = el("span", { class: "onnx-nb-say onnx-nb-dim" });
+  const chips = el("div.onnx-nb-chips");
+  const message = el("span.onnx-nb-say.onnx-nb-dim");
   const add = button("Add it", () => fix(), signal, { title: "Add the suggested inputs" });
   const instead = button("", () => replace(), signal);
   const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
   const clear = button("Clear", () => dispatch({ type: "clear" }), signal);
   const stop = button("Cancel", cancel, signal);
   const extract = button("Extract", () => dispatch({ type: "extract" }), signal, { class: "onnx-nb-primary" });
-  const progress = el("div", { class: "onnx-nb-progress", attrs: { role: "progressbar", "aria-label": "Working" } });
-  const acts = el("div", { class: "onnx-nb-cutting" }, add, instead, undo, clear, stop, extract);
+  const progress = el("div.onnx-nb-progress", { role: "progressbar", "aria-label": "Working" });
+  const acts = el("div.onnx-nb-cutting", add, instead, undo, clear, stop, extract);
   root.append(progress, chips, message, acts);
 
   let shown: State | undefined;
@@ -65,7 +65,7 @@ export function createExtractBar(
       const name = columns.valueNameOf(value);
       const remove = button("×", () => dispatch({ type, value }), round, {
         class: "onnx-nb-x",
-        attrs: { "aria-label": `Remove ${type} ${elide(name, 80)}` },
+        "aria-label": `Remove ${type} ${elide(name, 80)}`,
       });
       return el(
         "span",
@@ -80,10 +80,9 @@ export function createExtractBar(
     /** the word stays on the line of the first chip */
     const some = (word: string, values: readonly number[], type: "input" | "output"): void => {
       const [first, ...others] = values.slice(0, CHIPS).map((value) => chip(value, type));
-      const named = el("span", { class: "onnx-nb-dim" }, word);
-      chips.append(el("span", { class: "onnx-nb-end" }, named, first ?? null), ...others);
-      if (values.length > CHIPS)
-        chips.append(el("span", { class: "onnx-nb-dim" }, `and ${values.length - CHIPS} more`));
+      const named = el("span.onnx-nb-dim", word);
+      chips.append(el("span.onnx-nb-end", named, first ?? null), ...others);
+      if (values.length > CHIPS) chips.append(el("span.onnx-nb-dim", `and ${values.length - CHIPS} more`));
     };
     some("in", boundary.inputs, "input");
     for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
@@ -98,8 +97,8 @@ export function createExtractBar(
       );
     }
     const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
-    chips.append(el("span", { class: "onnx-nb-dim onnx-nb-plan" }, result));
-    some("out", boundary.outputs, "output");
+    chips.append(el("span.onnx-nb-dim.onnx-nb-plan", result));
+    some("out", cut.outputs, "output");
   };
 
   return {

@@ -202,14 +202,13 @@ class View implements Handle {
     const { columns, viewport, dispatch } = this;
     const [root, host] = [this.#root, this.#host];
     const { announce } = this.#announcer;
-    const aside = (label: string): HTMLElement =>
-      el("aside", { class: "onnx-nb-inspector", attrs: { "aria-label": label, tabindex: 0 } });
-    const bar = el("header", { class: "onnx-nb-bar" });
-    const bannerRoot = el("div", { class: "onnx-nb-strips" });
-    const drawer = el("aside", { class: "onnx-nb-drawer onnx-nb-hiddenish", attrs: { "aria-label": "Tree" } });
-    const legendRoot = el("div", { class: "onnx-nb-legend" });
+    const aside = (label: string): HTMLElement => el("aside.onnx-nb-inspector", { "aria-label": label, tabindex: 0 });
+    const bar = el("header.onnx-nb-bar");
+    const bannerRoot = el("div.onnx-nb-strips");
+    const drawer = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" });
+    const legendRoot = el("div.onnx-nb-legend");
     const [inspectorRoot, selectionRoot] = [aside("Inspector"), aside("Selection")];
-    const footer = el("footer", { class: "onnx-nb-extract" });
+    const footer = el("footer.onnx-nb-extract");
 
     const focus = (): void => viewport.focus();
     const help = createHelp(viewport.element, this.#options.tones === undefined ? [] : PAIR_KEYS, focus, signal);
@@ -231,9 +230,9 @@ class View implements Handle {
     const state = (): State => this.#state;
     listenKeys(root, { columns, host, viewport, toolbar, help, side, state, dispatch, announce }, signal);
 
-    const middle = el("div", { class: "onnx-nb-middle" }, viewport.element, legendRoot);
+    const middle = el("div.onnx-nb-middle", viewport.element, legendRoot);
     const pane = this.#submodelPane?.element ?? null;
-    const body = el("div", { class: "onnx-nb-body" }, drawer, middle, pane, inspectorRoot);
+    const body = el("div.onnx-nb-body", drawer, middle, pane, inspectorRoot);
     const empty = emptyState(columns);
     if (empty !== null) viewport.element.append(empty);
     root.replaceChildren(bar, bannerRoot, body, ...(nested ? [] : [footer]), this.#announcer.element);

@@ -51,7 +51,7 @@ export function createInspector(
       if (host.values !== undefined && host.live) root.append(captureAll(state, dispatch, round));
       return;
     }
-    const extra = el("div", { class: "onnx-nb-extra" });
+    const extra = el("div.onnx-nb-extra");
     /** what it costs in a run */
     const figures = el("div");
     switch (target.kind) {
@@ -71,7 +71,7 @@ export function createInspector(
     const compared = host.compared?.(target) ?? [];
     // right below the heading
     const place = root.children[2] ?? null;
-    if (compared.length > 0) root.insertBefore(el("div", { class: "onnx-nb-compared" }, table(compared)), place);
+    if (compared.length > 0) root.insertBefore(el("div.onnx-nb-compared", table(compared)), place);
     if (target.kind === "tensor" && host.values !== undefined && host.live) {
       root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
@@ -98,7 +98,7 @@ export function createInspector(
         if (round.aborted) return;
         extra.replaceChildren(
           ...(target.kind === "node" ? staticAttributes(columns, target.id) : []),
-          el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)),
+          el("p.onnx-nb-dim", elide(failure(error).message, 300)),
         );
       },
     );
@@ -110,8 +110,7 @@ export function createInspector(
           if (!round.aborted && rows.length > 0) figures.replaceChildren(table(rows));
         },
         (error: unknown) => {
-          if (!round.aborted)
-            figures.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
+          if (!round.aborted) figures.replaceChildren(el("p.onnx-nb-dim", elide(failure(error).message, 300)));
         },
       );
     };
@@ -152,9 +151,9 @@ function labeled(root: HTMLElement, label: string): HTMLElement | undefined {
 /** Statistics that came with the page. */
 function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] {
   const found = baked.statistics(value);
-  if (found !== null) return [el("section", { attrs: { "aria-label": "Values" } }, ...statistics(found))];
+  if (found !== null) return [el("section", { "aria-label": "Values" }, ...statistics(found))];
   if (baked.lacking === "" || columns.str(columns.valueLiteral[value]) !== "") return [];
-  return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p", { class: "onnx-nb-dim" }, baked.lacking)] : [];
+  return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p.onnx-nb-dim", baked.lacking)] : [];
 }
 
 /** Lights what the target depends on, or what depends on it, as a search would. */
@@ -168,8 +167,7 @@ function traces(columns: Columns, target: Target, dispatch: Dispatch, signal: Ab
   const first = target.kind === "tensor" && columns.producer[target.id] < 0;
   return [
     el(
-      "div",
-      { class: "onnx-nb-row" },
+      "div.onnx-nb-row",
       first ? null : button("Trace up", () => press("before"), signal, { title: "Light all that this depends on" }),
       button("Trace down", () => press("after"), signal, { title: "Light all that depends on this" }),
     ),
@@ -182,7 +180,7 @@ function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node
     title: "Run the model and see every value in it",
   });
   const note = again ? "Click a tensor for its statistics, or choose a color." : "Runs the model and sees every value.";
-  return el("div", { class: "onnx-nb-row" }, run, el("span", { class: "onnx-nb-dim" }, note));
+  return el("div.onnx-nb-row", run, el("span.onnx-nb-dim", note));
 }
 
 /** What the overlay says of the target; of a tensor what it says of the node that makes it. */
@@ -217,7 +215,7 @@ function overview(columns: Columns): Node[] {
     table(rows),
     list("inputs", columns.graphInputs, (value) => tensorRow(columns, value)),
     list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
-    el("p", { class: "onnx-nb-dim" }, "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
+    el("p.onnx-nb-dim", "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
   ];
 }
 
@@ -258,7 +256,7 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   const readers = columns.consumersOf(value);
   const parts: Node[] = [heading(what, name, signal), table(rows), ...pager(columns, value)];
   if (readers.length > 0) parts.push(list("read by", readers, (reader) => nodeLink(columns, reader)));
-  else if (!columns.isGraphOutput(value)) parts.push(el("p", { class: "onnx-nb-dim" }, "Read by no node."));
+  else if (!columns.isGraphOutput(value)) parts.push(el("p.onnx-nb-dim", "Read by no node."));
   return parts;
 }
 
@@ -275,8 +273,7 @@ function pager(columns: Columns, value: number): Node[] {
   };
   return [
     el(
-      "p",
-      { class: "onnx-nb-dim onnx-nb-pager" },
+      "p.onnx-nb-dim.onnx-nb-pager",
       step(-1, "‹", "Previous"),
       ` ${plain(at + 1)} of ${plain(alike.length)} alike, side by side `,
       step(1, "›", "Next"),
@@ -290,13 +287,9 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const category = columns.meta.categories[columns.categoryOf(id)] ?? "other";
   const title = el(
     "h4",
-    {},
-    el("i", {
-      class: "onnx-nb-swatch",
-      style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` },
-    }),
+    el("i.onnx-nb-swatch", { style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` } }),
     elide(columns.opOf(id), 80),
-    domain === "" || domain === "ai.onnx" ? null : el("span", { class: "onnx-nb-dim" }, `  ${elide(domain, 40)}`),
+    domain === "" || domain === "ai.onnx" ? null : el("span.onnx-nb-dim", `  ${elide(domain, 40)}`),
   );
   const rows: Row[] = [];
   if (name !== "") rows.push(["name", mono(name, 160)]);
@@ -312,7 +305,7 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
       link(counted(columns.scopeNodes[body], "node"), { kind: "scope", id: body }),
     ]);
   for (const fault of columns.meta.faults) if (fault.node === id) rows.push(["fault", warning(fault.message)]);
-  const parts: Node[] = [el("div", { class: "onnx-nb-dim" }, `node · ${category}`), title];
+  const parts: Node[] = [el("div.onnx-nb-dim", `node · ${category}`), title];
   if (name !== "") parts[0].appendChild(copyButton(() => name, signal, "Copy name"));
   parts.push(table(rows));
   const inputs = Array.from(columns.inputsOf(id), (value, position) => ({ value, position }));
@@ -369,17 +362,10 @@ function ops(columns: Columns, root: number): Node {
   const sorted = [...counts].sort(([, a], [, b]) => b - a);
   return list("ops", sorted, ([op, count]) => {
     const category = columns.meta.categories[columns.opCategory[op]] ?? "other";
-    const swatch = el("i", {
-      class: "onnx-nb-swatch",
+    const swatch = el("i.onnx-nb-swatch", {
       style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` },
     });
-    return el(
-      "span",
-      {},
-      swatch,
-      elide(columns.str(columns.opName[op]), 40),
-      el("span", { class: "onnx-nb-dim" }, `  ${plain(count)}`),
-    );
+    return el("span", swatch, elide(columns.str(columns.opName[op]), 40), el("span.onnx-nb-dim", `  ${plain(count)}`));
   });
 }
 
@@ -397,7 +383,7 @@ function cutButtons(
     });
   const input = press("input");
   const output = press("output");
-  const row = el("div", { class: "onnx-nb-row" }, input, output);
+  const row = el("div.onnx-nb-row", input, output);
   root.append(row);
   const name = columns.valueNameOf(value);
   const why = !host.live
@@ -405,7 +391,7 @@ function cutButtons(
     : name === ""
       ? "A tensor without a name cannot be an end of an extraction."
       : "";
-  if (why !== "") root.append(el("p", { class: "onnx-nb-dim" }, why));
+  if (why !== "") root.append(el("p.onnx-nb-dim", why));
   return (state) => {
     for (const [element, chosen] of [
       [input, state.boundary.inputs],
@@ -434,7 +420,7 @@ function openButton(
     signal,
     { title: "Every node and scope right inside; Ctrl+A does so from one of them" },
   );
-  root.append(el("div", { class: "onnx-nb-row" }, toggle, all));
+  root.append(el("div.onnx-nb-row", toggle, all));
   return (state) => {
     toggle.textContent = state.open.has(id) ? "Collapse" : "Expand";
   };
@@ -448,17 +434,16 @@ function answered(reply: InspectReply, signal: AbortSignal): Node[] {
   if (reply.attributes.length > 0) {
     parts.push(
       list("attributes", reply.attributes, ([name, text, origin]) =>
-        attributeRow(`${name} ${text}`, origin, el("em", {}, elide(name, 40)), ` ${elide(text, 160)}`),
+        attributeRow(`${name} ${text}`, origin, el("em", elide(name, 40)), ` ${elide(text, 160)}`),
       ),
     );
   }
   if (reply.documentation !== "") {
-    const text = el("div", { class: "onnx-nb-doc" }, flowing(reply.documentation.slice(0, 20_000)));
+    const text = el("div.onnx-nb-doc", flowing(reply.documentation.slice(0, 20_000)));
     parts.push(
       el(
         "details",
-        {},
-        el("summary", {}, "Documentation"),
+        el("summary", "Documentation"),
         text,
         copyButton(() => reply.documentation, signal),
       ),
@@ -503,39 +488,38 @@ function attributeRow(title: string, origin: Origin, ...said: (Node | string)[])
     "span",
     { class: origin === "default" ? "onnx-nb-dim" : "", title: title.slice(0, 4000) },
     ...said,
-    origin === "given" ? null : el("span", { class: "onnx-nb-dim" }, ORIGINS[origin]),
+    origin === "given" ? null : el("span.onnx-nb-dim", ORIGINS[origin]),
   );
 }
 
 type Row = readonly [label: string, content: string | HTMLElement];
 
 function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
-  const above = el("div", { class: "onnx-nb-dim" }, kind);
+  const above = el("div.onnx-nb-dim", kind);
   if (signal !== undefined) above.append(copyButton(() => name, signal, "Copy name"));
   return el(
     "div",
-    {},
     above,
-    el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, ...breakable(elide(name, 160) || "(unnamed)")),
+    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...breakable(elide(name, 160) || "(unnamed)")),
   );
 }
 
 function table(rows: readonly Row[]): HTMLElement {
-  const body = el("dl", { class: "onnx-nb-rows" });
+  const body = el("dl.onnx-nb-rows");
   for (const [label, content] of rows) {
     if (content === "") continue;
     const cell = typeof content === "string" ? mono(content, 300) : content;
-    body.append(el("dt", {}, elide(label, 40)), el("dd", {}, cell));
+    body.append(el("dt", elide(label, 40)), el("dd", cell));
   }
   return body;
 }
 
 function mono(text: string, most: number): HTMLElement {
-  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
+  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
 function warning(text: string): HTMLElement {
-  return el("span", { class: "onnx-nb-bad", title: text.slice(0, 4000) }, elide(text, 300));
+  return el("span.onnx-nb-bad", { title: text.slice(0, 4000) }, elide(text, 300));
 }
 
 function tensorRow(columns: Columns, value: number, formal = ""): HTMLElement {
@@ -543,31 +527,29 @@ function tensorRow(columns: Columns, value: number, formal = ""): HTMLElement {
   const literal = columns.str(columns.valueLiteral[value]);
   return el(
     "span",
-    {},
-    formal === "" ? null : el("em", { class: "onnx-nb-dim" }, `${elide(formal, 24)} `),
+    formal === "" ? null : el("em.onnx-nb-dim", `${elide(formal, 24)} `),
     valueLink(columns, value),
-    el("span", { class: "onnx-nb-dim" }, `  ${elide(literal !== "" ? `= ${literal}` : type, 60)}`),
+    el("span.onnx-nb-dim", `  ${elide(literal !== "" ? `= ${literal}` : type, 60)}`),
   );
 }
 
 /** A titled list; beyond a few rows the rest waits behind "show all N". */
 export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => Node): HTMLElement {
-  const rows = el("ul", { class: "onnx-nb-list" });
+  const rows = el("ul.onnx-nb-list");
   const add = (from: number, to: number): void => {
-    for (let at = from; at < to; at++) rows.append(el("li", {}, row(items[at])));
+    for (let at = from; at < to; at++) rows.append(el("li", row(items[at])));
   };
   add(0, Math.min(items.length, SHOWN));
-  const section = el("section", {}, el("h5", {}, title), rows);
+  const section = el("section", el("h5", title), rows);
   if (items.length > SHOWN) {
-    const more = el("button", { class: "onnx-nb-link" }, `show all ${plain(items.length)}`);
+    const more = el("button.onnx-nb-link", `show all ${plain(items.length)}`);
     more.type = "button";
     more.addEventListener(
       "click",
       () => {
         more.remove();
         add(SHOWN, Math.min(items.length, 2000));
-        if (items.length > 2000)
-          rows.append(el("li", { class: "onnx-nb-dim" }, `and ${plain(items.length - 2000)} more`));
+        if (items.length > 2000) rows.append(el("li.onnx-nb-dim", `and ${plain(items.length - 2000)} more`));
       },
       { once: true },
     );

@@ -4,6 +4,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
 import type { Step } from "../render/navigation.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
+import { on } from "./dom.ts";
 import { copyNames } from "./selection.ts";
 import type { Help } from "./shortcuts.ts";
 import type { Toolbar } from "./toolbar.ts";
@@ -104,31 +105,27 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     arrowleft: () => done(() => step("left", false, true)),
     arrowright: () => done(() => step("right", false, true)),
   };
-  root.addEventListener(
-    "keydown",
-    (event) => {
-      const from = event.target instanceof HTMLElement ? event.target : null;
-      if (from?.closest("[data-widget]") !== root) return; // a nested view has keys of its own
-      const command = event.ctrlKey || event.metaKey;
-      const typing = from.matches("input, textarea, select");
-      // keys without Ctrl are ours: the notebook would cut cells or stop the kernel
-      if (!command && !event.altKey) event.stopPropagation();
-      if (event.defaultPrevented || typing || event.altKey) return;
-      if (command) {
-        if (commands[event.key.toLowerCase()]?.(event) !== true) return;
-        event.preventDefault();
-        event.stopPropagation();
-        return;
-      }
-      if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
-      if (side.some((panel) => panel.contains(from)) && event.key.startsWith("Arrow")) return; // it scrolls
-      const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-      if (act === undefined) return;
+  on(root, "keydown", signal, (event) => {
+    const from = event.target instanceof HTMLElement ? event.target : null;
+    if (from?.closest("[data-widget]") !== root) return; // a nested view has keys of its own
+    const command = event.ctrlKey || event.metaKey;
+    const typing = from.matches("input, textarea, select");
+    // keys without Ctrl are ours: the notebook would cut cells or stop the kernel
+    if (!command && !event.altKey) event.stopPropagation();
+    if (event.defaultPrevented || typing || event.altKey) return;
+    if (command) {
+      if (commands[event.key.toLowerCase()]?.(event) !== true) return;
       event.preventDefault();
-      act(event);
-    },
-    { signal },
-  );
+      event.stopPropagation();
+      return;
+    }
+    if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
+    if (side.some((panel) => panel.contains(from)) && event.key.startsWith("Arrow")) return; // it scrolls
+    const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    act(event);
+  });
 }
 
 /** The tensor that i and o mean: the selected one, or the only output of the selected node. */

@@ -3,7 +3,7 @@
  * a second copy of the graph, could not run in an exported page, and would not be sooner there.
  */
 
-import { button, el } from "./dom.ts";
+import { button, el, onAbort } from "./dom.ts";
 
 export interface LayoutScheduler {
   readonly element: HTMLElement;
@@ -32,11 +32,10 @@ const SHOWN_MS = 150;
 
 /** @param atOnce how long a click may take, in ms */
 export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS): LayoutScheduler {
-  const bar = el("progress", { attrs: { max: 1, "aria-label": "Laying out" } });
+  const bar = el("progress", { max: 1, "aria-label": "Laying out" });
   const element = el(
-    "div",
-    { class: "onnx-nb-laying" },
-    el("span", {}, "Laying out…"),
+    "div.onnx-nb-laying",
+    el("span", "Laying out…"),
     bar,
     button("Stop", cancel, signal, { title: "Leave the graph as it was (Esc)" }),
   );
@@ -53,7 +52,7 @@ export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, a
     element.hidden = performance.now() - started < SHOWN_MS;
     bar.value = part;
   };
-  signal.addEventListener("abort", stop, { once: true });
+  onAbort(signal, stop);
 
   return {
     element,

@@ -9,7 +9,7 @@ import { categoryTitle, categoryVariable } from "../render/theme.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { search } from "../search/search.ts";
-import { button, counted, el, elide, fillings, plain } from "./dom.ts";
+import { button, counted, el, elide, fillings, on, plain } from "./dom.ts";
 
 export interface Legend {
   update(state: State, dark: boolean): void;
@@ -37,10 +37,10 @@ export function createLegend(root: HTMLElement, columns: Columns, dispatch: Disp
       const element = button("", () => light(query), round, {
         class: "onnx-nb-swatched",
         title: `${counted(count, "node")}; press to light all`,
-        attrs: { "aria-pressed": String(lit === query) },
+        "aria-pressed": String(lit === query),
       });
       element.append(...(swatch === null ? [] : [swatch]), elide(text, 40));
-      if (swatch === null) element.append(el("span", {}, ` ${plain(count)}`));
+      if (swatch === null) element.append(el("span", ` ${plain(count)}`));
       return element;
     };
     for (const { name, ops, count, query } of known) {
@@ -48,8 +48,8 @@ export function createLegend(root: HTMLElement, columns: Columns, dispatch: Disp
       root.append(press(query, categoryTitle(name), count, el("i", { style: { background: color } })));
       if (ops.length < 2 || (lit !== query && !ops.some((op) => op.query === lit))) continue;
       const inner = ops.slice(0, OPS).map((op) => press(op.query, op.name, op.count, null));
-      if (ops.length > OPS) inner.push(el("span", {}, `and ${plain(ops.length - OPS)} more`));
-      root.append(el("span", { class: "onnx-nb-legend-ops", style: { "border-color": color } }, ...inner));
+      if (ops.length > OPS) inner.push(el("span", `and ${plain(ops.length - OPS)} more`));
+      root.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
     }
     root.hidden = known.length === 0;
   };
@@ -125,10 +125,7 @@ function scale(root: HTMLElement, overlay: Overlay, dark: boolean, dispatch: Dis
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", `Colors: ${label}`);
   const slider = (name: string, value: number): HTMLInputElement =>
-    el("input", {
-      class: "onnx-nb-slider",
-      attrs: { type: "range", min: 0, max: STEPS, step: 1, value, "aria-label": name },
-    });
+    el("input.onnx-nb-slider", { type: "range", min: 0, max: STEPS, step: 1, value, "aria-label": name });
   const from = slider("Show from", Math.round(overlay.range.from * STEPS));
   const to = slider("Show up to", Math.round(overlay.range.to * STEPS));
   const filter = (moved: HTMLInputElement): void => {
@@ -136,25 +133,19 @@ function scale(root: HTMLElement, overlay: Overlay, dark: boolean, dispatch: Dis
     if (low > high) moved.value = String(moved === from ? high : low);
     dispatch({ type: "range", range: { from: Number(from.value) / STEPS, to: Number(to.value) / STEPS } });
   };
-  for (const input of [from, to]) input.addEventListener("input", () => filter(input), { signal });
+  for (const input of [from, to]) on(input, "input", signal, () => filter(input));
   const close = button("×", () => dispatch({ type: "overlay", overlay: null }), signal, {
     class: "onnx-nb-x",
     title: "Color by category again",
-    attrs: { "aria-label": "Close overlay" },
+    "aria-label": "Close overlay",
   });
   const note = unmatched > 0 ? ` · ${counted(unmatched, "name")} not in the model` : "";
   root.append(
+    el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
     el(
-      "div",
-      { class: "onnx-nb-scale-title" },
-      el("b", {}, elide(label || "value", 40)),
-      el("span", {}, `${reduce} over scopes${note}`),
-    ),
-    el(
-      "div",
-      { class: "onnx-nb-scale-range" },
+      "div.onnx-nb-scale-range",
       el("span"),
-      el("div", { class: "onnx-nb-ramp", style: { background: createRamp(dark).gradient } }, from, to),
+      el("div.onnx-nb-ramp", { style: { background: createRamp(dark).gradient } }, from, to),
       el("span"),
     ),
     close,

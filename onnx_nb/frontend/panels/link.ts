@@ -2,12 +2,12 @@
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { Dispatch } from "../scene/state.ts";
-import { breakable, el, elide } from "./dom.ts";
+import { breakable, el, elide, on } from "./dom.ts";
 
 export function link(text: string, target: Target, title = text): HTMLButtonElement {
   const element = el(
-    "button",
-    { class: "onnx-nb-link", title: title.slice(0, 4000), data: { go: `${target.kind} ${target.id}` } },
+    "button.onnx-nb-link",
+    { title: title.slice(0, 4000), data: { go: `${target.kind} ${target.id}` } },
     ...breakable(text),
   );
   element.type = "button";
@@ -16,18 +16,14 @@ export function link(text: string, target: Target, title = text): HTMLButtonElem
 
 /** One listener for all links below `root`, however often panels are filled again; links of a nested view are its own. */
 export function followLinks(root: HTMLElement, dispatch: Dispatch, signal: AbortSignal): void {
-  root.addEventListener(
-    "click",
-    (event) => {
-      const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-go]") : null;
-      if (element === null || element.closest("[data-widget]") !== root) return;
-      const [kind, id] = (element.dataset.go ?? "").split(" ");
-      const target = { kind, id: Number(id) } as Target;
-      dispatch({ type: "select", target });
-      dispatch({ type: "reveal", target });
-    },
-    { signal },
-  );
+  on(root, "click", signal, (event) => {
+    const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-go]") : null;
+    if (element === null || element.closest("[data-widget]") !== root) return;
+    const [kind, id] = (element.dataset.go ?? "").split(" ");
+    const target = { kind, id: Number(id) } as Target;
+    dispatch({ type: "select", target });
+    dispatch({ type: "reveal", target });
+  });
 }
 
 export function valueLink(columns: Columns, value: number, most = 48): HTMLButtonElement {
@@ -40,7 +36,7 @@ export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
   const scope = columns.str(columns.scopePath[columns.scopeOf({ kind: "node", id: node })]);
   const op = columns.opOf(node);
   const element = link(elide(op, 40), { kind: "node", id: node }, columns.nameOf({ kind: "node", id: node }) || op);
-  if (scope !== "") element.append(el("span", { class: "onnx-nb-dim" }, ...breakable(` ${elide(scope, 48)}`)));
+  if (scope !== "") element.append(el("span.onnx-nb-dim", ...breakable(` ${elide(scope, 48)}`)));
   return element;
 }
 

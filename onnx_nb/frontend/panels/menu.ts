@@ -1,6 +1,6 @@
 /** A button in the bar that opens a list of others below it; arrow keys walk the list, Escape and leaving close it. */
 
-import { button, el } from "./dom.ts";
+import { button, el, on } from "./dom.ts";
 
 export interface Menu {
   readonly element: HTMLElement;
@@ -18,11 +18,13 @@ export function createMenu(
 ): Menu {
   const opener = button(text, () => toggle(), signal, {
     title,
-    attrs: { "aria-haspopup": "menu", "aria-expanded": "false", ...(label !== text && { "aria-label": label }) },
+    "aria-haspopup": "menu",
+    "aria-expanded": "false",
+    ...(label !== text && { "aria-label": label }),
   });
-  const list = el("div", { class: "onnx-nb-menu", attrs: { role: "menu", "aria-label": title } });
+  const list = el("div.onnx-nb-menu", { role: "menu", "aria-label": title });
   list.hidden = true;
-  const element = el("div", { class: "onnx-nb-save" }, opener, list);
+  const element = el("div.onnx-nb-save", opener, list);
   const items = (): HTMLButtonElement[] => [...list.querySelectorAll("button")];
 
   const close = (back: boolean): void => {
@@ -40,30 +42,22 @@ export function createMenu(
     opener.setAttribute("aria-expanded", "true");
     items()[0]?.focus({ preventScroll: true });
   };
-  element.addEventListener(
-    "keydown",
-    (event) => {
-      const all = items();
-      const at = all.indexOf(event.target as HTMLButtonElement);
-      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (event.key === "Escape" && !list.hidden) close(true);
-      else if (step !== undefined && at >= 0) all[(at + step + all.length) % all.length]?.focus();
-      else return;
-      event.preventDefault();
-    },
-    { signal },
-  );
-  element.addEventListener(
-    "focusout",
-    (event) => {
-      if (!(event.relatedTarget instanceof Node) || !element.contains(event.relatedTarget)) close(false);
-    },
-    { signal },
-  );
+  on(element, "keydown", signal, (event) => {
+    const all = items();
+    const at = all.indexOf(event.target as HTMLButtonElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape" && !list.hidden) close(true);
+    else if (step !== undefined && at >= 0) all[(at + step + all.length) % all.length]?.focus();
+    else return;
+    event.preventDefault();
+  });
+  on(element, "focusout", signal, (event) => {
+    if (!(event.relatedTarget instanceof Node) || !element.contains(event.relatedTarget)) close(false);
+  });
   return { element, toggle, close: () => close(true), fill: (...rows) => list.replaceChildren(...rows) };
 }
 
 /** One of the buttons in a menu. */
 export function item(text: string, title: string, press: () => void, signal: AbortSignal): HTMLButtonElement {
-  return button(text, press, signal, { title, attrs: { role: "menuitem", tabindex: -1 } });
+  return button(text, press, signal, { title, role: "menuitem", tabindex: -1 });
 }

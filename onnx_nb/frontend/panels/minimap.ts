@@ -4,6 +4,7 @@ import { type Camera, type Size, visible } from "../render/camera.ts";
 import type { HitIndex } from "../render/hit.ts";
 import type { Theme } from "../render/theme.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
+import { on } from "./dom.ts";
 
 export interface Minimap {
   update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void;
@@ -74,24 +75,16 @@ export function createMinimap(
   const at = (event: PointerEvent): void => {
     move((event.offsetX - MARGIN) / sx + bounds.x, (event.offsetY - MARGIN) / sy + bounds.y);
   };
-  canvas.addEventListener(
-    "pointerdown",
-    (event) => {
-      if (event.button !== 0) return;
-      event.preventDefault();
-      event.stopPropagation();
-      canvas.setPointerCapture(event.pointerId);
-      at(event);
-    },
-    { signal },
-  );
-  canvas.addEventListener(
-    "pointermove",
-    (event) => {
-      if (canvas.hasPointerCapture(event.pointerId)) at(event);
-    },
-    { signal },
-  );
+  on(canvas, "pointerdown", signal, (event) => {
+    if (event.button !== 0) return;
+    event.preventDefault();
+    event.stopPropagation();
+    canvas.setPointerCapture(event.pointerId);
+    at(event);
+  });
+  on(canvas, "pointermove", signal, (event) => {
+    if (canvas.hasPointerCapture(event.pointerId)) at(event);
+  });
 
   return {
     update(scene, index, theme, camera, view) {

@@ -6,7 +6,7 @@
 import * as cameras from "../render/camera.ts";
 import { draw, type Picture } from "../render/canvas.ts";
 import type { CameraControl } from "./cameracontrol.ts";
-import { el } from "./dom.ts";
+import { el, onAbort } from "./dom.ts";
 
 export interface PainterEvents {
   /** null while there is nothing to draw */
@@ -48,7 +48,7 @@ export class Painter {
       cancelAnimationFrame(this.#frame);
       window.clearTimeout(this.#settleTimer);
     };
-    signal.addEventListener("abort", stop, { once: true });
+    onAbort(signal, stop);
   }
 
   /** Draws in full with the next frame. */

@@ -5,7 +5,7 @@
  */
 
 import type { Rect } from "../render/camera.ts";
-import { focused } from "./dom.ts";
+import { focused, on, onAbort } from "./dom.ts";
 
 export interface Gestures {
   pan(dx: number, dy: number): void;
@@ -44,66 +44,58 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     return { x: event.clientX - left, y: event.clientY - top };
   };
 
-  canvas.addEventListener(
-    "pointerdown",
-    (event) => {
-      if (event.button > 1) return;
-      canvas.focus({ preventScroll: true });
-      canvas.setPointerCapture(event.pointerId);
-      const now = at(event);
+  on(canvas, "pointerdown", signal, (event) => {
+    if (event.button > 1) return;
+    canvas.focus({ preventScroll: true });
+    canvas.setPointerCapture(event.pointerId);
+    const now = at(event);
+    rest();
+    if (down.size === 0) {
+      moved = false;
+      traveled = 0;
+      corner = event.button === 0 && (event.shiftKey || gestures.selects()) ? now : null;
+      if (event.pointerType === "touch") {
+        resting = window.setTimeout(() => {
+          if (moved || down.size !== 1) return;
+          moved = true; // its release is no click
+          corner = null;
+          gestures.click(now.x, now.y, true);
+        }, LONG_MS);
+      }
+    } else {
+      moved = true;
+      if (corner !== null) gestures.band(null); // a second finger: it was meant to be a pinch
+      corner = null;
+    }
+    down.set(event.pointerId, now);
+    if (event.button === 1) event.preventDefault(); // no autoscroll
+  });
+  on(canvas, "pointermove", signal, (event) => {
+    const now = at(event);
+    const before = down.get(event.pointerId);
+    if (before === undefined) {
+      if (event.pointerType !== "touch") gestures.hover(now);
+      return;
+    }
+    if (down.size === 2) {
+      const other = [...down].find(([id]) => id !== event.pointerId)?.[1] ?? before;
+      const was = Math.hypot(before.x - other.x, before.y - other.y);
+      const is = Math.hypot(now.x - other.x, now.y - other.y);
+      gestures.pan((now.x - before.x) / 2, (now.y - before.y) / 2);
+      if (was > 0 && is > 0) gestures.zoom(is / was, (now.x + other.x) / 2, (now.y + other.y) / 2);
+    } else {
+      traveled += Math.hypot(now.x - before.x, now.y - before.y);
+      if (!moved && traveled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
+      moved = true;
       rest();
-      if (down.size === 0) {
-        moved = false;
-        traveled = 0;
-        corner = event.button === 0 && (event.shiftKey || gestures.selects()) ? now : null;
-        if (event.pointerType === "touch") {
-          resting = window.setTimeout(() => {
-            if (moved || down.size !== 1) return;
-            moved = true; // its release is no click
-            corner = null;
-            gestures.click(now.x, now.y, true);
-          }, LONG_MS);
-        }
-      } else {
-        moved = true;
-        if (corner !== null) gestures.band(null); // a second finger: it was meant to be a pinch
-        corner = null;
+      if (corner !== null) gestures.band(between(corner, now));
+      else {
+        canvas.classList.add("onnx-nb-dragging");
+        gestures.pan(now.x - before.x, now.y - before.y);
       }
-      down.set(event.pointerId, now);
-      if (event.button === 1) event.preventDefault(); // no autoscroll
-    },
-    { signal },
-  );
-  canvas.addEventListener(
-    "pointermove",
-    (event) => {
-      const now = at(event);
-      const before = down.get(event.pointerId);
-      if (before === undefined) {
-        if (event.pointerType !== "touch") gestures.hover(now);
-        return;
-      }
-      if (down.size === 2) {
-        const other = [...down].find(([id]) => id !== event.pointerId)?.[1] ?? before;
-        const was = Math.hypot(before.x - other.x, before.y - other.y);
-        const is = Math.hypot(now.x - other.x, now.y - other.y);
-        gestures.pan((now.x - before.x) / 2, (now.y - before.y) / 2);
-        if (was > 0 && is > 0) gestures.zoom(is / was, (now.x + other.x) / 2, (now.y + other.y) / 2);
-      } else {
-        traveled += Math.hypot(now.x - before.x, now.y - before.y);
-        if (!moved && traveled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
-        moved = true;
-        rest();
-        if (corner !== null) gestures.band(between(corner, now));
-        else {
-          canvas.classList.add("onnx-nb-dragging");
-          gestures.pan(now.x - before.x, now.y - before.y);
-        }
-      }
-      down.set(event.pointerId, now);
-    },
-    { signal },
-  );
+    }
+    down.set(event.pointerId, now);
+  });
   const up = (event: PointerEvent): void => {
     const known = down.delete(event.pointerId);
     canvas.classList.remove("onnx-nb-dragging");
@@ -119,47 +111,37 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     if (from !== null && moved) gestures.select(between(from, now), adds(event) || gestures.selects());
     else if (!moved && event.button === 0) gestures.click(now.x, now.y, adds(event) || gestures.selects());
   };
-  canvas.addEventListener("pointerup", up, { signal });
-  canvas.addEventListener("pointercancel", up, { signal });
+  on(canvas, "pointerup", signal, up);
+  on(canvas, "pointercancel", signal, up);
   // Ctrl+click on a Mac, and the long press of a finger
-  canvas.addEventListener("contextmenu", (event) => (event.ctrlKey || down.size > 0) && event.preventDefault(), {
-    signal,
+  on(canvas, "contextmenu", { signal }, (event) => (event.ctrlKey || down.size > 0) && event.preventDefault());
+  onAbort(signal, rest);
+  on(canvas, "pointerleave", signal, () => gestures.hover(null));
+  on(canvas, "dblclick", signal, (event) => {
+    const { x, y } = at(event);
+    gestures.doubleClick(x, y);
   });
-  signal.addEventListener("abort", rest, { once: true });
-  canvas.addEventListener("pointerleave", () => gestures.hover(null), { signal });
-  canvas.addEventListener(
-    "dblclick",
-    (event) => {
-      const { x, y } = at(event);
-      gestures.doubleClick(x, y);
-    },
-    { signal },
-  );
-  canvas.addEventListener(
-    "wheel",
-    (event) => {
-      const line =
-        event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : event.deltaMode === WheelEvent.DOM_DELTA_PAGE ? 400 : 1;
-      const pinch = event.ctrlKey || event.metaKey; // a trackpad's pinch arrives as Ctrl+wheel
-      if (!pinch && !focused(canvas)) {
-        gestures.wheelIgnored();
-        return;
-      }
-      event.preventDefault();
-      event.stopPropagation();
-      const dx = event.deltaX * line;
-      const dy = event.deltaY * line;
-      if (!pinch && (event.shiftKey || Math.abs(dx) > Math.abs(dy))) {
-        gestures.pan(event.shiftKey && dx === 0 ? -dy : -dx, event.shiftKey ? 0 : -dy);
-        return;
-      }
-      const { x, y } = at(event);
-      // one notch of a wheel is 100–120 px, a pinch sends a few px at a time
-      const speed = pinch && Math.abs(dy) < 50 ? 0.01 : 0.0022;
-      gestures.zoom(Math.exp(-Math.max(-240, Math.min(240, dy)) * speed), x, y);
-    },
-    { signal, passive: false },
-  );
+  on(canvas, "wheel", { signal, passive: false }, (event) => {
+    const line =
+      event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : event.deltaMode === WheelEvent.DOM_DELTA_PAGE ? 400 : 1;
+    const pinch = event.ctrlKey || event.metaKey; // a trackpad's pinch arrives as Ctrl+wheel
+    if (!pinch && !focused(canvas)) {
+      gestures.wheelIgnored();
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+    const dx = event.deltaX * line;
+    const dy = event.deltaY * line;
+    if (!pinch && (event.shiftKey || Math.abs(dx) > Math.abs(dy))) {
+      gestures.pan(event.shiftKey && dx === 0 ? -dy : -dx, event.shiftKey ? 0 : -dy);
+      return;
+    }
+    const { x, y } = at(event);
+    // one notch of a wheel is 100–120 px, a pinch sends a few px at a time
+    const speed = pinch && Math.abs(dy) < 50 ? 0.01 : 0.0022;
+    gestures.zoom(Math.exp(-Math.max(-240, Math.min(240, dy)) * speed), x, y);
+  });
 }
 
 function between(a: { x: number; y: number }, b: { x: number; y: number }): Rect {

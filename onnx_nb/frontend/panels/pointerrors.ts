@@ -3,7 +3,7 @@
 import { histogram } from "../charts/histogram.ts";
 import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { createRamp } from "../render/colormap.ts";
-import { button, copyButton, counted, el, elide, plain } from "./dom.ts";
+import { button, copyButton, counted, el, elide, on, plain } from "./dom.ts";
 
 export interface ErrorsOptions {
   /** what is known beyond the metrics, null while it is on its way, a text where it is not to be had */
@@ -29,18 +29,17 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
   const name = points.text("name", row);
   const parts: Node[] = [
     el(
-      "div",
-      { class: "onnx-nb-dim" },
+      "div.onnx-nb-dim",
       points.isOutput(row) ? "output of the model" : "point",
       copyButton(() => name, signal, "Copy name"),
     ),
-    el("h4", { class: "onnx-nb-mono", title: name.slice(0, 4000) }, elide(name, 200)),
+    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)),
     origin(points, row),
   ];
   const difference = points.text("difference", row);
-  if (difference !== "") parts.push(el("p", { class: "onnx-nb-difference" }, elide(difference, 300)));
+  if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
   const known = WHICH.filter((each) => points.state(each, row) !== STATE.UNKNOWN);
-  if (options.acts.length > 0) parts.push(el("div", { class: "onnx-nb-row" }, ...options.acts));
+  if (options.acts.length > 0) parts.push(el("div.onnx-nb-row", ...options.acts));
   if (known.length > 1) {
     const turn = (each: Which): HTMLButtonElement =>
       button(each === "isolated" ? "Isolated" : "Cumulative", () => options.turned(each), signal, {
@@ -49,26 +48,25 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
           each === "isolated"
             ? "Its own error: the candidate was given the reference's values"
             : "Both sides ran by themselves",
-        attrs: { "aria-pressed": String(each === which) },
+        "aria-pressed": String(each === which),
       });
     parts.push(
       el(
-        "div",
-        { class: "onnx-nb-row", attrs: { role: "group", "aria-label": "Errors" } },
+        "div.onnx-nb-row",
+        { role: "group", "aria-label": "Errors" },
         ...["isolated" as const, "cumulative" as const].map(turn),
       ),
     );
   }
   const state = points.state(which, row);
   if (state === STATE.EQUAL) {
-    parts.push(el("p", { class: "onnx-nb-fine" }, "✓ Every value is the same."), figures(points, row, which, null));
+    parts.push(el("p.onnx-nb-fine", "✓ Every value is the same."), figures(points, row, which, null));
     return parts;
   }
-  if (typeof details === "string") parts.push(el("p", { class: "onnx-nb-dim" }, elide(details, 300)));
+  if (typeof details === "string") parts.push(el("p.onnx-nb-dim", elide(details, 300)));
   const detail = details === null || typeof details === "string" ? undefined : details[which];
   if (detail === undefined) {
-    if (details === null)
-      parts.push(el("p", { class: "onnx-nb-dim", attrs: { role: "status" } }, "Reading its errors …"));
+    if (details === null) parts.push(el("p.onnx-nb-dim", { role: "status" }, "Reading its errors …"));
     parts.push(figures(points, row, which, null));
     return parts;
   }
@@ -79,7 +77,7 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
       ...(detail.inf > 0 ? [counted(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
     ];
     const text = strings ? `${counted(detail.outside, "text")} differ` : `${odd.join(" and ")} on one side only`;
-    parts.push(el("p", { class: "onnx-nb-bad" }, `✕ ${text}`));
+    parts.push(el("p.onnx-nb-bad", `✕ ${text}`));
   }
   for (const [kind, title] of KINDS) {
     const found = detail.histogram(kind);
@@ -135,11 +133,11 @@ function origin(points: Points, row: number): HTMLElement {
     points.text("candidate", row),
     points.text("reference", row),
   ];
-  const list = el("dl", { class: "onnx-nb-rows onnx-nb-origin" });
+  const list = el("dl.onnx-nb-rows.onnx-nb-origin");
   const entry = (label: string, text: string): void => {
     if (text === "") return;
-    const value = el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, elide(text, 120));
-    list.append(el("dt", {}, label), el("dd", {}, value));
+    const value = el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, elide(text, 120));
+    list.append(el("dt", label), el("dd", value));
   };
   entry("made by", op || "input of the model");
   entry("tensor", candidate);
@@ -151,19 +149,19 @@ function origin(points: Points, row: number): HTMLElement {
 }
 
 function part(title: string, content: Element, aside = "", className = ""): HTMLElement {
-  const said = aside === "" ? null : el("span", { class: "onnx-nb-dim" }, aside);
+  const said = aside === "" ? null : el("span.onnx-nb-dim", aside);
   return el(
     "section",
     { class: `onnx-nb-errors-part ${className}`.trimEnd() },
-    el("h5", {}, el("b", {}, title), said),
+    el("h5", el("b", title), said),
     content,
   );
 }
 
 function figures(points: Points, row: number, which: Which, detail: Detail | null): HTMLElement {
-  const list = el("dl", { class: "onnx-nb-rows onnx-nb-figures" });
+  const list = el("dl.onnx-nb-rows.onnx-nb-figures");
   const entry = (label: string, text: string, title = ""): void => {
-    list.append(el("dt", {}, label), el("dd", {}, el("span", { class: "onnx-nb-mono", title }, text)));
+    list.append(el("dt", label), el("dd", el("span.onnx-nb-mono", { title }, text)));
   };
   for (const { key, label } of points.about.metrics) {
     const x = points.numbers(which, key)[row];
@@ -179,7 +177,7 @@ function figures(points: Points, row: number, which: Which, detail: Detail | nul
     entry("equal", `${plain(detail.equal)} of ${plain(detail.count)}`);
     if (detail.argmax !== null) entry("argmax", `${plain(detail.argmax[0])} of ${plain(detail.argmax[1])} rows agree`);
   }
-  return el("section", { class: "onnx-nb-errors-part" }, el("h5", {}, el("b", {}, `all metrics, ${which}`)), list);
+  return el("section.onnx-nb-errors-part", el("h5", el("b", `all metrics, ${which}`)), list);
 }
 
 /** The largest error at each index of an axis: few as bars, many as a map of which an inch holds hundreds. */
@@ -212,18 +210,16 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
         style: { height: `${100 * place(errors[channel])}%` },
       }),
     );
-    return part(
-      title,
-      el("div", { class: "onnx-nb-bars", attrs: { role: "img", "aria-label": label } }, ...bars),
-      aside,
-    );
+    return part(title, el("div.onnx-nb-bars", { role: "img", "aria-label": label }, ...bars), aside);
   }
   const columns = Math.min(count, Math.max(PER_ROW, Math.ceil(Math.sqrt(count * 8))));
   const rows = Math.ceil(count / columns);
-  const canvas = el("canvas", {
-    class: "onnx-nb-channels",
+  const canvas = el("canvas.onnx-nb-channels", {
     title: label,
-    attrs: { role: "img", "aria-label": label, width: columns, height: rows },
+    role: "img",
+    "aria-label": label,
+    width: columns,
+    height: rows,
     style: { height: `${Math.min(96, rows * 9)}px` },
   });
   const pen = canvas.getContext("2d");
@@ -232,24 +228,19 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
     pen.fillStyle = ramp.color(place(errors[channel]));
     pen.fillRect(channel % columns, Math.floor(channel / columns), 1, 1);
   }
-  canvas.addEventListener(
-    "pointermove",
-    (event) => {
-      const box = canvas.getBoundingClientRect();
-      const column = Math.floor(((event.clientX - box.left) / box.width) * columns);
-      const channel = Math.floor(((event.clientY - box.top) / box.height) * rows) * columns + column;
-      canvas.title = channel < count ? say(channel) : "";
-    },
-    { signal },
-  );
+  on(canvas, "pointermove", signal, (event) => {
+    const box = canvas.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * columns);
+    const channel = Math.floor(((event.clientY - box.top) / box.height) * rows) * columns + column;
+    canvas.title = channel < count ? say(channel) : "";
+  });
   const scale = el(
-    "div",
-    { class: "onnx-nb-scale-ends onnx-nb-dim onnx-nb-ramp-ends" },
-    el("span", {}, Array.prototype.includes.call(errors, 0) ? "0" : magnitude(least)),
+    "div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-ramp-ends",
+    el("span", Array.prototype.includes.call(errors, 0) ? "0" : magnitude(least)),
     el("i", { style: { background: ramp.gradient } }),
-    el("span", {}, magnitude(most)),
+    el("span", magnitude(most)),
   );
-  return part(title, el("div", {}, canvas, scale), aside);
+  return part(title, el("div", canvas, scale), aside);
 }
 
 const SIDE = 132;
@@ -289,23 +280,22 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
     shape("path", { d: path }),
     shape("path", { class: "onnx-nb-extreme", d: extremes.map(([x, y]) => dot(x, y)).join("") }),
   );
-  const said = el("ul", { class: "onnx-nb-dim onnx-nb-scatter-said" });
+  const said = el("ul.onnx-nb-dim.onnx-nb-scatter-said");
   for (const key of ["cosine", "rmse", "sqnr", "outside"]) {
     const metric = points.about.metrics.find((each) => each.key === key);
     const x = points.numbers(which, key)[row];
-    if (metric !== undefined && !Number.isNaN(x)) said.append(el("li", {}, `${metric.label} ${figure(key, x)}`));
+    if (metric !== undefined && !Number.isNaN(x)) said.append(el("li", `${metric.label} ${figure(key, x)}`));
   }
   const shown = `${plain(sample.length / 2)} of ${plain(count)} values`;
-  said.append(el("li", {}, extremes.length > 0 ? `${shown}, and in red the worst` : shown));
+  said.append(el("li", extremes.length > 0 ? `${shown}, and in red the worst` : shown));
   const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
   const title = `${candidate} ↑ against ${reference} →`;
   const ends = el(
-    "div",
-    { class: "onnx-nb-scale-ends onnx-nb-dim onnx-nb-scatter-ends" },
-    el("span", {}, magnitude(low)),
-    el("span", {}, magnitude(high)),
+    "div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-scatter-ends",
+    el("span", magnitude(low)),
+    el("span", magnitude(high)),
   );
-  return part(title, el("div", { class: "onnx-nb-scatter-box" }, el("div", {}, svg, ends), said));
+  return part(title, el("div.onnx-nb-scatter-box", el("div", svg, ends), said));
 }
 
 function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {
@@ -314,25 +304,19 @@ function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {
   const rows = found.map(([index, reference, candidate, feed], at) =>
     el(
       "tr",
-      {},
       ...[index, reference, candidate].map((text) => el("td", { title: text }, elide(text, 26))),
-      el("td", { class: "onnx-nb-bad" }, magnitude(errors[at])),
-      ...(feeds ? [el("td", {}, String(feed))] : []),
+      el("td.onnx-nb-bad", magnitude(errors[at])),
+      ...(feeds ? [el("td", String(feed))] : []),
     ),
   );
   const table = el(
-    "table",
-    { class: "onnx-nb-worst" },
-    el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { attrs: { scope: "col" } }, text)))),
-    el("tbody", {}, ...rows),
+    "table.onnx-nb-worst",
+    el("thead", el("tr", ...head.map((text) => el("th", { scope: "col" }, text)))),
+    el("tbody", ...rows),
   );
   return part(
     "worst elements",
-    el(
-      "div",
-      { class: "onnx-nb-worst-box", attrs: { tabindex: 0, role: "group", "aria-label": "worst elements" } },
-      table,
-    ),
+    el("div.onnx-nb-worst-box", { tabindex: 0, role: "group", "aria-label": "worst elements" }, table),
   );
 }
 

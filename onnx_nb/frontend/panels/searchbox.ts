@@ -5,7 +5,7 @@ import type { Dispatch, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
 import { type Found, type Hit, prepare, searching } from "../search/search.ts";
-import { el, elide, focused, plain } from "./dom.ts";
+import { el, elide, focused, on, onAbort, plain } from "./dom.ts";
 import { describe } from "./link.ts";
 
 export interface SearchBox {
@@ -31,33 +31,28 @@ export function createSearchBox(
 ): SearchBox {
   // each widget of a page has its own copy of this module, so counting would give equal ids
   const id = `onnx-nb-search-${Math.random().toString(36).slice(2, 10)}`;
-  const input = el("input", {
-    class: "onnx-nb-field",
-    attrs: {
-      type: "search",
-      placeholder: "Search: conv, op:Add, A > * > B …",
-      "aria-label": "Search",
-      role: "combobox",
-      "aria-expanded": "false",
-      "aria-controls": `${id}-list`,
-      "aria-haspopup": "listbox",
-      "aria-autocomplete": "list",
-      "aria-describedby": `${id}-note`,
-      spellcheck: "false",
-      autocomplete: "off",
-      autocapitalize: "off",
-    },
+  const input = el("input.onnx-nb-field", {
+    type: "search",
+    placeholder: "Search: conv, op:Add, A > * > B …",
+    "aria-label": "Search",
+    role: "combobox",
+    "aria-expanded": "false",
+    "aria-controls": `${id}-list`,
+    "aria-haspopup": "listbox",
+    "aria-autocomplete": "list",
+    "aria-describedby": `${id}-note`,
+    spellcheck: "false",
+    autocomplete: "off",
+    autocapitalize: "off",
   });
-  const count = el("span", { class: "onnx-nb-count onnx-nb-dim", attrs: { "aria-live": "polite" } });
-  const query = el("div", { class: "onnx-nb-query" }, input, count);
+  const count = el("span.onnx-nb-count.onnx-nb-dim", { "aria-live": "polite" });
+  const query = el("div.onnx-nb-query", input, count);
   // Tab leads past what can be scrolled: it is walked from the field, and gone without it
-  const list = el("div", {
-    attrs: { id: `${id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 },
-  });
-  const note = el("div", { class: "onnx-nb-search-note onnx-nb-dim", attrs: { id: `${id}-note` } });
-  const drop = el("div", { class: "onnx-nb-hits" }, list, note);
+  const list = el("div", { id: `${id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 });
+  const note = el("div.onnx-nb-search-note.onnx-nb-dim", { id: `${id}-note` });
+  const drop = el("div.onnx-nb-hits", list, note);
   drop.hidden = true;
-  const element = el("div", { class: "onnx-nb-search", attrs: { role: "search" } }, query, drop);
+  const element = el("div.onnx-nb-search", { role: "search" }, query, drop);
 
   let shown: State = NO_STATE;
   /** what was found last, and for which text */
@@ -107,7 +102,7 @@ export function createSearchBox(
     if (hurried) step(0);
     hurried = false;
   };
-  signal.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+  onAbort(signal, () => window.clearTimeout(timer));
 
   const typed = (): void => {
     completions = complete(columns, input.value, input.selectionStart ?? input.value.length);
@@ -150,79 +145,59 @@ export function createSearchBox(
     }
   };
 
-  input.addEventListener("input", typed, { signal });
-  input.addEventListener(
-    "keydown",
-    (event) => {
-      const choice = completions[chosen];
-      if (event.key === "Tab" && choice === undefined) return;
-      if (event.key === "Enter" || event.key === "Tab") {
-        if (choice !== undefined) take(choice);
-        else if (input.value !== shown.search) {
-          hurried = true;
-          if (timer === 0) seek();
-        } else step(event.shiftKey ? -1 : visited ? 1 : 0);
-      } else if (event.key === "ArrowDown") move(1);
-      else if (event.key === "ArrowUp") move(-1);
-      else if (event.key === "Escape") {
-        window.clearTimeout(timer);
-        timer = 0;
-        completions = [];
-        outcome = null;
-        input.value = "";
-        dispatch({ type: "search", text: "", hits: [] });
-        leave();
-      } else return;
-      event.preventDefault();
-    },
-    { signal },
-  );
-  input.addEventListener(
-    "focus",
-    () => {
-      window.setTimeout(() => signal.aborted || prepare(columns));
-      completions = complete(columns, input.value, input.selectionStart ?? input.value.length);
-      show();
-    },
-    { signal },
-  );
-  element.addEventListener(
-    "focusout",
-    (event) => {
-      if (event.relatedTarget instanceof Node && element.contains(event.relatedTarget)) return;
-      chosen = -1;
-      drop.hidden = true;
-      input.setAttribute("aria-expanded", "false");
-      input.removeAttribute("aria-activedescendant");
-    },
-    { signal },
-  );
-  drop.addEventListener("pointerdown", (event) => event.preventDefault(), { signal }); // keeps the focus in the field
-  drop.addEventListener(
-    "click",
-    (event) => {
-      const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[role=option]") : null;
-      if (row?.dataset.hit !== undefined) go(Number(row.dataset.hit));
-      else if (row?.dataset.completion !== undefined) take(completions[Number(row.dataset.completion)]);
-    },
-    { signal },
-  );
+  on(input, "input", signal, typed);
+  on(input, "keydown", signal, (event) => {
+    const choice = completions[chosen];
+    if (event.key === "Tab" && choice === undefined) return;
+    if (event.key === "Enter" || event.key === "Tab") {
+      if (choice !== undefined) take(choice);
+      else if (input.value !== shown.search) {
+        hurried = true;
+        if (timer === 0) seek();
+      } else step(event.shiftKey ? -1 : visited ? 1 : 0);
+    } else if (event.key === "ArrowDown") move(1);
+    else if (event.key === "ArrowUp") move(-1);
+    else if (event.key === "Escape") {
+      window.clearTimeout(timer);
+      timer = 0;
+      completions = [];
+      outcome = null;
+      input.value = "";
+      dispatch({ type: "search", text: "", hits: [] });
+      leave();
+    } else return;
+    event.preventDefault();
+  });
+  on(input, "focus", signal, () => {
+    window.setTimeout(() => signal.aborted || prepare(columns));
+    completions = complete(columns, input.value, input.selectionStart ?? input.value.length);
+    show();
+  });
+  on(element, "focusout", signal, (event) => {
+    if (event.relatedTarget instanceof Node && element.contains(event.relatedTarget)) return;
+    chosen = -1;
+    drop.hidden = true;
+    input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+  });
+  on(drop, "pointerdown", signal, (event) => event.preventDefault()); // keeps the focus in the field
+  on(drop, "click", signal, (event) => {
+    const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[role=option]") : null;
+    if (row?.dataset.hit !== undefined) go(Number(row.dataset.hit));
+    else if (row?.dataset.completion !== undefined) take(completions[Number(row.dataset.completion)]);
+  });
 
   // ---------------------------------------------------------------- drawing
 
   const option = (name: string, active: boolean, title: string, ...parts: HTMLElement[]): HTMLElement =>
-    el(
-      "div",
-      { class: "onnx-nb-hit", title, attrs: { id: `${id}-${name}`, role: "option", "aria-selected": String(active) } },
-      ...parts,
-    );
+    el("div.onnx-nb-hit", { title, id: `${id}-${name}`, role: "option", "aria-selected": String(active) }, ...parts);
   const completionRow = (each: Completion, at: number): HTMLElement => {
     const row = option(
       `completion-${at}`,
       at === chosen,
       each.text,
-      el("code", { class: "onnx-nb-completion" }, elide(each.text, 60)),
-      el("span", { class: "onnx-nb-dim" }, each.note),
+      el("code.onnx-nb-completion", elide(each.text, 60)),
+      el("span.onnx-nb-dim", each.note),
     );
     row.dataset.completion = String(at);
     return row;
@@ -233,9 +208,9 @@ export function createSearchBox(
       `hit-${at}`,
       at === shown.hit && chosen < 0,
       full,
-      el("span", { class: "onnx-nb-kind" }, kind),
-      el("span", { class: "onnx-nb-hit-title" }, title),
-      el("span", { class: "onnx-nb-dim" }, elide(sub, Math.max(20, 56 - title.length))),
+      el("span.onnx-nb-kind", kind),
+      el("span.onnx-nb-hit-title", title),
+      el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length))),
     );
     row.dataset.hit = String(at);
     return row;
@@ -308,10 +283,10 @@ function remark(text: string, waits: boolean, problem: string | null, total: num
   if (waits) return [];
   if (problem !== null) return [problem];
   if (total > 0 && !none) return total > kept ? [`The first ${plain(kept)} can be gone through.`] : [];
-  const samples = SYNTAX.map(([sample, meaning]) => el("span", {}, el("code", {}, sample), ` ${meaning}`));
+  const samples = SYNTAX.map(([sample, meaning]) => el("span", el("code", sample), ` ${meaning}`));
   if (none) return samples;
-  const fields = el("span", {}, el("code", {}, FIELDS.map((field) => `${field}:`).join(" ")));
-  const idle = el("span", {}, "Attributes that have their default value are not searched.");
+  const fields = el("span", el("code", FIELDS.map((field) => `${field}:`).join(" ")));
+  const idle = el("span", "Attributes that have their default value are not searched.");
   return [...(/\battr/i.test(text) ? [idle] : []), fields, ...samples];
 }
 

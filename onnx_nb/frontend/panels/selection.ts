@@ -5,7 +5,7 @@ import { failure, type GraphHost, type SelectionReply } from "../protocol/host.t
 import { type Dispatch, type State, selected } from "../scene/state.ts";
 import { search } from "../search/search.ts";
 import { countedByKind } from "./announcer.ts";
-import { button, copy, counted, el, elide, fillings, plain } from "./dom.ts";
+import { button, copy, counted, el, elide, fillings, on, plain } from "./dom.ts";
 import { describe, link } from "./link.ts";
 
 export interface SelectionPanel {
@@ -36,20 +36,19 @@ export function createSelection(
     if (targets.length < 2) return;
     root.scrollTop = 0;
 
-    const figures = el("dl", { class: "onnx-nb-rows" });
-    const note = el("p", { class: "onnx-nb-dim", attrs: { role: "status" } });
+    const figures = el("dl.onnx-nb-rows");
+    const note = el("p.onnx-nb-dim", { role: "status" });
     const take = button("Extract these", () => undefined, round, {
       title: "Takes the tensors at their border as inputs and outputs of an extraction",
     });
     take.disabled = true;
     const boxes = targets.filter(({ kind }) => kind !== "tensor");
     root.append(
-      el("p", { class: "onnx-nb-dim" }, "selected"),
-      el("h4", {}, countedByKind(targets)),
+      el("p.onnx-nb-dim", "selected"),
+      el("h4", countedByKind(targets)),
       figures,
       el(
-        "div",
-        { class: "onnx-nb-row" },
+        "div.onnx-nb-row",
         take,
         ...(targets.length === 2
           ? [
@@ -66,7 +65,7 @@ export function createSelection(
       ),
       note,
       ...opList(columns, boxes),
-      el("h5", {}, "which"),
+      el("h5", "which"),
       list(columns, targets),
     );
     if (!host.live || host.select === undefined) {
@@ -78,10 +77,10 @@ export function createSelection(
       ask(boxes, round).then(
         (reply) => {
           if (round.aborted) return;
-          figures.replaceChildren(...reply.rows.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
+          figures.replaceChildren(...reply.rows.flatMap(([label, text]) => [el("dt", label), el("dd", text)]));
           note.textContent = reply.obstacle;
           take.disabled = reply.obstacle !== "";
-          take.addEventListener("click", () => choose(reply, dispatch), { signal: round });
+          on(take, "click", round, () => cut(reply, dispatch));
         },
         (error: unknown) => {
           if (!round.aborted) note.textContent = elide(failure(error).message, 300);
@@ -179,25 +178,19 @@ function opList(columns: Columns, targets: readonly Target[]): Node[] {
   const rows = [...counts].sort(([, a], [, b]) => b - a);
   const items = rows
     .slice(0, OPS)
-    .map(([op, many]) => el("li", {}, `${elide(op, 48)} `, el("span", { class: "onnx-nb-dim" }, `×${plain(many)}`)));
-  if (rows.length > OPS)
-    items.push(el("li", { class: "onnx-nb-dim" }, `and ${counted(rows.length - OPS, "other op")}`));
-  const only =
-    folded === 0 ? null : el("span", { class: "onnx-nb-dim" }, ` and ${plain(folded)} that only make constants`);
-  return [
-    el("h5", {}, counted(seen.size - folded, "node"), only),
-    el("ul", { class: "onnx-nb-list onnx-nb-ops" }, ...items),
-  ];
+    .map(([op, many]) => el("li", `${elide(op, 48)} `, el("span.onnx-nb-dim", `×${plain(many)}`)));
+  if (rows.length > OPS) items.push(el("li.onnx-nb-dim", `and ${counted(rows.length - OPS, "other op")}`));
+  const only = folded === 0 ? null : el("span.onnx-nb-dim", ` and ${plain(folded)} that only make constants`);
+  return [el("h5", counted(seen.size - folded, "node"), only), el("ul.onnx-nb-list.onnx-nb-ops", ...items)];
 }
 
 function list(columns: Columns, targets: readonly Target[]): HTMLElement {
   const items = targets.slice(0, LISTED).map((target) => {
     const { title, sub } = describe(columns, target);
     const entry = link(elide(title, 60) || "(unnamed)", target, columns.nameOf(target) || title);
-    if (target.kind === "node" && sub !== "") entry.append(el("span", { class: "onnx-nb-dim" }, ` ${elide(sub, 60)}`));
-    return el("li", {}, entry);
+    if (target.kind === "node" && sub !== "") entry.append(el("span.onnx-nb-dim", ` ${elide(sub, 60)}`));
+    return el("li", entry);
   });
-  if (targets.length > LISTED)
-    items.push(el("li", { class: "onnx-nb-dim" }, `and ${plain(targets.length - LISTED)} more`));
-  return el("ul", { class: "onnx-nb-list" }, ...items);
+  if (targets.length > LISTED) items.push(el("li.onnx-nb-dim", `and ${plain(targets.length - LISTED)} more`));
+  return el("ul.onnx-nb-list", ...items);
 }

@@ -48,10 +48,10 @@ export interface Help {
 export const PAIR_KEYS: typeof KEYS = [["n  p", "the next, the previous difference"]];
 
 export function createHelp(root: HTMLElement, more: typeof KEYS, closed: () => void, signal: AbortSignal): Help {
-  const rows = el("dl", { class: "onnx-nb-rows" });
-  for (const [keys, effect] of [...KEYS, ...more]) rows.append(el("dt", {}, keys), el("dd", {}, effect));
-  const queries = el("dl", { class: "onnx-nb-rows" });
-  for (const [query, finds] of SEARCHES) queries.append(el("dt", {}, el("code", {}, query)), el("dd", {}, finds));
+  const rows = el("dl.onnx-nb-rows");
+  for (const [keys, effect] of [...KEYS, ...more]) rows.append(el("dt", keys), el("dd", effect));
+  const queries = el("dl.onnx-nb-rows");
+  for (const [query, finds] of SEARCHES) queries.append(el("dt", el("code", query)), el("dd", finds));
   const close = (): boolean => {
     if (box.hidden) return false;
     box.hidden = true;
@@ -60,11 +60,11 @@ export function createHelp(root: HTMLElement, more: typeof KEYS, closed: () => v
   };
   const done = button("Close", close, signal);
   const box = el(
-    "div",
-    { class: "onnx-nb-help", attrs: { role: "dialog", "aria-label": "Keys, gestures and search" } },
-    el("h4", {}, "Keys and gestures"),
+    "div.onnx-nb-help",
+    { role: "dialog", "aria-label": "Keys, gestures and search" },
+    el("h4", "Keys and gestures"),
     rows,
-    el("h4", {}, "Search"),
+    el("h4", "Search"),
     queries,
     done,
   );

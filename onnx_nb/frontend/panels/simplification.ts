@@ -9,7 +9,7 @@ import { failure, type GraphHost } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { createPair, type Pair } from "./diff.ts";
-import { button, bytes, copyButton, counted, el, elide, fillings, focused, plain } from "./dom.ts";
+import { button, bytes, copyButton, counted, el, elide, fillings, focused, on, plain } from "./dom.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
 import { createTaskBar, type OnProgress } from "./task.ts";
 
@@ -93,37 +93,38 @@ export function createSimplification(
   /** the tensor of what was undone last: it is shown once the new result is there */
   let place = "";
 
-  const voice = el("div", { class: "onnx-nb-voice", attrs: { "aria-live": "polite" } });
+  const voice = el("div.onnx-nb-voice", { "aria-live": "polite" });
   const say = (text: string): void => {
     voice.textContent = elide(text, 300);
   };
   const strip = (role: string, ...parts: (Node | string)[]): HTMLElement => {
-    const made = el("div", { class: "onnx-nb-strip", attrs: { role } }, ...parts);
+    const made = el("div.onnx-nb-strip", { role }, ...parts);
     made.hidden = true;
     return made;
   };
 
   // ---------------------------------------------------------------- what is said above
 
-  const name = el("b", { class: "onnx-nb-name" });
+  const name = el("b.onnx-nb-name");
   const verdict = el("span");
-  const sizes = el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" });
-  const said = el("div", { class: "onnx-nb-strip", attrs: { role: "status" } });
+  const sizes = el("span.onnx-nb-dim.onnx-nb-ellipsis");
+  const said = el("div.onnx-nb-strip", { role: "status" });
   const copyCall = copyButton(() => account.call, signal, "Copy Python");
   const opener = button("Save…", () => openSave(saving.hidden !== false), signal, {
     title: SAVES,
-    attrs: { "aria-expanded": "false" },
+    "aria-expanded": "false",
   });
-  const skips = el("div", { class: "onnx-nb-strip onnx-nb-skips", attrs: { role: "group", "aria-label": "Left out" } });
-  const steps = el("div", { class: "onnx-nb-strip onnx-nb-steps", attrs: { role: "tablist", "aria-label": "Steps" } });
+  const skips = el("div.onnx-nb-strip.onnx-nb-skips", { role: "group", "aria-label": "Left out" });
+  const steps = el("div.onnx-nb-strip.onnx-nb-steps", { role: "tablist", "aria-label": "Steps" });
 
   // ---------------------------------------------------------------- saving
 
-  const path = el("input", {
-    class: "onnx-nb-field onnx-nb-path",
-    attrs: { type: "text", "aria-label": "Path of the file", spellcheck: "false" },
+  const path = el("input.onnx-nb-field.onnx-nb-path", {
+    type: "text",
+    "aria-label": "Path of the file",
+    spellcheck: "false",
   });
-  const saved = el("span", { class: "onnx-nb-message-text", attrs: { role: "status" } });
+  const saved = el("span.onnx-nb-message-text", { role: "status" });
   const write = button("Save", () => save(false), signal);
   const replace = button("Replace", () => save(true), signal, { title: "Write over the file that is there" });
   const saving = strip("scope", path, write, replace, saved);
@@ -158,18 +159,14 @@ export function createSimplification(
       )
       .finally(() => enable());
   };
-  path.addEventListener(
-    "keydown",
-    (event) => {
-      event.stopPropagation();
-      if (event.key === "Enter") save(false);
-      else if (event.key === "Escape") {
-        openSave(false);
-        opener.focus();
-      } else replace.hidden = true;
-    },
-    { signal },
-  );
+  on(path, "keydown", signal, (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") save(false);
+    else if (event.key === "Escape") {
+      openSave(false);
+      opener.focus();
+    } else replace.hidden = true;
+  });
 
   // ---------------------------------------------------------------- work
 
@@ -223,25 +220,25 @@ export function createSimplification(
     const [was, is] = account.bytes;
     const weights = was === is ? bytes(was) : `${bytes(was)} → ${bytes(is)}`;
     sizes.textContent = `${plain(before)} → ${counted(after, "node")}, weights ${weights}`;
-    said.replaceChildren(el("span", { class: "onnx-nb-message-text" }, elide(account.said, 600)));
+    said.replaceChildren(el("span.onnx-nb-message-text", elide(account.said, 600)));
     said.classList.toggle("onnx-nb-alert", account.verdict === "wrong");
     const off = account.outputs.filter(([, , outside]) => outside > 0);
     if (off.length > 0) {
       const words = off
         .slice(0, 8)
         .map(([output, most, n, of]) => `${elide(output, 60)}: up to ${most} in ${plain(n)} of ${plain(of)}`);
-      said.append(el("span", { class: "onnx-nb-dim onnx-nb-message-text" }, words.join("; ")));
+      said.append(el("span.onnx-nb-dim.onnx-nb-message-text", words.join("; ")));
     }
     const { skipped } = account;
     skips.hidden = skipped.length === 0;
     skips.replaceChildren(
-      el("span", { class: "onnx-nb-dim" }, `Left out: ${plain(skipped.length)}`),
+      el("span.onnx-nb-dim", `Left out: ${plain(skipped.length)}`),
       ...skipped.slice(0, SKIPPED).map((key) => {
         const hint = `Do it again: ${key}`.slice(0, 1000);
         const redone = button(`↻ ${elide(key, 60)}`, () => redo(key), signal, {
           class: "onnx-nb-small",
           data: { kernel: hint },
-          attrs: { "aria-label": `Do again ${elide(key, 120)}` },
+          "aria-label": `Do again ${elide(key, 120)}`,
         });
         return redone;
       }),
@@ -261,7 +258,9 @@ export function createSimplification(
         button(text, () => turned(at), signal, {
           class: "onnx-nb-small",
           title: at === 0 ? "The result beside the original" : "The model after this step beside the one before it",
-          attrs: { role: "tab", "aria-selected": String(at === step), tabindex: at === step ? 0 : -1 },
+          role: "tab",
+          "aria-selected": String(at === step),
+          tabindex: at === step ? 0 : -1,
         }),
       ),
     );
@@ -273,18 +272,14 @@ export function createSimplification(
     host.stepped(to);
     if (inside) (steps.children[to] as HTMLElement | undefined)?.focus();
   };
-  steps.addEventListener(
-    "keydown",
-    (event) => {
-      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (by === undefined) return;
-      event.preventDefault();
-      turned((step + by + steps.children.length) % steps.children.length);
-    },
-    { signal },
-  );
+  on(steps, "keydown", signal, (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    turned((step + by + steps.children.length) % steps.children.length);
+  });
 
-  const main = el("div", { class: "onnx-nb-simplified" });
+  const main = el("div.onnx-nb-simplified");
   const filling = fillings(signal);
   const fill = (): void => {
     const round = filling();
@@ -298,7 +293,7 @@ export function createSimplification(
         shownStep = step;
         chosen = -1;
         table = null;
-        const pairRoot = el("div", { class: "onnx-nb-inner" });
+        const pairRoot = el("div.onnx-nb-inner");
         main.replaceChildren(lists(data, columns, round), pairRoot);
         pair = graphs(pairRoot, data, columns, open, round);
         enable();
@@ -324,7 +319,7 @@ export function createSimplification(
         if (round.aborted) return;
         const { message, advice } = failure(thrown);
         root.dataset.state = "error";
-        main.replaceChildren(el("p", { class: "onnx-nb-nothing", attrs: { role: "alert" } }, `${message} ${advice}`));
+        main.replaceChildren(el("p.onnx-nb-nothing", { role: "alert" }, `${message} ${advice}`));
       },
     );
   };
@@ -373,22 +368,18 @@ export function createSimplification(
 
   // ---------------------------------------------------------------- lists
 
-  const detail = el("aside", { class: "onnx-nb-detail", attrs: { "aria-label": "Change", tabindex: 0 } });
-  const rule = el("select", { class: "onnx-nb-field onnx-nb-rule", attrs: { "aria-label": "Rule" } });
-  rule.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
-  rule.addEventListener(
-    "change",
-    () => {
-      const at = rule.selectedIndex - 1;
-      const of = data;
-      table?.restrict(at < 0 || of === null ? null : (row) => of.ruleOf(row) === at);
-    },
-    { signal },
-  );
+  const detail = el("aside.onnx-nb-detail", { "aria-label": "Change", tabindex: 0 });
+  const rule = el("select.onnx-nb-field.onnx-nb-rule", { "aria-label": "Rule" });
+  on(rule, "keydown", signal, (event) => event.stopPropagation());
+  on(rule, "change", signal, () => {
+    const at = rule.selectedIndex - 1;
+    const of = data;
+    table?.restrict(at < 0 || of === null ? null : (row) => of.ruleOf(row) === at);
+  });
   const lists = (of: SimplificationData, both: readonly [Columns, Columns], round: AbortSignal): HTMLElement => {
     rule.replaceChildren(
-      el("option", {}, `All rules (${plain(of.count)})`),
-      ...of.rules.map(([text, , count]) => el("option", {}, `${text} (${plain(count)})`)),
+      el("option", `All rules (${plain(of.count)})`),
+      ...of.rules.map(([text, , count]) => el("option", `${text} (${plain(count)})`)),
     );
     const changes = createTable(
       {
@@ -410,7 +401,7 @@ export function createSimplification(
     const turns = all.map(([text, count], at) =>
       button(`${text} (${plain(count)})`, () => turn(at), round, {
         class: "onnx-nb-small",
-        attrs: { "aria-pressed": String(at === 0) },
+        "aria-pressed": String(at === 0),
       }),
     );
     const turn = (to: number): void => {
@@ -425,26 +416,24 @@ export function createSimplification(
     };
     details(of, both, -1, round);
     const none = el(
-      "p",
-      { class: "onnx-nb-nothing" },
+      "p.onnx-nb-nothing",
       account.skipped.length > 0
         ? "Nothing is left to change without what was left out."
         : "Nothing was changed: there is nothing that the rewrites could make simpler.",
     );
     const body = el(
-      "div",
-      { class: "onnx-nb-split-body", style: { "--nb-height": `${LIST}px` } },
+      "div.onnx-nb-split-body",
+      { style: { "--nb-height": `${LIST}px` } },
       ...all.map(([, , each]) => each.element),
       detail,
     );
     turn(0);
     return el(
       "section",
-      { attrs: { "aria-label": "What was done" } },
+      { "aria-label": "What was done" },
       el(
-        "div",
-        { class: "onnx-nb-bar onnx-nb-lists" },
-        el("div", { class: "onnx-nb-tools" }, ...turns),
+        "div.onnx-nb-bar.onnx-nb-lists",
+        el("div.onnx-nb-tools", ...turns),
         rule,
         ...all.map(([, , each]) => each.filter),
       ),
@@ -468,15 +457,15 @@ export function createSimplification(
         of.count > 0
           ? "Choose a change: both graphs show it. Or click a box with a mark to find its change."
           : "Both graphs are the same.";
-      detail.replaceChildren(el("p", { class: "onnx-nb-dim" }, hint));
+      detail.replaceChildren(el("p.onnx-nb-dim", hint));
       return;
     }
     const key = of.key(row);
     const [text, does, count] = of.rules[of.ruleOf(row)];
-    const facts = el("dl", { class: "onnx-nb-rows" });
+    const facts = el("dl.onnx-nb-rows");
     const fact = (label: string, value: string): void => {
       const shown = el("span", { title: value.slice(0, 4000) }, elide(value, 300));
-      facts.append(el("dt", {}, label), el("dd", {}, shown));
+      facts.append(el("dt", label), el("dd", shown));
     };
     fact("what", of.what(row));
     fact("why", of.why(row));
@@ -497,16 +486,14 @@ export function createSimplification(
     });
     detail.replaceChildren(
       el(
-        "div",
-        { class: "onnx-nb-dim" },
+        "div.onnx-nb-dim",
         "change",
         copyButton(() => key, round, "Copy key"),
       ),
-      el("h4", { class: "onnx-nb-mono" }, elide(text, 80)),
-      el("p", {}, `${does}.`),
+      el("h4.onnx-nb-mono", elide(text, 80)),
+      el("p", `${does}.`),
       el(
-        "div",
-        { class: "onnx-nb-acts" },
+        "div.onnx-nb-acts",
         button("Undo this change", () => undo(key), round, kernel("Simplify once more without it (u)")),
         button(
           `Undo the rule (${plain(count)})`,
@@ -553,46 +540,31 @@ export function createSimplification(
     };
     pair?.show([at(0), at(1)]);
   };
-  root.addEventListener(
-    "keydown",
-    (event) => {
-      const from = event.target instanceof HTMLElement ? event.target : null;
-      if (from === null || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (from.matches("input, textarea, select")) return;
-      const key = event.key.toLowerCase();
-      const by = { n: 1, p: -1 }[key];
-      if (by !== undefined && table !== null && table.rows.length > 0) {
-        const { rows } = table;
-        const place = rows.indexOf(chosen);
-        choose(rows[(place < 0 && by < 0 ? 0 : place) + by] ?? rows[by > 0 ? 0 : rows.length - 1], true);
-      } else if (key === "u" && chosen >= 0 && data !== null) {
-        undo(data.key(chosen));
-      } else {
-        return;
-      }
-      event.preventDefault();
-      event.stopPropagation();
-    },
-    { signal, capture: true },
-  );
+  on(root, "keydown", { signal, capture: true }, (event) => {
+    const from = event.target instanceof HTMLElement ? event.target : null;
+    if (from === null || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (from.matches("input, textarea, select")) return;
+    const key = event.key.toLowerCase();
+    const by = { n: 1, p: -1 }[key];
+    if (by !== undefined && table !== null && table.rows.length > 0) {
+      const { rows } = table;
+      const place = rows.indexOf(chosen);
+      choose(rows[(place < 0 && by < 0 ? 0 : place) + by] ?? rows[by > 0 ? 0 : rows.length - 1], true);
+    } else if (key === "u" && chosen >= 0 && data !== null) {
+      undo(data.key(chosen));
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
   // what nobody took is not for the notebook
-  root.addEventListener(
-    "keydown",
-    (event) => {
-      if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
-    },
-    { signal },
-  );
+  on(root, "keydown", signal, (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+  });
 
   root.replaceChildren(
-    el(
-      "header",
-      { class: "onnx-nb-bar" },
-      name,
-      verdict,
-      sizes,
-      el("div", { class: "onnx-nb-tools" }, copyCall, opener),
-    ),
+    el("header.onnx-nb-bar", name, verdict, sizes, el("div.onnx-nb-tools", copyCall, opener)),
     said,
     saving,
     task.element,
@@ -658,14 +630,14 @@ function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
     .map(([status, count, word]) =>
       el(
         "span",
-        { class: `onnx-nb-tone onnx-nb-${status}` },
-        el("i", { class: "onnx-nb-sign", attrs: { "aria-hidden": true } }, SIGNS[status]),
+        { class: `onnx-nb-tone onnx-nb-${tone}` },
+        el("i.onnx-nb-sign", { "aria-hidden": true }, SIGNS[tone]),
         `${plain(count)} ${word}`,
       ),
     );
   return [
-    el("div", { class: "onnx-nb-tones", attrs: { role: "group", "aria-label": "Marks" } }, ...shown),
-    el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, `${plain(kept)} as they were`),
+    el("div.onnx-nb-tones", { role: "group", "aria-label": "Marks" }, ...shown),
+    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${plain(kept)} as they were`),
   ];
 }
 

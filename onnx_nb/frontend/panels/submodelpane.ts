@@ -1,7 +1,7 @@
 /** The pane next to a graph that shows a submodel extracted from it. */
 
 import type { Columns } from "../protocol/columns.ts";
-import { button, bytes, copyButton, counted, el } from "./dom.ts";
+import { button, bytes, copyButton, counted, el, onAbort } from "./dom.ts";
 
 export interface SubmodelPane {
   readonly element: HTMLElement;
@@ -14,7 +14,7 @@ export interface SubmodelPane {
 
 /** @param closed called when a person has closed the pane */
 export function createSubmodelPane(root: HTMLElement, closed: () => void, signal: AbortSignal): SubmodelPane {
-  const element = el("section", { class: "onnx-nb-beside", attrs: { "aria-label": "Submodel" } });
+  const element = el("section.onnx-nb-beside", { "aria-label": "Submodel" });
   element.hidden = true;
   let pane: AbortController | null = null;
   const close = (): void => {
@@ -25,7 +25,7 @@ export function createSubmodelPane(root: HTMLElement, closed: () => void, signal
     root.classList.remove("onnx-nb-split");
     closed();
   };
-  signal.addEventListener("abort", () => pane?.abort(), { once: true });
+  onAbort(signal, () => pane?.abort());
   return {
     element,
     show(submodel, call, fill) {
@@ -35,12 +35,11 @@ export function createSubmodelPane(root: HTMLElement, closed: () => void, signal
       const { nodes, nbytes } = submodel.meta;
       element.replaceChildren(
         el(
-          "header",
-          { class: "onnx-nb-bar" },
+          "header.onnx-nb-bar",
           el("b", { title: "The model in the kernel" }, "g.submodel"),
-          el("span", { class: "onnx-nb-dim onnx-nb-ellipsis" }, `${counted(nodes, "node")}, ${bytes(nbytes)}`),
+          el("span.onnx-nb-dim.onnx-nb-ellipsis", `${counted(nodes, "node")}, ${bytes(nbytes)}`),
           copyButton(() => call, pane.signal, "Copy Python"),
-          button("Close", close, pane.signal, { attrs: { "aria-label": "Close submodel" } }),
+          button("Close", close, pane.signal, { "aria-label": "Close submodel" }),
         ),
         inner,
       );

@@ -1,7 +1,7 @@
 /** A model in tables: what goes in and out, which ops, where the bytes are, what a run costs. */
 
 import { categoryVariable } from "../render/theme.ts";
-import { breakable, button, bytes, copyButton, counted, el, elide, plain, scaled } from "./dom.ts";
+import { breakable, button, bytes, copyButton, counted, el, elide, on, plain, scaled } from "./dom.ts";
 
 /** `analysis.summarize` as plain data. */
 export interface SummaryData {
@@ -85,15 +85,14 @@ export function createSummary(
     producer === "" ? "" : elide(producer, 60),
   ].filter((fact) => fact !== "");
   const header = el(
-    "header",
-    { class: "onnx-nb-bar" },
-    el("b", { class: "onnx-nb-name", title: path || name }, elide(name, 80) || "model"),
-    el("span", { class: "onnx-nb-dim" }, facts.join(" · ")),
+    "header.onnx-nb-bar",
+    el("b.onnx-nb-name", { title: path || name }, elide(name, 80) || "model"),
+    el("span.onnx-nb-dim", facts.join(" · ")),
   );
 
-  const body = el("div", { class: "onnx-nb-cards" });
+  const body = el("div.onnx-nb-cards");
   const card = (title: string, ...content: (Node | null)[]): void => {
-    body.append(el("section", { class: "onnx-nb-card" }, el("h4", {}, title), ...content));
+    body.append(el("section.onnx-nb-card", el("h4", title), ...content));
   };
   const add = (title: string, table: HTMLElement | null): void => {
     if (table !== null) card(title, table);
@@ -130,12 +129,7 @@ export function createSummary(
       ["name", "bytes", ""],
       summary.largest,
       ([name, dtype, shape, size]) => [
-        el(
-          "span",
-          {},
-          word(name, 80),
-          el("span", { class: "onnx-nb-dim" }, ` ${elide(shape, 40)} ${elide(dtype, 24)}`),
-        ),
+        el("span", word(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
         number(bytes(size)),
         bar(size / heaviest, "var(--nb-accent)", bytes(size)),
       ],
@@ -165,7 +159,7 @@ export function createSummary(
     "metadata",
     table(["key", "value"], summary.metadata, ([key, value]) => [word(key), word(value, 120)], signal),
   );
-  if (summary.doc.trim() !== "") card("description", el("div", { class: "onnx-nb-doc" }, summary.doc.slice(0, 20_000)));
+  if (summary.doc.trim() !== "") card("description", el("div.onnx-nb-doc", summary.doc.slice(0, 20_000)));
 
   root.classList.add("onnx-nb-summary");
   root.replaceChildren(header);
@@ -178,10 +172,9 @@ export function createSummary(
     );
     root.append(
       el(
-        "div",
-        { class: "onnx-nb-strip onnx-nb-warn" },
-        el("span", { class: "onnx-nb-sign", attrs: { "aria-hidden": "true" } }, "⚠"),
-        el("b", {}, counted(summary.faults.length, "fault")),
+        "div.onnx-nb-strip.onnx-nb-warn",
+        el("span.onnx-nb-sign", { "aria-hidden": "true" }, "⚠"),
+        el("b", counted(summary.faults.length, "fault")),
         copyButton(() => summary.faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
         rows,
       ),
@@ -201,7 +194,7 @@ export function createSummary(
   const details = button("Details", turn, signal, { class: "onnx-nb-details" });
   header.append(details);
   expand(options.expanded ?? true);
-  if (nodes === 0) body.prepend(el("p", { class: "onnx-nb-dim" }, "This model has no nodes."));
+  if (nodes === 0) body.prepend(el("p.onnx-nb-dim", "This model has no nodes."));
 }
 
 /** "4.1 GMACs", "≥ 4.1 GMACs", or on what they depend; empty where nothing was counted. */
@@ -224,12 +217,12 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
   ] as const;
   const said = totals.filter(([known, unknown]) => known > 0 || unknown === 0);
   const parts: Node[] = [];
-  if (said.length > 0) parts.push(el("p", {}, said.map(([, unknown, text]) => atLeast(unknown, text)).join(" · ")));
+  if (said.length > 0) parts.push(el("p", said.map(([, unknown, text]) => atLeast(unknown, text)).join(" · ")));
   const unknown = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
   if (unknown > 0) {
     const sizes = options.resized === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
     const why = unbound.length > 0 ? sizes : "costs(model).unknown says why.";
-    parts.push(el("p", { class: "onnx-nb-dim" }, `Not known of ${counted(unknown, "node")}. ${why}`));
+    parts.push(el("p.onnx-nb-dim", `Not known of ${counted(unknown, "node")}. ${why}`));
   }
   parts.push(...sizeFields(unbound, options, signal));
   const most = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
@@ -239,7 +232,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
     run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
     scopes,
     ([scope, cls, macs, parameters, activations]) => {
-      const name = el("span", {}, word(scope, 60), el("span", { class: "onnx-nb-dim" }, ` ${elide(cls, 40)}`));
+      const name = el("span", word(scope, 60), el("span.onnx-nb-dim", ` ${elide(cls, 40)}`));
       if (!run) return [name, number(scaled(parameters))];
       return [
         name,
@@ -267,9 +260,12 @@ function sizeFields(
   const names = [...bound, ...unbound.filter((name) => !bound.includes(name))].slice(0, FIELDS);
   if (resized === undefined || names.length === 0) return [];
   const field = (name: string): HTMLElement => {
-    const input = el("input", {
-      class: "onnx-nb-field",
-      attrs: { type: "number", min: 0, step: 1, placeholder: "?", "aria-label": `Size of ${elide(name, 60)}` },
+    const input = el("input.onnx-nb-field", {
+      type: "number",
+      min: 0,
+      step: 1,
+      placeholder: "?",
+      "aria-label": `Size of ${elide(name, 60)}`,
     });
     if (bound.includes(name)) input.value = String(shapes[name]);
     const given = (): void => {
@@ -277,14 +273,13 @@ function sizeFields(
       if (input.value === "") resized(others);
       else if (/^\d+$/.test(input.value)) resized({ ...others, [name]: Number(input.value) });
     };
-    input.addEventListener("change", given, { signal });
+    on(input, "change", signal, given);
     // digits are no commands to the notebook
-    input.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
-    return el("label", {}, `${elide(name, 40)} = `, input);
+    on(input, "keydown", signal, (event) => event.stopPropagation());
+    return el("label", `${elide(name, 40)} = `, input);
   };
-  const wrong =
-    problem === "" ? null : el("p", { class: "onnx-nb-bad", attrs: { role: "alert" } }, elide(problem, 400));
-  return [el("div", { class: "onnx-nb-row onnx-nb-sizes" }, ...names.map(field)), ...(wrong === null ? [] : [wrong])];
+  const wrong = problem === "" ? null : el("p.onnx-nb-bad", { role: "alert" }, elide(problem, 400));
+  return [el("div.onnx-nb-row.onnx-nb-sizes", ...names.map(field)), ...(wrong === null ? [] : [wrong])];
 }
 
 function dimensions(unbound: readonly string[]): string {
@@ -315,44 +310,35 @@ function table<T>(
   if (rows.length === 0) return null;
   const body = el("tbody");
   const add = (from: number, to: number): void => {
-    for (const row of rows.slice(from, to)) body.append(el("tr", {}, ...cells(row).map((cell) => el("td", {}, cell))));
+    for (const row of rows.slice(from, to)) body.append(el("tr", ...cells(row).map((cell) => el("td", cell))));
   };
   // one row more than it hides would be silly
   const first = rows.length <= SHOWN + 2 ? rows.length : SHOWN;
   add(0, first);
-  const head = el("thead", {}, el("tr", {}, ...columns.map((title) => el("th", { attrs: { scope: "col" } }, title))));
-  const wrapper = el("div", { class: "onnx-nb-tablebox" }, el("table", {}, head, body));
+  const head = el("thead", el("tr", ...columns.map((title) => el("th", { scope: "col" }, title))));
+  const wrapper = el("div.onnx-nb-tablebox", el("table", head, body));
   if (first < rows.length) {
-    const more = el("button", { class: "onnx-nb-link" }, `show all ${plain(rows.length)}`);
+    const more = el("button.onnx-nb-link", `show all ${plain(rows.length)}`);
     more.type = "button";
-    more.addEventListener(
-      "click",
-      () => {
-        more.remove();
-        add(first, MOST);
-        if (rows.length > 5000)
-          wrapper.append(el("p", { class: "onnx-nb-dim" }, `and ${plain(rows.length - MOST)} more`));
-      },
-      { signal, once: true },
-    );
+    on(more, "click", { signal, once: true }, () => {
+      more.remove();
+      add(first, MOST);
+      if (rows.length > 5000) wrapper.append(el("p.onnx-nb-dim", `and ${plain(rows.length - MOST)} more`));
+    });
     wrapper.append(more);
   }
   return wrapper;
 }
 
 function word(text: string, most = 60): HTMLElement {
-  return el("span", { class: "onnx-nb-mono", title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
+  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
 function number(text: string): HTMLElement {
-  return el("span", { class: "onnx-nb-number" }, text);
+  return el("span.onnx-nb-number", text);
 }
 
 function bar(part: number, color: string, title: string): HTMLElement {
   const width = `${Math.max(1.5, Math.min(100, part * 100)).toFixed(1)}%`;
-  return el(
-    "span",
-    { class: "onnx-nb-hbar", title, attrs: { "aria-hidden": "true" } },
-    el("i", { style: { width, background: color } }),
-  );
+  return el("span.onnx-nb-hbar", { title, "aria-hidden": "true" }, el("i", { style: { width, background: color } }));
 }

@@ -3,7 +3,7 @@
  * a grid. Only the rows in view are elements.
  */
 
-import { counted, el, elide, plain } from "./dom.ts";
+import { counted, el, elide, on, onAbort, plain } from "./dom.ts";
 import { cellText, csvOf, type RowColumn, RowOrder, type Sorting } from "./tablerows.ts";
 
 export interface TableColumn extends RowColumn {
@@ -79,24 +79,23 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
 
   // ---------------------------------------------------------------- elements
 
-  const field = el("input", {
-    class: "onnx-nb-field",
+  const field = el("input.onnx-nb-field", {
     title: `Words that must be there, -word that must not; numbers as ${firstNumeric(columns)}>0.1`,
-    attrs: { type: "search", placeholder: "Filter", "aria-label": `Filter the ${noun}s`, spellcheck: "false" },
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": `Filter the ${noun}s`,
+    spellcheck: "false",
   });
-  const left = el("span", { class: "onnx-nb-dim", attrs: { "aria-live": "polite" } });
-  const filter = el("div", { class: "onnx-nb-filter" }, field, left);
+  const left = el("span.onnx-nb-dim", { "aria-live": "polite" });
+  const filter = el("div.onnx-nb-filter", field, left);
   const heads = columns.map((column, at) => headOf(column, at, () => sortBy(column), signal));
-  const head = el("div", { class: "onnx-nb-tr onnx-nb-head", attrs: { role: "row", "aria-rowindex": 1 } }, ...heads);
-  const body = el("div", { class: "onnx-nb-tbody", attrs: { role: "rowgroup" } });
-  const empty = el("p", { class: "onnx-nb-dim onnx-nb-nothing" });
+  const head = el("div.onnx-nb-tr.onnx-nb-head", { role: "row", "aria-rowindex": 1 }, ...heads);
+  const body = el("div.onnx-nb-tbody", { role: "rowgroup" });
+  const empty = el("p.onnx-nb-dim.onnx-nb-nothing");
   const grid = el(
-    "div",
-    {
-      class: "onnx-nb-table",
-      attrs: { role: "grid", tabindex: 0, "aria-label": options.label, "aria-colcount": columns.length },
-    },
-    el("div", { attrs: { role: "rowgroup" } }, head),
+    "div.onnx-nb-table",
+    { role: "grid", tabindex: 0, "aria-label": options.label, "aria-colcount": columns.length },
+    el("div", { role: "rowgroup" }, head),
     body,
     empty,
   );
@@ -150,8 +149,8 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
   };
   const rowOf = (row: number): HTMLElement =>
     el(
-      "div",
-      { class: "onnx-nb-tr", attrs: { role: "row" }, data: { row: String(row) } },
+      "div.onnx-nb-tr",
+      { role: "row", data: { row: String(row) } },
       ...columns.map((column, at) => (fitting.includes(column) ? cellOf(column, row, at) : null)),
     );
   const clear = (): void => {
@@ -239,52 +238,40 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
     Escape: () => choose(-1, true),
     "/": () => field.focus(),
   };
-  grid.addEventListener(
-    "keydown",
-    (event) => {
-      // nothing typed here is a command to the notebook
-      if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
-      const act = event.target === grid ? keys[event.key] : undefined;
-      if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+  on(grid, "keydown", signal, (event) => {
+    // nothing typed here is a command to the notebook
+    if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+    const act = event.target === grid ? keys[event.key] : undefined;
+    if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    act();
+  });
+  on(field, "keydown", signal, (event) => {
+    event.stopPropagation();
+    if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
-      act();
-    },
-    { signal },
-  );
-  field.addEventListener(
-    "keydown",
-    (event) => {
-      event.stopPropagation();
-      if (event.key === "ArrowDown" || event.key === "Enter") {
-        event.preventDefault();
-        grid.focus();
-        if (chosen < 0 || places[chosen] < 0) step(1);
-      } else if (event.key === "Escape" && field.value !== "") {
-        event.preventDefault();
-        field.value = "";
-        arrange();
-      }
-    },
-    { signal },
-  );
-  field.addEventListener("input", arrange, { signal });
+      grid.focus();
+      if (chosen < 0 || places[chosen] < 0) step(1);
+    } else if (event.key === "Escape" && field.value !== "") {
+      event.preventDefault();
+      field.value = "";
+      arrange();
+    }
+  });
+  on(field, "input", signal, arrange);
   const rowAt = (event: Event): number => {
     const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
     return element === null ? -1 : Number(element.dataset.row);
   };
-  body.addEventListener("click", (event) => rowAt(event) >= 0 && choose(rowAt(event), true), { signal });
-  body.addEventListener("dblclick", (event) => rowAt(event) >= 0 && options.activated?.(rowAt(event)), { signal });
-  grid.addEventListener(
-    "scroll",
-    () => {
-      if (chosen >= 0 && places[chosen] >= 0) {
-        const [room, y] = where(chosen);
-        kept = y > -ROW && y < room + ROW;
-      }
-      soon();
-    },
-    { signal },
-  );
+  on(body, "click", signal, (event) => rowAt(event) >= 0 && choose(rowAt(event), true));
+  on(body, "dblclick", signal, (event) => rowAt(event) >= 0 && options.activated?.(rowAt(event)));
+  on(grid, "scroll", signal, () => {
+    if (chosen >= 0 && places[chosen] >= 0) {
+      const [room, y] = where(chosen);
+      kept = y > -ROW && y < room + ROW;
+    }
+    soon();
+  });
   const observer = new ResizeObserver(() => {
     const before = fitting;
     squeeze();
@@ -293,14 +280,10 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
     soon();
   });
   observer.observe(grid);
-  signal.addEventListener(
-    "abort",
-    () => {
-      observer.disconnect();
-      cancelAnimationFrame(due);
-    },
-    { once: true },
-  );
+  onAbort(signal, () => {
+    observer.disconnect();
+    cancelAnimationFrame(due);
+  });
 
   const given = columns.find(({ key }) => key === options.sorting?.key);
   if (given !== undefined) sorting = { column: given, descending: options.sorting?.descending === true };
@@ -340,7 +323,9 @@ export function createTable(options: TableOptions, signal: AbortSignal): Table {
 function headOf(column: TableColumn, at: number, sort: () => void, signal: AbortSignal): HTMLElement {
   const element = el("div", {
     class: `onnx-nb-th${column.numbers === undefined ? "" : " onnx-nb-number"}`,
-    attrs: { role: "columnheader", "aria-sort": "none", "aria-colindex": at + 1 },
+    role: "columnheader",
+    "aria-sort": "none",
+    "aria-colindex": at + 1,
   });
   if (column.numbers === undefined && column.text === undefined) {
     element.append(column.title);
@@ -348,7 +333,7 @@ function headOf(column: TableColumn, at: number, sort: () => void, signal: Abort
   }
   const press = el("button", { title: column.hint ?? `Sort by ${column.title}` }, column.title);
   press.type = "button";
-  press.addEventListener("click", sort, { signal });
+  on(press, "click", signal, sort);
   element.append(press);
   return element;
 }
@@ -372,7 +357,8 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   const bad = column.bad?.(row) === true;
   const element = el("div", {
     class: `onnx-nb-td${numeric ? " onnx-nb-number" : ""}${bad ? " onnx-nb-bad" : ""}`,
-    attrs: { role: "gridcell", "aria-colindex": at + 1 },
+    role: "gridcell",
+    "aria-colindex": at + 1,
   });
   const made = column.draw?.(row) ?? null;
   if (made !== null) element.append(made);
@@ -392,8 +378,8 @@ function bothEnds(text: string): readonly (Node | string)[] {
   if (characters.length <= WHOLE) return [text];
   const at = characters.length - TAIL;
   return [
-    el("span", { class: "onnx-nb-ellipsis" }, characters.slice(0, at).join("")),
-    el("span", { class: "onnx-nb-tail" }, characters.slice(at).join("")),
+    el("span.onnx-nb-ellipsis", characters.slice(0, at).join("")),
+    el("span.onnx-nb-tail", characters.slice(at).join("")),
   ];
 }
 

@@ -1,7 +1,7 @@
 /** Work that takes a while: one piece at a time, which can be cancelled, and a row that shows its progress and outcome. */
 
 import { failure } from "../protocol/host.ts";
-import { button, copyButton, el, elide, fillings } from "./dom.ts";
+import { button, copyButton, el, elide, fillings, onAbort } from "./dom.ts";
 
 /** @param done the fraction that is done, null if it is not known */
 export type OnProgress = (done: number | null, message: string) => void;
@@ -22,7 +22,7 @@ export class Task {
 
   constructor(signal: AbortSignal) {
     this.#signal = signal;
-    signal.addEventListener("abort", () => this.#round?.abort(), { once: true });
+    onAbort(signal, () => this.#round?.abort());
   }
 
   get busy(): boolean {
@@ -66,10 +66,10 @@ export function createProgress(
   cancel: () => void,
   signal: AbortSignal,
 ): { readonly element: HTMLElement; readonly show: OnProgress } {
-  const text = el("span", { class: "onnx-nb-dim" });
-  const bar = el("progress", { attrs: { max: 1, "aria-label": label } });
+  const text = el("span.onnx-nb-dim");
+  const bar = el("progress", { max: 1, "aria-label": label });
   return {
-    element: el("div", { class: "onnx-nb-row onnx-nb-reading" }, text, bar, button("Cancel", cancel, signal)),
+    element: el("div.onnx-nb-row.onnx-nb-reading", text, bar, button("Cancel", cancel, signal)),
     show(done, message) {
       text.textContent = elide(message, 160);
       if (done === null) bar.removeAttribute("value");
@@ -105,7 +105,7 @@ export function createTaskBar(
   announce: (text: string) => void,
   signal: AbortSignal,
 ): TaskBar {
-  const element = el("div", { class: "onnx-nb-strip onnx-nb-task" });
+  const element = el("div.onnx-nb-strip.onnx-nb-task");
   element.hidden = true;
   const filling = fillings(signal);
   const task = new Task(signal);
@@ -121,16 +121,16 @@ export function createTaskBar(
   const report = (message: string): void => {
     const round = filling();
     if (message === "") fill("status");
-    else fill("status", el("span", { class: "onnx-nb-message-text" }, elide(message, 600)), dismiss(round));
+    else fill("status", el("span.onnx-nb-message-text", elide(message, 600)), dismiss(round));
   };
   const fail = (error: unknown): void => {
     const round = filling();
     const { message, advice } = failure(error);
-    const text = el("span", { class: "onnx-nb-message", title: message.slice(0, 4000) }, elide(message, 600));
-    const more = el("span", { class: "onnx-nb-advice" }, elide(advice, 400));
+    const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 600));
+    const more = el("span.onnx-nb-advice", elide(advice, 400));
     fill(
       "alert",
-      el("span", { class: "onnx-nb-message-text" }, text, " ", more),
+      el("span.onnx-nb-message-text", text, " ", more),
       copyButton(() => `${message}\n${advice}`.trim(), round),
       dismiss(round),
     );

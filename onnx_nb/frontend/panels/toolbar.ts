@@ -34,7 +34,7 @@ export function createToolbar(
   actions: ToolbarActions,
   signal: AbortSignal,
 ): Toolbar {
-  const name = el("b", { class: "onnx-nb-name", title: columns.meta.name }, elide(columns.meta.name || "model", 48));
+  const name = el("b.onnx-nb-name", { title: columns.meta.name }, elide(columns.meta.name || "model", 48));
   const breadcrumbs = createBreadcrumbs(columns, signal);
 
   const searchBox = createSearchBox(columns, dispatch, actions.leaveSearch, signal);
@@ -44,7 +44,7 @@ export function createToolbar(
     "Select",
     () => dispatch({ type: "gathering", gathering: gather.getAttribute("aria-pressed") !== "true" }),
     signal,
-    { title: "Drag around what to select, click to add (v); or drag with Shift", attrs: { "aria-pressed": "false" } },
+    { title: "Drag around what to select, click to add (v); or drag with Shift", "aria-pressed": "false" },
   );
   const turn = button(
     "Across",
@@ -66,14 +66,14 @@ export function createToolbar(
       actions.drawer(open);
     },
     signal,
-    { title: "List of all scopes, nodes and tensors", attrs: { "aria-pressed": "false" } },
+    { title: "List of all scopes, nodes and tensors", "aria-pressed": "false" },
   );
-  const help = button("?", actions.help, signal, { title: "Keys (?)", attrs: { "aria-label": "Help" } });
+  const help = button("?", actions.help, signal, { title: "Keys (?)", "aria-label": "Help" });
   const color = createColors(dispatch, signal, host.baked?.colors);
   color.element.hidden = host.overlay === undefined;
   const save = createSaveMenu(host.page !== undefined, dispatch, signal);
   const bookmarks = createBookmarks(dispatch, signal);
-  const tools = el("div", { class: "onnx-nb-tools" }, fit, gather, expand, turn, color.element);
+  const tools = el("div.onnx-nb-tools", fit, gather, expand, turn, color.element);
   tools.append(bookmarks.element, save.element, help);
   root.append(tree, name, breadcrumbs.element, searchBox.element, tools);
 

@@ -15,21 +15,18 @@ export interface Tooltip {
 }
 
 export function createTooltip(columns: Columns): Tooltip {
-  const tip = el("div", { class: "onnx-nb-tip", attrs: { "aria-hidden": "true" } });
+  const tip = el("div.onnx-nb-tip", { "aria-hidden": "true" });
   tip.hidden = true;
   return {
     element: tip,
     show(target, overlay, at, room) {
       const { title, sub } = describe(columns, target);
       const more = target.kind === "node" ? columns.str(columns.nodeAttributes[target.id]) : "";
-      tip.replaceChildren(
-        el("b", {}, elide(title, 70) || "(unnamed)"),
-        sub === "" ? "" : el("span", {}, ` ${elide(sub, 90)}`),
-      );
-      if (more !== "") tip.append(el("div", { class: "onnx-nb-dim" }, elide(more, 90)));
+      tip.replaceChildren(el("b", elide(title, 70) || "(unnamed)"), sub === "" ? "" : el("span", ` ${elide(sub, 90)}`));
+      if (more !== "") tip.append(el("div.onnx-nb-dim", elide(more, 90)));
       if (overlay !== null && target.kind !== "tensor") {
         const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.SCOPE, target.id);
-        tip.append(el("div", {}, elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
+        tip.append(el("div", elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
       }
       tip.hidden = false;
       const { offsetWidth: w, offsetHeight: h } = tip;

@@ -7,7 +7,7 @@ import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
 import { type Dispatch, type State, same, selected } from "../scene/state.ts";
 import { Rows } from "../scene/treerows.ts";
-import { el, elide } from "./dom.ts";
+import { el, elide, on, onAbort } from "./dom.ts";
 
 export interface Tree {
   update(state: State): void;
@@ -25,13 +25,10 @@ let trees = 0;
 
 export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Tree {
   const prefix = `onnx-nb-row-${trees++}-`;
-  const spacer = el("div", { class: "onnx-nb-rows-all", attrs: { role: "presentation" } });
+  const spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
   const tree = el(
-    "div",
-    {
-      class: "onnx-nb-tree",
-      attrs: { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": "true" },
-    },
+    "div.onnx-nb-tree",
+    { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": "true" },
     spacer,
   );
   root.append(tree);
@@ -64,23 +61,17 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
       {
         class: `onnx-nb-treerow${at === active ? " onnx-nb-active" : ""}`,
         title: `${title}\n${sub}`.slice(0, 4000),
-        attrs: {
-          role: "treeitem",
-          id: `${prefix}${at}`,
-          "aria-level": level,
-          "aria-posinset": position,
-          "aria-setsize": siblings,
-          "aria-selected": String(chosen.has(keyOf(target))),
-        },
+        role: "treeitem",
+        id: `${prefix}${at}`,
+        "aria-level": level,
+        "aria-posinset": position,
+        "aria-setsize": siblings,
+        "aria-selected": String(chosen.has(keyOf(target))),
         style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
       },
-      el(
-        "span",
-        { class: "onnx-nb-twist", attrs: { "aria-hidden": "true" } },
-        expanded === null ? "" : expanded ? "–" : "+",
-      ),
+      el("span.onnx-nb-twist", { "aria-hidden": "true" }, expanded === null ? "" : expanded ? "–" : "+"),
       el("span", { class: `onnx-nb-tree-${target.kind}` }, elide(title, 80)),
-      sub === "" ? null : el("span", { class: "onnx-nb-dim" }, ` ${elide(sub, 60)}`),
+      sub === "" ? null : el("span.onnx-nb-dim", ` ${elide(sub, 60)}`),
     );
     if (expanded !== null) row.setAttribute("aria-expanded", String(expanded));
     const name = columns.nameOf(target);
@@ -132,61 +123,48 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     show(at);
   };
 
-  tree.addEventListener("scroll", fill, { signal, passive: true });
-  tree.addEventListener(
-    "click",
-    (event) => {
-      const { target } = event;
-      const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
-      if (row === null || !(target instanceof Element)) return;
-      const at = Number(row.dataset.row);
-      if (target.classList.contains("onnx-nb-twist") && rows.at(at).expanded !== null) toggle(at);
-      else if (event.shiftKey) extend(at);
-      else if (event.ctrlKey || event.metaKey) also(at);
-      else activate(at);
-    },
-    { signal },
-  );
-  tree.addEventListener(
-    "dblclick",
-    (event) => {
-      const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
-      if (row !== null && !(event.target as Element).classList.contains("onnx-nb-twist"))
-        toggle(Number(row.dataset.row));
-    },
-    { signal },
-  );
-  tree.addEventListener(
-    "keydown",
-    (event) => {
-      if (event.altKey || rows.length === 0) return;
-      const { expanded } = rows.at(active);
-      const go = event.shiftKey ? extend : show;
-      const choose = event.ctrlKey || event.metaKey ? also : activate;
-      const keys: Record<string, () => void> = {
-        ArrowDown: () => go(active + 1),
-        ArrowUp: () => go(active - 1),
-        Home: () => go(0),
-        End: () => go(rows.length - 1),
-        Enter: () => choose(active),
-        " ": () => choose(active),
-        ArrowRight: () => {
-          if (expanded === false) toggle(active);
-          else if (expanded) show(active + 1);
-        },
-        ArrowLeft: () => {
-          if (expanded) toggle(active);
-          else show(rows.around(active));
-        },
-      };
-      const act = keys[event.key];
-      if (act === undefined) return;
-      event.preventDefault();
-      event.stopPropagation(); // the keys of the picture are others
-      act();
-    },
-    { signal },
-  );
+  on(tree, "scroll", { signal, passive: true }, fill);
+  on(tree, "click", signal, (event) => {
+    const { target } = event;
+    const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
+    if (row === null || !(target instanceof Element)) return;
+    const at = Number(row.dataset.row);
+    if (target.classList.contains("onnx-nb-twist") && rows.at(at).expanded !== null) toggle(at);
+    else if (event.shiftKey) extend(at);
+    else if (event.ctrlKey || event.metaKey) also(at);
+    else activate(at);
+  });
+  on(tree, "dblclick", signal, (event) => {
+    const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
+    if (row !== null && !(event.target as Element).classList.contains("onnx-nb-twist")) toggle(Number(row.dataset.row));
+  });
+  on(tree, "keydown", signal, (event) => {
+    if (event.altKey || rows.length === 0) return;
+    const { expanded } = rows.at(active);
+    const go = event.shiftKey ? extend : show;
+    const choose = event.ctrlKey || event.metaKey ? also : activate;
+    const keys: Record<string, () => void> = {
+      ArrowDown: () => go(active + 1),
+      ArrowUp: () => go(active - 1),
+      Home: () => go(0),
+      End: () => go(rows.length - 1),
+      Enter: () => choose(active),
+      " ": () => choose(active),
+      ArrowRight: () => {
+        if (expanded === false) toggle(active);
+        else if (expanded) show(active + 1);
+      },
+      ArrowLeft: () => {
+        if (expanded) toggle(active);
+        else show(rows.around(active));
+      },
+    };
+    const act = keys[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    event.stopPropagation(); // the keys of the picture are others
+    act();
+  });
 
   let listed: State | undefined;
   let timer = 0;
@@ -211,8 +189,8 @@ export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispat
     else if (reopened || reselected) fill();
     mine = false;
   };
-  tree.addEventListener("focus", catchUp, { signal });
-  signal.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+  on(tree, "focus", signal, catchUp);
+  onAbort(signal, () => window.clearTimeout(timer));
 
   return {
     update(next) {

@@ -4,7 +4,7 @@ import { said, statistics } from "../charts/histogram.ts";
 import type { Columns } from "../protocol/columns.ts";
 import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../protocol/host.ts";
 import type { Dispatch } from "../scene/state.ts";
-import { button, copyButton, el, elide, focused, plain } from "./dom.ts";
+import { button, copyButton, el, elide, focused, on, onAbort, plain } from "./dom.ts";
 import { download } from "./export.ts";
 import { createProgress } from "./task.ts";
 
@@ -20,7 +20,7 @@ export function createValues(
   dispatch: Dispatch,
   signal: AbortSignal,
 ): HTMLElement {
-  const root = el("section", { class: "onnx-nb-values", attrs: { "aria-label": "Values" } });
+  const root = el("section.onnx-nb-values", { "aria-label": "Values" });
   const constant = columns.isConstant(value);
   // made by folded nodes: its literal says it all
   if (constant && columns.producer[value] >= 0 && columns.str(columns.valueLiteral[value]) !== "") return root;
@@ -30,14 +30,14 @@ export function createValues(
     title: "Run the model up to here and look at this tensor",
   });
   root.append(stats, cells);
-  if (!constant) root.append(el("div", { class: "onnx-nb-row" }, capture));
+  if (!constant) root.append(el("div.onnx-nb-row", capture));
   if (!constant && captures === 0) return root;
 
   const trouble = (place: HTMLElement) => (error: unknown) => {
-    if (!signal.aborted) place.replaceChildren(el("p", { class: "onnx-nb-dim" }, elide(failure(error).message, 300)));
+    if (!signal.aborted) place.replaceChildren(el("p.onnx-nb-dim", elide(failure(error).message, 300)));
   };
   let turning = new AbortController();
-  signal.addEventListener("abort", () => turning.abort(), { once: true });
+  onAbort(signal, () => turning.abort());
   const turn = async (place: Place): Promise<void> => {
     turning.abort();
     turning = new AbortController();
@@ -62,13 +62,13 @@ export function createValues(
   };
   const offer = (): void => {
     const open = button("Values", () => void turn(START), signal, { title: "Show the numbers" });
-    cells.replaceChildren(el("div", { class: "onnx-nb-row" }, open, saveButton(keep, signal)));
+    cells.replaceChildren(el("div.onnx-nb-row", open, saveButton(keep, signal)));
   };
   /** Reads the tensor, with progress if that takes a while: a weight may have gigabytes. */
   const read = (): void => {
     const stopping = new AbortController();
     const stop = (): void => stopping.abort();
-    signal.addEventListener("abort", stop, { once: true });
+    onAbort(signal, stop);
     const progress = createProgress("Reading", stop, signal);
     const told = (done: number, message: string): void => {
       if (!progress.element.isConnected) stats.replaceChildren(progress.element);
@@ -85,7 +85,7 @@ export function createValues(
         if (!stopping.signal.aborted) trouble(stats)(error);
         else if (!signal.aborted) {
           const again = button("Statistics", read, signal, { title: "Read the whole tensor" });
-          stats.replaceChildren(el("div", { class: "onnx-nb-row" }, again));
+          stats.replaceChildren(el("div.onnx-nb-row", again));
         }
       },
     );
@@ -127,30 +127,22 @@ function paged(
     if (page.looks.length > 1) parts.push(lookSwitch(page, look, turn, signal));
     parts.push(...picture(page.pixels, page.picture, page, turn, signal));
   }
-  if (cells.length === 0) parts.push(el("p", { class: "onnx-nb-dim" }, "No values: one of its dimensions is 0."));
-  else
-    parts.push(
-      el(
-        "div",
-        { class: "onnx-nb-cells-box", attrs: { tabindex: 0, role: "region", "aria-label": "Cells" } },
-        tableOf(page),
-      ),
-    );
+  if (cells.length === 0) parts.push(el("p.onnx-nb-dim", "No values: one of its dimensions is 0."));
+  else parts.push(el("div.onnx-nb-cells-box", { tabindex: 0, role: "region", "aria-label": "Cells" }, tableOf(page)));
   const rows = shape.length > 1 ? shape[shape.length - 2] : (shape[0] ?? 1);
   const across = shape.length > 1 ? shape[shape.length - 1] : 1;
   const [down, right] = [row + cells.length, column + (cells[0]?.length ?? 0)];
   const step = (text: string, name: string, to: Partial<Place>, possible: boolean): HTMLButtonElement => {
     const made = button(text, () => void turn({ index, row, column, look, ...to }), signal, {
       class: "onnx-nb-small",
-      attrs: { "aria-label": name },
+      "aria-label": name,
     });
     made.disabled = !possible;
     return made;
   };
   parts.push(
     el(
-      "div",
-      { class: "onnx-nb-row" },
+      "div.onnx-nb-row",
       step("↑", "Rows before", { row: Math.max(0, row - PAGE.rows) }, row > 0),
       step("↓", "Rows after", { row: down }, down < rows),
       step("←", "Columns before", { column: Math.max(0, column - PAGE.columns) }, column > 0),
@@ -169,17 +161,14 @@ function slicer(
   turn: (place: Place) => Promise<void>,
   signal: AbortSignal,
 ): HTMLElement {
-  const line = el("div", { class: "onnx-nb-row onnx-nb-index" }, "[");
+  const line = el("div.onnx-nb-row.onnx-nb-index", "[");
   index.forEach((number, dimension) => {
-    const field = el("input", {
-      class: "onnx-nb-field",
-      attrs: {
-        type: "number",
-        min: 0,
-        max: shape[dimension] - 1,
-        value: number,
-        "aria-label": `Index of dimension ${dimension}`,
-      },
+    const field = el("input.onnx-nb-field", {
+      type: "number",
+      min: 0,
+      max: shape[dimension] - 1,
+      value: number,
+      "aria-label": `Index of dimension ${dimension}`,
     });
     const chosen = (): Place => ({
       index: index.map((old, at) => (at === dimension ? Number(field.value) : old)),
@@ -187,7 +176,7 @@ function slicer(
       column: 0,
       look,
     });
-    field.addEventListener("change", () => void turn(chosen()), { signal });
+    on(field, "change", signal, () => void turn(chosen()));
     line.append(field);
   });
   line.append(`${index.length > 0 ? ", " : ""}:, :${", 0".repeat(trailing)}]`);
@@ -195,14 +184,14 @@ function slicer(
 }
 
 function tableOf({ cells, row, column }: PageReply): HTMLElement {
-  const head = el("tr", {}, el("th", {}));
-  for (let at = 0; at < cells[0].length; at++) head.append(el("th", {}, plain(column + at)));
+  const head = el("tr", el("th"));
+  for (let at = 0; at < cells[0].length; at++) head.append(el("th", plain(column + at)));
   const body = el("tbody");
   cells.forEach((line, at) => {
     const items = line.map((text) => el("td", { title: text }, elide(text, 14)));
-    body.append(el("tr", {}, el("th", {}, plain(row + at)), ...items));
+    body.append(el("tr", el("th", plain(row + at)), ...items));
   });
-  return el("table", { class: "onnx-nb-cells" }, el("thead", {}, head), body);
+  return el("table.onnx-nb-cells", el("thead", head), body);
 }
 
 const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
@@ -221,13 +210,10 @@ function lookSwitch(
     button(LOOKS[each][0], () => void turn({ index, row, column, look: each }), signal, {
       class: "onnx-nb-small",
       title: LOOKS[each][1],
-      attrs: { "aria-pressed": String(each === look), "aria-label": LOOKS[each][0] },
+      "aria-pressed": String(each === look),
+      "aria-label": LOOKS[each][0],
     });
-  return el(
-    "div",
-    { class: "onnx-nb-row", attrs: { role: "group", "aria-label": "Look" } },
-    ...looks.map((each) => choose(each)),
-  );
+  return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map((each) => choose(each)));
 }
 
 /** px between tiles */
@@ -242,9 +228,9 @@ function picture(
   signal: AbortSignal,
 ): Node[] {
   const across = Math.ceil(Math.sqrt((tiles * height) / width));
-  const canvas = el("canvas", {
-    class: "onnx-nb-heat",
-    attrs: { role: "img", "aria-label": `Picture of ${LOOKS[look][0].toLowerCase()}, bright where it is large` },
+  const canvas = el("canvas.onnx-nb-heat", {
+    role: "img",
+    "aria-label": `Picture of ${LOOKS[look][0].toLowerCase()}, bright where it is large`,
   });
   canvas.width = across * (width + GAP) - GAP;
   canvas.height = Math.ceil(tiles / across) * (height + GAP) - GAP;
@@ -272,30 +258,21 @@ function picture(
       return column >= 0 && column < across && row >= 0 && tile < tiles ? first + tile : -1;
     };
     canvas.classList.add("onnx-nb-tiles");
-    canvas.addEventListener(
-      "click",
-      (event) => {
-        const channel = at(event);
-        if (channel >= 0) void turn({ ...START, index: [...index.slice(0, -1), channel] });
-      },
-      { signal },
-    );
-    canvas.addEventListener(
-      "pointermove",
-      (event) => {
-        const channel = at(event);
-        canvas.title = channel < 0 ? "" : `[${[...index.slice(0, -1), channel].join(", ")}, :, :]`;
-      },
-      { signal },
-    );
+    on(canvas, "click", signal, (event) => {
+      const channel = at(event);
+      if (channel >= 0) void turn({ ...START, index: [...index.slice(0, -1), channel] });
+    });
+    on(canvas, "pointermove", signal, (event) => {
+      const channel = at(event);
+      canvas.title = channel < 0 ? "" : `[${[...index.slice(0, -1), channel].join(", ")}, :, :]`;
+    });
   }
   const ends = el(
-    "div",
-    { class: "onnx-nb-gray" },
-    el("span", {}, said(low)),
-    el("i", { attrs: { "aria-hidden": "true" } }),
-    el("span", {}, said(high)),
+    "div.onnx-nb-gray",
+    el("span", said(low)),
+    el("i", { "aria-hidden": "true" }),
+    el("span", said(high)),
   );
   const part = look === "channels" && tiles > 1 ? `${plain(first)} to ${plain(first + tiles - 1)}` : "";
-  return [canvas, ends, ...(part === "" ? [] : [el("div", { class: "onnx-nb-dim" }, `Slices ${part} on one scale`)])];
+  return [canvas, ends, ...(part === "" ? [] : [el("div.onnx-nb-dim", `Slices ${part} on one scale`)])];
 }

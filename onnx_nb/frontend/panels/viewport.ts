@@ -17,7 +17,7 @@ import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Dispatch, type Saving, type Standing, type State, selected } from "../scene/state.ts";
 import { CameraControl } from "./cameracontrol.ts";
-import { el, elide } from "./dom.ts";
+import { el, elide, on, onAbort } from "./dom.ts";
 import { savePicture, snapshot } from "./export.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
 import { Painter } from "./painter.ts";
@@ -125,11 +125,11 @@ export class Viewport {
     );
     this.#canvas = graphCanvas(columns);
     this.#tooltip = createTooltip(columns);
-    const map = el("canvas", { class: "onnx-nb-map", attrs: { "aria-hidden": "true" } });
+    const map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
     const hint = createHint(signal);
-    const rubberBand = el("div", { class: "onnx-nb-rubberband" });
+    const rubberBand = el("div.onnx-nb-rubberband");
     rubberBand.hidden = true;
-    this.element = el("div", { class: "onnx-nb-stage" }, this.#canvas, rubberBand, map, this.#tooltip.element);
+    this.element = el("div.onnx-nb-stage", this.#canvas, rubberBand, map, this.#tooltip.element);
     this.element.append(hint.element, this.#loader.element);
     this.#painter = new Painter(
       this.#canvas,
@@ -138,9 +138,9 @@ export class Viewport {
       signal,
     );
     listenPointer(this.#canvas, this.#gestures(rubberBand, hint.show), signal);
-    this.#canvas.addEventListener("blur", () => dispatch({ type: "hover", target: null }), { signal });
+    on(this.#canvas, "blur", signal, () => dispatch({ type: "hover", target: null }));
     this.#minimap = createMinimap(map, (x, y) => this.#center(x, y), signal);
-    signal.addEventListener("abort", () => window.clearTimeout(this.#snapshotTimer), { once: true });
+    onAbort(signal, () => window.clearTimeout(this.#snapshotTimer));
   }
 
   /** Draws for the first time; the element must be in its place. */
@@ -159,11 +159,11 @@ export class Viewport {
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(this.element);
     observer.observe(this.#root);
-    signal.addEventListener("abort", () => observer.disconnect(), { once: true });
+    onAbort(signal, () => observer.disconnect());
     const visible = (): void => {
       if (document.visibilityState === "visible") this.#painter.redraw();
     };
-    document.addEventListener("visibilitychange", visible, { signal });
+document.addEventListener("visibilitychange", visible, { signal });
   }
 
   // ---------------------------------------------------------------- scene
@@ -491,23 +491,20 @@ export class Viewport {
 
 function graphCanvas(columns: Columns): HTMLCanvasElement {
   const name = elide(columns.meta.name || "model", 80);
-  return el("canvas", {
-    class: "onnx-nb-canvas",
-    attrs: {
-      tabindex: 0,
-      role: "application",
-      "aria-roledescription": "graph",
-      "aria-label": `Graph of ${name}. Move along it with the arrow keys, press ? for all keys; the tree has the same content.`,
-    },
+  return el("canvas.onnx-nb-canvas", {
+    tabindex: 0,
+    role: "application",
+    "aria-roledescription": "graph",
+    "aria-label": `Graph of ${name}. Move along it with the arrow keys, press ? for all keys; the tree has the same content.`,
   });
 }
 
 /** The hint that the wheel zooms only with Ctrl or after a click. */
 function createHint(signal: AbortSignal): { readonly element: HTMLElement; show(): void } {
   const words = "Click the graph or hold Ctrl to zoom";
-  const element = el("div", { class: "onnx-nb-hint", attrs: { "aria-hidden": "true" } }, words);
+  const element = el("div.onnx-nb-hint", { "aria-hidden": "true" }, words);
   let timer = 0;
-  signal.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+  onAbort(signal, () => window.clearTimeout(timer));
   return {
     element,
     show() {

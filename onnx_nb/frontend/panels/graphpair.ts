@@ -1,0 +1,200 @@
+/** Two graph views side by side, in step. */
+
+import type { Columns, Target } from "../protocol/columns.ts";
+import type { PairData, SideOf } from "../protocol/diff.ts";
+import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
+import { watchTheme } from "../render/theme.ts";
+import { Tones } from "../scene/diffstatus.ts";
+import { defaultOpen } from "../scene/opening.ts";
+import type { Views } from "./alignment.ts";
+import { button, el, elide, on, onAbort } from "./dom.ts";
+import { createGraphView, type GraphView } from "./graphview.ts";
+import { Synchronizer } from "./synchronizer.ts";
+
+export interface GraphPairOptions {
+  /** pixels of each picture */
+  readonly height: number;
+  readonly synced: boolean;
+  readonly names: readonly [string, string];
+  /** what the graphs are to each other */
+  readonly titles: readonly [string, string];
+  /** the left part of the bar */
+  readonly tools: readonly HTMLElement[];
+  /** between the bar and the graphs */
+  readonly list?: HTMLElement;
+  /** scopes of the reference that are open at first */
+  readonly open?: Iterable<number>;
+}
+
+/** What a pair of graphs needs from outside. */
+export interface GraphPairHost {
+  /** of each graph; it need not plan or extract */
+  readonly graphs: readonly [GraphHost, GraphHost];
+  selected(side: SideOf, selection: readonly Selected[]): void;
+  synced(synced: boolean): void;
+  /** takes the picture for the notebook, where the live graphs cannot be shown */
+  picture?(svg: string): void;
+  /** what the inspector shows about a target and the other graph, label and text */
+  compared(side: SideOf, target: Target): [string, string][];
+}
+
+export interface GraphPair {
+  readonly views: Views;
+  readonly synced: boolean;
+  setSynced(synced: boolean): void;
+  /** Selects targets in both graphs, without telling the host, and brings the first of each into view side by side. */
+  show(targets: readonly [readonly Target[], readonly Target[]]): void;
+  /** A person works in this side now. */
+  lead(side: SideOf): void;
+}
+
+const SIDES = [0, 1] as const;
+/** The names that tests and tools have for the graphs. */
+export const ROLES = ["reference", "candidate"] as const;
+/** Pixels of width below which the graphs are one above the other … */
+const NARROW = 760;
+/** … and the fraction of its height that each of them gets then, so that both are on one screen. */
+const STACKED = 0.72;
+/** Pixels between the two graphs in a picture. */
+const GAP = 16;
+
+export function createGraphPair(
+  root: HTMLElement,
+  columns: readonly [Columns, Columns],
+  data: PairData,
+  host: GraphPairHost,
+  options: GraphPairOptions,
+  signal: AbortSignal,
+): GraphPair {
+  root.classList.add("onnx-nb-pair");
+  root.dataset.state = "loading";
+  const { names, titles, tools, list } = options;
+  const notes = SIDES.map(() => el("span.onnx-nb-pair-note", { role: "status" }));
+  const inner = SIDES.map(() => el("div"));
+  const panes = SIDES.map((side) => {
+    const name = el("span.onnx-nb-ellipsis", { title: names[side] }, elide(names[side], 60));
+    const head = el("header", el("b", titles[side]), name, notes[side]);
+    return el("section.onnx-nb-pane", { "aria-label": `${titles[side]}: ${elide(names[side], 80)}` }, head, inner[side]);
+  });
+  const note = (side: SideOf, text: string): void => {
+    notes[side].textContent = text;
+  };
+  const synchronizer = new Synchronizer(columns, data, options.synced, note, signal);
+  const setSynced = (on: boolean): void => {
+    if (on === synchronizer.enabled) return;
+    toggle.setAttribute("aria-pressed", String(on));
+    host.synced(on);
+    synchronizer.enabled = on;
+  };
+  const toggle = button("In step", () => setSynced(!synchronizer.enabled), signal, {
+    title: "Move, zoom, open and search both graphs together",
+    "aria-pressed": options.synced,
+  });
+  const bar = el("header.onnx-nb-bar.onnx-nb-pair-bar", ...tools, toggle);
+  root.replaceChildren(bar, ...(list === undefined ? [] : [list]), el("div.onnx-nb-pair-body", ...panes));
+  watchTheme(root, () => undefined, signal);
+
+  const markSelected = (): void => {
+    const any = views.some((view) => view.state.selection !== null);
+    root.classList.toggle("onnx-nb-pair-selected", any);
+  };
+  const pictures = ["", ""];
+  const hostOf = (side: SideOf): GraphHost =>
+    derived(host.graphs[side], {
+      cuts: false,
+      changed(patch: Patch) {
+        if (patch.selection !== undefined) host.selected(side, patch.selection);
+        synchronizer.changed(side, patch);
+        if (patch.selection !== undefined) markSelected();
+      },
+      compared: (target) => host.compared(side, target),
+      picture(svg) {
+        pictures[side] = svg;
+        if (pictures.every((each) => each !== "")) host.picture?.(sideBySide(pictures[0], pictures[1]));
+      },
+    });
+  const first = new Set(options.open ?? defaultOpen(columns[0]));
+  const open = [first, synchronizer.openLike(first)] as const;
+  const view = (side: SideOf): GraphView => {
+    const made = createGraphView(
+      inner[side],
+      columns[side],
+      hostOf(side),
+      {
+        nested: true,
+        open: open[side],
+        height: options.height,
+        tones: new Tones(data.tones(side)),
+        looked: () => synchronizer.looked(side),
+        searched: (text) => synchronizer.searched(side, text),
+      },
+      signal,
+    );
+    inner[side].dataset.widget = ROLES[side];
+    for (const type of ["pointerdown", "wheel", "keydown", "focusin"] as const) {
+      on(panes[side], type, { signal, capture: true, passive: true }, () => synchronizer.lead(side));
+    }
+    return made;
+  };
+  const views: Views = [view(0), view(1)];
+  synchronizer.attach(views);
+  watchState(root, inner, signal);
+  watchWidth(root, inner, options.height, signal);
+
+  return {
+    views,
+    get synced() {
+      return synchronizer.enabled;
+    },
+    setSynced,
+    lead: (side) => synchronizer.lead(side),
+    show(targets) {
+      synchronizer.show(targets);
+      markSelected();
+    },
+  };
+}
+
+/** Returns a host with some members of its own; the others stay those of `host`, also when they change. */
+function derived(host: GraphHost, members: Partial<GraphHost>): GraphHost {
+  return Object.setPrototypeOf(members, host) as GraphHost;
+}
+
+/** The pair is drawn when both graphs are. */
+function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: AbortSignal): void {
+  const update = (): void => {
+    const states = inner.map((each) => each.dataset.state);
+    root.dataset.state = states.includes("error") ? "error" : states.every((s) => s === "drawn") ? "drawn" : "loading";
+  };
+  const observer = new MutationObserver(update);
+  for (const each of inner) observer.observe(each, { attributes: true, attributeFilter: ["data-state"] });
+  onAbort(signal, () => observer.disconnect());
+  update();
+}
+
+/** Where there is no room for two graphs side by side, one is above the other. */
+function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: number, signal: AbortSignal): void {
+  const observer = new ResizeObserver(() => {
+    const stacked = root.clientWidth > 0 && root.clientWidth < NARROW;
+    if (stacked === root.classList.contains("onnx-nb-stacked")) return;
+    root.classList.toggle("onnx-nb-stacked", stacked);
+    const each = Math.round(height * (stacked ? STACKED : 1));
+    for (const element of inner) element.style.setProperty("--nb-height", `${each}px`);
+  });
+  observer.observe(root);
+  onAbort(signal, () => observer.disconnect());
+}
+
+/** Returns two pictures as one. */
+export function sideBySide(left: string, right: string): string {
+  const [a, b] = [left, right].map((svg) => {
+    const [, w, h] = /^<svg [^>]*?width="(\d+)" height="(\d+)"/.exec(svg) ?? ["", "0", "0"];
+    return { w: Number(w), h: Number(h) };
+  });
+  const [w, h] = [a.w + GAP + b.w, Math.max(a.h, b.h)];
+  const placed = right.replace(/^<svg /, `<svg x="${a.w + GAP}" y="0" `);
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" role="img">` +
+    `${left}${placed}</svg>`
+  );
+}

@@ -1,0 +1,226 @@
+/**
+ * Keeps two graph views in step: what is panned, zoomed, opened, searched or selected in one is in the other, as far as
+ * it has it. There is one rule against echoes: while the synchronizer changes a view, it does not listen.
+ */
+
+import type { Columns, Target } from "../protocol/columns.ts";
+import type { PairData, SideOf } from "../protocol/diff.ts";
+import type { Patch, Selected } from "../protocol/host.ts";
+import { defaultOpen } from "../scene/opening.ts";
+import { search } from "../search/search.ts";
+import { Alignment, type Anchor, other, type Views } from "./alignment.ts";
+import { elide, onAbort } from "./dom.ts";
+import { shownAs } from "./graphview.ts";
+import { describe } from "./link.ts";
+
+const SIDES = [0, 1] as const;
+/** Targets of those that are shown whose scopes are opened. */
+const OPENED = 8;
+
+export class Synchronizer {
+  readonly #columns: readonly [Columns, Columns];
+  readonly #data: PairData;
+  readonly #note: (side: SideOf, text: string) => void;
+  #views: Views | null = null;
+  #alignment: Alignment | null = null;
+  #enabled: boolean;
+  /** the side that a person works in; the other one follows */
+  #leader: SideOf = 0;
+  #changing = false;
+  /** what was selected last in both graphs: where it is in view it decides most about the alignment */
+  #anchor: Anchor | null = null;
+  #open: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
+  #frame = 0;
+
+  /** @param note shows a remark at the head of a graph */
+  constructor(
+    columns: readonly [Columns, Columns],
+    data: PairData,
+    enabled: boolean,
+    note: (side: SideOf, text: string) => void,
+    signal: AbortSignal,
+  ) {
+    this.#columns = columns;
+    this.#data = data;
+    this.#enabled = enabled;
+    this.#note = note;
+    onAbort(signal, () => {
+      this.#views = null;
+      cancelAnimationFrame(this.#frame);
+    });
+  }
+
+  /** Takes the views, which are made after it. */
+  attach(views: Views): void {
+    this.#views = views;
+    this.#alignment = new Alignment(this.#columns, this.#data, views);
+    this.#remember();
+  }
+
+  get enabled(): boolean {
+    return this.#enabled;
+  }
+
+  set enabled(on: boolean) {
+    this.#enabled = on;
+    if (on) this.#align(this.#leader);
+  }
+
+  /** A person works in this side now. */
+  lead(side: SideOf): void {
+    this.#leader = side;
+  }
+
+  /** Takes over what changed in one view. */
+  changed(side: SideOf, { selection, direction, color, open }: Patch): void {
+    this.#mirror(side, (view, there) => {
+      if (selection !== undefined) this.#mirrorSelection(side, selection);
+      if (!this.#enabled) return;
+      if (direction !== undefined) view.apply({ direction });
+      if (color !== undefined) view.apply({ color });
+      if (open !== undefined) view.apply({ open: this.#openThere(side, new Set(open), view.state.open, there) });
+    });
+    if (this.#enabled && open !== undefined && !this.#changing) {
+      this.#remember();
+      this.#align(side);
+    }
+  }
+
+  /** The camera of one view has moved. */
+  looked(side: SideOf): void {
+    if (this.#enabled && this.#leader === side && !this.#changing) this.#alignNow(side);
+  }
+
+  /** Somebody searched in one view. */
+  searched(side: SideOf, text: string): void {
+    if (!this.#enabled) return;
+    this.#mirror(side, (view, there) => {
+      view.dispatch({ type: "search", text, hits: search(this.#columns[there], text).hits });
+    });
+  }
+
+  /** Selects targets in both graphs and brings the first of each into view. */
+  show(given: readonly [readonly Target[], readonly Target[]]): void {
+    const views = this.#views;
+    if (views === null) return;
+    const targets = SIDES.map((side) => drawnAs(this.#columns[side], given[side]));
+    const [[left], [right]] = targets;
+    this.#leader = left === undefined ? 1 : 0;
+    this.#change(() => {
+      for (const side of SIDES) {
+        const view = views[side];
+        this.#note(side, "");
+        view.apply({ selection: targets[side].map((each) => ({ ...each, name: this.#columns[side].nameOf(each) })) });
+        for (const target of targets[side].slice(1, OPENED)) view.dispatch({ type: "reveal", target });
+        const [target] = targets[side];
+        if (target !== undefined) view.dispatch({ type: "reveal", target, centerd: true });
+      }
+      this.#remember();
+    });
+    this.#anchor = left === undefined || right === undefined ? null : [left, right];
+    if (this.#anchor !== null) this.#align(this.#leader);
+  }
+
+  /** Returns the scopes of the right graph that are open when `open` are in the left one. */
+  openLike(open: ReadonlySet<number>): ReadonlySet<number> {
+    const there = new Set<number>([0]);
+    for (const scope of open) {
+      const found = this.#data.counterpart(0, { kind: "scope", id: scope });
+      if (found !== null) for (const each of [...this.#columns[1].ancestry(found.id), found.id]) there.add(each);
+    }
+    for (const scope of defaultOpen(this.#columns[1])) {
+      if (this.#data.counterpart(1, { kind: "scope", id: scope }) !== null) continue;
+      if (this.#columns[1].ancestry(scope).every((each) => each === scope || there.has(each))) there.add(scope);
+    }
+    return there;
+  }
+
+  // ---------------------------------------------------------------- mirroring
+
+  #change(act: () => void): void {
+    if (this.#changing) return;
+    this.#changing = true;
+    try {
+      act();
+    } finally {
+      this.#changing = false;
+    }
+  }
+
+  #mirror(side: SideOf, act: (view: Views[number], there: SideOf) => void): void {
+    const there = other(side);
+    const view = this.#views?.[there];
+    if (view !== undefined) this.#change(() => act(view, there));
+  }
+
+  #remember(): void {
+    if (this.#views !== null) this.#open = [this.#views[0].state.open, this.#views[1].state.open];
+  }
+
+  #openThere(side: SideOf, now: ReadonlySet<number>, open: ReadonlySet<number>, there: SideOf): number[] {
+    const before = this.#open[side];
+    const wanted = new Set(open);
+    const counterpart = (id: number): number => this.#data.counterpart(side, { kind: "scope", id })?.id ?? -1;
+    for (const scope of before) if (!now.has(scope)) wanted.delete(counterpart(scope));
+    for (const scope of now) {
+      const found = before.has(scope) ? -1 : counterpart(scope);
+      if (found >= 0) for (const each of [...this.#columns[there].ancestry(found), found]) wanted.add(each);
+    }
+    return [...wanted];
+  }
+
+  #mirrorSelection(side: SideOf, selection: readonly Selected[]): void {
+    const there = other(side);
+    const view = this.#views?.[there];
+    if (view === undefined) return;
+    const found = selection.flatMap((each) => this.#data.counterpart(side, each) ?? []);
+    view.apply({ selection: found.map((each) => ({ ...each, name: this.#columns[there].nameOf(each) })) });
+    for (const each of SIDES) this.#note(each, "");
+    const last = selection.at(-1);
+    if (last === undefined) return;
+    const target = this.#data.counterpart(side, last);
+    if (target === null) {
+      const { title, kind } = describe(this.#columns[side], last);
+      this.#note(there, `no such ${kind}: ${elide(title || last.name, 40)}`);
+    }
+    const place = target ?? this.#data.before(side, last, this.#columns[side]);
+    if (place === null) return;
+    view.dispatch({ type: "reveal", target: place });
+    this.#remember();
+    const mine = target === null ? this.#data.counterpart(there, place) : last;
+    this.#anchor = mine === null ? null : side === 0 ? [mine, place] : [place, mine];
+    this.#align(side);
+  }
+
+  // ---------------------------------------------------------------- alignment
+
+  /** Puts the other graph next to what this one shows, once both are laid out. */
+  #align(side: SideOf): void {
+    if (!this.#enabled) return;
+    cancelAnimationFrame(this.#frame);
+    const wait = (): void => {
+      if (this.#views?.some((view) => view.viewport.busy) === true) this.#frame = requestAnimationFrame(wait);
+      else this.#alignNow(side);
+    };
+    this.#frame = requestAnimationFrame(wait);
+  }
+
+  #alignNow(side: SideOf): void {
+    const views = this.#views;
+    const away = this.#alignment?.offset(side, this.#anchor);
+    if (views === null || away == null) return;
+    const { camera, view } = views[side].viewport.position;
+    const { viewport } = views[other(side)];
+    const size = viewport.position.view;
+    if (view.w === 0 || size.w === 0) return;
+    const x = camera.x + view.w / camera.k / 2 + away.x;
+    const y = camera.y + view.h / camera.k / 2 + away.y;
+    viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
+  }
+}
+
+/** Returns what is drawn of targets, each once. */
+function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
+  const found = targets.map((each) => shownAs(columns, each));
+  return [...new Map(found.map((each) => [`${each.kind} ${each.id}`, each])).values()];
+}
