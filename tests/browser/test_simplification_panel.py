@@ -98,7 +98,7 @@ def test_a_change_is_shown_in_both_graphs_undone_and_done_again(themed_lab: Jupy
     lab.kernel.expect("(p.skipped, len(p.simplification.model.proto.graph.node))", [["fold_reshape: y"], 5])
     expect(panel.root.get_by_role("group", name="Left out")).to_contain_text("fold_reshape: y")
     lab.screenshot(f"simplification-undone-{lab.theme}")
-    panel.button("Do again fold_reshape: y").click()
+    panel.button("Redo fold_reshape: y").click()
     expect(panel.root.locator("header").first).to_contain_text("9 → 3 nodes")
     expect(panel.root.get_by_role("group", name="Left out")).to_be_hidden()
 
@@ -127,7 +127,7 @@ def test_the_result_is_saved_and_no_file_is_lost(themed_lab: JupyterPage, tmp_pa
 
     target.write_bytes(b"mine")
     told.get_by_role("button", name="Save", exact=True).click()
-    expect(told).to_contain_text(f"There is a file {target} already.")
+    expect(told).to_contain_text(f"The file {target} already exists.")
     assert target.read_bytes() == b"mine"
     lab.screenshot(f"simplification-save-{lab.theme}")
     lab.page.add_script_tag(path=AXE)

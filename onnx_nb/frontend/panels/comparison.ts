@@ -269,7 +269,7 @@ export function createComparison(
     }
     if (isolate !== undefined) {
       parts.push(
-        act("Isolate", "Boundary its part of the model out, with what it got", () =>
+        act("Isolate", "Extract its part of the model, with the inputs that it got", () =>
           task.run(`Cutting ${elide(name, 80)} out …`, (ended, told) => isolate(name, ended, told)),
         ),
       );

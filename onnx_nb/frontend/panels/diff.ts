@@ -2,7 +2,7 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Change, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
-import { Tones } from "../scene/diffstatus.ts";
+import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
 import { other } from "./alignment.ts";
 import { createDifferenceList } from "./differencelist.ts";
@@ -40,7 +40,7 @@ export function createDiff(
     const target = left ?? right;
     pair.lead(side);
     pair.views[side].dispatch({ type: "select", target });
-    if (target !== null) pair.views[side].dispatch({ type: "reveal", target, centerd: true });
+    if (target !== null) pair.views[side].dispatch({ type: "reveal", target, centered: true });
     live.textContent = elide(text, 300);
   };
   const list = createDifferenceList(data, goTo, signal);
@@ -97,7 +97,7 @@ function comparedWith(
   const name = found === null ? "no counterpart" : columns[there].nameOf(found) || "(unnamed)";
   const rows: [string, string][] = [[`in ${ROLES[there]}`, name]];
   if (target.kind === "scope") {
-    const { long } = new Tones(data.tones(side)).say(BOX.SCOPE, target.id);
+    const { long } = new DiffStatuses(data.statuses(side)).say(BOX.SCOPE, target.id);
     rows.push(["differs", long || "no"]);
     return rows;
   }

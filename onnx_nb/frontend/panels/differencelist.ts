@@ -1,7 +1,7 @@
 /** The list of what differs between two graphs: filtered by words and by kind, and stepped through. */
 
 import { type Change, type PairData, wordsOf } from "../protocol/diff.ts";
-import { SIGNS, type Tone } from "../scene/diffstatus.ts";
+import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { button, counted, el, elide, on, plain } from "./dom.ts";
 
 export interface DifferenceList {
@@ -13,7 +13,7 @@ export interface DifferenceList {
   step(by: 1 | -1): void;
 }
 
-const KINDS: readonly Tone[] = ["removed", "added", "changed"];
+const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 /** Rows of a long list that are made; a filter leads to the others. */
 const ROWS = 400;
 
@@ -26,12 +26,16 @@ export function createDifferenceList(
   const count = el("span.onnx-nb-pair-count");
   const list = el("ul.onnx-nb-changes", { "aria-label": "Differences" });
   const label = "Filter differences";
-  const field = el("input.onnx-nb-field.onnx-nb-pair-filter", { type: "search", placeholder: label, "aria-label": label });
-  const hidden = new Set<Tone>();
+  const field = el("input.onnx-nb-field.onnx-nb-pair-filter", {
+    type: "search",
+    placeholder: label,
+    "aria-label": label,
+  });
+  const hidden = new Set<DiffStatus>();
   let shown: readonly number[] = [];
   let at = -1;
 
-  const chip = (kind: Tone): HTMLElement => {
+  const chip = (kind: DiffStatus): HTMLElement => {
     const press = (): void => {
       if (!hidden.delete(kind)) hidden.add(kind);
       element.setAttribute("aria-pressed", String(!hidden.has(kind)));

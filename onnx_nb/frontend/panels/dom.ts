@@ -49,7 +49,7 @@ export function on<K extends keyof HTMLElementEventMap>(
 }
 
 export function onAbort(signal: AbortSignal, listener: () => void): void {
-  onAbort(signal, listener);
+  signal.addEventListener("abort", listener, { once: true });
 }
 
 export function button(

@@ -98,7 +98,7 @@ export function createExtractBar(
     }
     const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
     chips.append(el("span.onnx-nb-dim.onnx-nb-plan", result));
-    some("out", cut.outputs, "output");
+    some("out", boundary.outputs, "output");
   };
 
   return {
@@ -133,7 +133,7 @@ export function createExtractBar(
       undo.hidden = state.undo.at(-1)?.boundary === undefined;
       clear.hidden = empty;
       extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || lacking;
-      extract.title = extract.disabled && busy === null ? text : "Boundary this part out as a model of its own (x)";
+      extract.title = extract.disabled && busy === null ? text : "Extract this part as a model of its own (x)";
     },
   };
 }

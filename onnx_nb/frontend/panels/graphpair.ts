@@ -4,7 +4,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import type { PairData, SideOf } from "../protocol/diff.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
 import { watchTheme } from "../render/theme.ts";
-import { Tones } from "../scene/diffstatus.ts";
+import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import type { Views } from "./alignment.ts";
 import { button, el, elide, on, onAbort } from "./dom.ts";
@@ -74,7 +74,12 @@ export function createGraphPair(
   const panes = SIDES.map((side) => {
     const name = el("span.onnx-nb-ellipsis", { title: names[side] }, elide(names[side], 60));
     const head = el("header", el("b", titles[side]), name, notes[side]);
-    return el("section.onnx-nb-pane", { "aria-label": `${titles[side]}: ${elide(names[side], 80)}` }, head, inner[side]);
+    return el(
+      "section.onnx-nb-pane",
+      { "aria-label": `${titles[side]}: ${elide(names[side], 80)}` },
+      head,
+      inner[side],
+    );
   });
   const note = (side: SideOf, text: string): void => {
     notes[side].textContent = text;
@@ -124,7 +129,7 @@ export function createGraphPair(
         nested: true,
         open: open[side],
         height: options.height,
-        tones: new Tones(data.tones(side)),
+        statuses: new DiffStatuses(data.statuses(side)),
         looked: () => synchronizer.looked(side),
         searched: (text) => synchronizer.searched(side, text),
       },

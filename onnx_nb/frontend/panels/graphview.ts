@@ -48,7 +48,7 @@ export interface GraphOptions {
   /** the view is part of another one: it has no bar for extracting below and no submodel pane */
   readonly nested?: boolean;
   /** what differs from the graph that this one is compared with */
-  readonly tones?: Tones;
+  readonly statuses?: DiffStatuses;
   /** milliseconds that a layout may hold up the page before it goes on in slices */
   readonly atOnce?: number;
   /** the camera has moved, by hand or in a glide */
@@ -161,7 +161,7 @@ class View implements Handle {
   // ---------------------------------------------------------------- panels
 
   #createViewport(signal: AbortSignal): Viewport {
-    const { tones, atOnce, given, looked } = this.#options;
+    const { statuses, atOnce, given, looked } = this.#options;
     return new Viewport(
       this.#root,
       this.columns,
@@ -191,7 +191,7 @@ class View implements Handle {
         failed: (error) => this.#fail(error),
         looked: () => looked?.(),
         atOnce,
-        tones: tones ?? null,
+        statuses: statuses ?? null,
         start: { columnHeight: given?.columnHeight ?? 0, brief: given?.brief ?? false },
       },
       signal,
@@ -211,7 +211,7 @@ class View implements Handle {
     const footer = el("footer.onnx-nb-extract");
 
     const focus = (): void => viewport.focus();
-    const help = createHelp(viewport.element, this.#options.tones === undefined ? [] : PAIR_KEYS, focus, signal);
+    const help = createHelp(viewport.element, this.#options.statuses === undefined ? [] : PAIR_KEYS, focus, signal);
     const showTree = (open: boolean): void => {
       drawer.classList.toggle("onnx-nb-hiddenish", !open);
       viewport.resize();
@@ -291,14 +291,14 @@ class View implements Handle {
   readonly #commands: { readonly [T in Command["type"]]: (command: Extract<Command, { readonly type: T }>) => void } = {
     fit: ({ targets }) => this.viewport.fit(targets),
     save: ({ what }) => this.viewport.save(what),
-    reveal: ({ target, centerd }) => this.#bringIntoView(target, centerd),
+    reveal: ({ target, centered }) => this.#bringIntoView(target, centered),
     bookmark: () => this.#bookmark(),
     visit: ({ bookmark }) => this.#visit(bookmark),
     capture: ({ value }) => this.#kernel.capture(value),
     page: ({ statistics }) => this.#kernel.page(statistics),
     color: ({ by }) => this.#kernel.color(by),
     extract: () => {
-      if (this.#state.cut.outputs.length > 0 || !this.#host.live) this.#kernel.extract();
+      if (this.#state.boundary.outputs.length > 0 || !this.#host.live) this.#kernel.extract();
     },
   };
 
@@ -335,12 +335,12 @@ class View implements Handle {
     ["selection", this.#selectionChanged],
     ["others", this.#selectionChanged],
     [
-      "cut",
+      "boundary",
       (_before, action) => {
-        const { cut } = this.#state;
-        this.#tell(namesOf(this.columns, cut));
+        const { boundary } = this.#state;
+        this.#tell(namesOf(this.columns, boundary));
         if (action.type === "input" || action.type === "output") {
-          const chosen = cut[`${action.type}s`].includes(action.value);
+          const chosen = boundary[`${action.type}s`].includes(action.value);
           const text = `${chosen ? "an" : "no longer an"} ${action.type}`;
           this.#announcer.announce(`${this.columns.valueNameOf(action.value)} is ${text}`);
         }
@@ -403,15 +403,15 @@ class View implements Handle {
     ...view
   }: Patch): void {
     const { dispatch } = this;
-    const { cut } = this.#state;
+    const { boundary } = this.#state;
     const tensors = (names: readonly string[]): number[] =>
       names.flatMap((name) => this.columns.find(name, "tensor")?.id ?? []);
     if (inputs !== undefined || outputs !== undefined) {
       const chosen = {
-        inputs: inputs === undefined ? cut.inputs : tensors(inputs),
-        outputs: outputs === undefined ? cut.outputs : tensors(outputs),
+        inputs: inputs === undefined ? boundary.inputs : tensors(inputs),
+        outputs: outputs === undefined ? boundary.outputs : tensors(outputs),
       };
-      dispatch({ type: "cut", cut: chosen });
+      dispatch({ type: "boundary", boundary: chosen });
     }
     if (selection !== undefined) {
       dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });
@@ -457,12 +457,12 @@ class View implements Handle {
     this.viewport.goTo(camera, true);
   }
 
-  #bringIntoView(target: Target, centerd = false): void {
+  #bringIntoView(target: Target, centered = false): void {
     const { columns } = this;
     const shown = shownAs(columns, target);
     const closed = columns.ancestry(columns.scopeOf(shown)).filter((scope) => !this.#state.open.has(scope));
     if (closed.length > 0) this.dispatch({ type: "openAll", groups: closed });
-    this.viewport.show(shown, centerd);
+    this.viewport.show(shown, centered);
   }
 
   async reveal(name: string, kind?: Target["kind"]): Promise<void> {
@@ -478,7 +478,7 @@ class View implements Handle {
   }
 
   showSubmodel(submodel: Columns): void {
-    this.#submodelPane?.show(submodel, pythonCall(this.columns, this.#state.cut), (inner, closing) => {
+    this.#submodelPane?.show(submodel, pythonCall(this.columns, this.#state.boundary), (inner, closing) => {
       this.submodel = createGraphView(inner, submodel, SUBMODEL_HOST, { nested: true }, closing);
     });
   }
@@ -490,8 +490,8 @@ class View implements Handle {
 }
 
 /** An extraction as one would write it in a cell. */
-function pythonCall(columns: Columns, cut: State["cut"]): string {
-  const { inputs, outputs } = namesOf(columns, cut);
+function pythonCall(columns: Columns, boundary: State["boundary"]): string {
+  const { inputs, outputs } = namesOf(columns, boundary);
   const list = (names: readonly string[]): string => `[${names.map((name) => JSON.stringify(name)).join(", ")}]`;
   return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
 }

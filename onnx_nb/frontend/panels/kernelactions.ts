@@ -7,7 +7,7 @@ import { unpack } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { failure, type GraphHost, NO_KERNEL } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Cut, Dispatch, State } from "../scene/state.ts";
+import type { Boundary, Dispatch, State } from "../scene/state.ts";
 import { fillings } from "./dom.ts";
 import { download } from "./export.ts";
 import { type OnProgress, Task } from "./task.ts";
@@ -28,9 +28,9 @@ export interface KernelActions {
 }
 
 /** Returns the names of chosen tensors. */
-export function namesOf(columns: Columns, cut: Cut): { inputs: string[]; outputs: string[] } {
+export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[]; outputs: string[] } {
   const named = (values: readonly number[]): string[] => values.map((value) => columns.valueNameOf(value));
-  return { inputs: named(cut.inputs), outputs: named(cut.outputs) };
+  return { inputs: named(boundary.inputs), outputs: named(boundary.outputs) };
 }
 
 export interface KernelEvents {
@@ -74,12 +74,12 @@ export function createKernelActions(
   return {
     plan() {
       const round = planning();
-      const { cut } = state();
-      if (!host.live || cut.outputs.length === 0) return;
-      const { inputs, outputs } = namesOf(columns, cut);
+      const { boundary } = state();
+      if (!host.live || boundary.outputs.length === 0) return;
+      const { inputs, outputs } = namesOf(columns, boundary);
       host.plan(inputs, outputs, round).then(
         (plan) => {
-          if (!round.aborted && state().cut === cut) dispatch({ type: "plan", plan });
+          if (!round.aborted && state().boundary === boundary) dispatch({ type: "plan", plan });
         },
         (error: unknown) => {
           if (!round.aborted) failed(error);
@@ -88,7 +88,7 @@ export function createKernelActions(
     },
     extract() {
       run({ busy: "Extracting the submodel…" }, async (round) => {
-        const { inputs, outputs } = namesOf(columns, state().cut);
+        const { inputs, outputs } = namesOf(columns, state().boundary);
         const reply = await host.extract(inputs, outputs, round);
         const submodel = new Columns(await unpack(reply.columns));
         return () => {

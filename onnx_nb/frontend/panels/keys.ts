@@ -54,9 +54,9 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     i: () => end("input"),
     o: () => end("output"),
     x: () => {
-      const { cut, plan, busy } = state();
+      const { boundary, plan, busy } = state();
       if (!host.live) announce(host.reason ?? NO_KERNEL);
-      else if (cut.outputs.length === 0) announce("Select the tensor where it should end and press o first");
+      else if (boundary.outputs.length === 0) announce("Select the tensor where it should end and press o first");
       else if (busy !== null || plan === null || plan.missing.length > 0) announce(busy ?? plan?.message ?? "");
       else dispatch({ type: "extract" });
     },

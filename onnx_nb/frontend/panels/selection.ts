@@ -80,7 +80,7 @@ export function createSelection(
           figures.replaceChildren(...reply.rows.flatMap(([label, text]) => [el("dt", label), el("dd", text)]));
           note.textContent = reply.obstacle;
           take.disabled = reply.obstacle !== "";
-          on(take, "click", round, () => cut(reply, dispatch));
+          on(take, "click", round, () => choose(reply, dispatch));
         },
         (error: unknown) => {
           if (!round.aborted) note.textContent = elide(failure(error).message, 300);

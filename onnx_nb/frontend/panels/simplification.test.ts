@@ -3,12 +3,8 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import type { Columns, Packed, Target } from "../protocol/columns.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import {
-  createSimplification,
-  type Saved,
-  type SimplificationHost,
-  type SimplificationView,
-} from "./simplification.ts";
+import type { Saved } from "./savebar.ts";
+import { createSimplification, type SimplificationHost, type SimplificationView } from "./simplification.ts";
 import { buttonIn, FakeHost, furnish, settled } from "./testing.ts";
 
 const LEFT = columnsOf(
@@ -201,7 +197,7 @@ it("undoes a change, a rule, and does them again", async () => {
   await settled();
   buttonIn(root, "↻ eliminate_identity: a").click();
   await settled();
-  buttonIn(root, "Do all again").click();
+  buttonIn(root, "Redo all").click();
   await settled();
   expect(kernel.asked).toEqual([["eliminate_identity: a"], ["eliminate_identity"], ["fuse_matmul_add_bias"], []]);
 });
@@ -232,7 +228,7 @@ it("asks before it writes over a file", async () => {
   const group = root.querySelector('[aria-label="Save the simplified model"]') as HTMLElement;
   buttonIn(group, "Save").click();
   await settled();
-  expect(group.textContent).toContain("There is a file /home/model.simplified.onnx already.");
+  expect(group.textContent).toContain("The file /home/model.simplified.onnx already exists.");
   buttonIn(group, "Replace").click();
   await settled();
   expect(kernel.saves).toEqual([

@@ -113,7 +113,7 @@ export class Synchronizer {
         view.apply({ selection: targets[side].map((each) => ({ ...each, name: this.#columns[side].nameOf(each) })) });
         for (const target of targets[side].slice(1, OPENED)) view.dispatch({ type: "reveal", target });
         const [target] = targets[side];
-        if (target !== undefined) view.dispatch({ type: "reveal", target, centerd: true });
+        if (target !== undefined) view.dispatch({ type: "reveal", target, centered: true });
       }
       this.#remember();
     });

@@ -12,7 +12,7 @@ import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
 import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
 import { type Step, walk } from "../render/navigation.ts";
 import { readTheme, type Theme, watchTheme } from "../render/theme.ts";
-import type { Tones } from "../scene/diffstatus.ts";
+import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Dispatch, type Saving, type Standing, type State, selected } from "../scene/state.ts";
@@ -43,7 +43,7 @@ export interface ViewportOptions {
   /** the camera has moved, by hand or in a glide */
   looked(): void;
   /** what differs from the graph that this one is compared with */
-  readonly tones: Tones | null;
+  readonly statuses: DiffStatuses | null;
   /** px of the world that the columns of the outermost scope are high at first; 0 for one column */
   readonly start: { readonly columnHeight: number; readonly brief: boolean };
   /** milliseconds that a layout may hold up the page before it goes on in slices */
@@ -163,7 +163,7 @@ export class Viewport {
     const visible = (): void => {
       if (document.visibilityState === "visible") this.#painter.redraw();
     };
-document.addEventListener("visibilitychange", visible, { signal });
+    document.addEventListener("visibilitychange", visible, { signal });
   }
 
   // ---------------------------------------------------------------- scene
@@ -258,8 +258,17 @@ document.addEventListener("visibilitychange", visible, { signal });
     const state = this.#options.state();
     this.#marks ??= marksOf(scene, this.#columns, state, this.#faults);
     const { measure } = this.#loader;
-    const { tones } = this.#options;
-    return { scene, columns: this.#columns, index, marks: this.#marks, theme, measure, overlay: state.overlay, tones };
+    const { statuses } = this.#options;
+    return {
+      scene,
+      columns: this.#columns,
+      index,
+      marks: this.#marks,
+      theme,
+      measure,
+      overlay: state.overlay,
+      statuses,
+    };
   }
 
   #painted({ scene, index, theme }: Picture): void {
@@ -358,11 +367,11 @@ document.addEventListener("visibilitychange", visible, { signal });
   }
 
   /** Moves the camera to what is drawn of a target: as little as it must, or to the middle of the view. */
-  show(target: Target, centerd = false): void {
+  show(target: Target, centered = false): void {
     this.#loader.whenReady(() => {
       const rect = this.#place(target);
       const { camera, view } = this.#control;
-      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { centerd }));
+      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { centered }));
     });
   }
 
@@ -410,7 +419,7 @@ document.addEventListener("visibilitychange", visible, { signal });
 
   /** Everything in the scope around the selection; if all of it is selected, in the scope further out. */
   siblings(): Target[] {
-    return this.scene === null ? [] : beside(this.scene, this.#columns, selected(this.#options.state()));
+    return this.scene === null ? [] : siblingsOf(this.scene, this.#columns, selected(this.#options.state()));
   }
 
   /** What is next to the selection. */

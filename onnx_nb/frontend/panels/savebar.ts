@@ -1,0 +1,81 @@
+/** The row that saves a simplified model to a file; it asks before it replaces one. */
+
+import { failure } from "../protocol/host.ts";
+import { button, el, elide, on } from "./dom.ts";
+import type { KernelButtons } from "./kernelbuttons.ts";
+
+export interface Saved {
+  readonly path: string;
+  /** nothing was written, because there is such a file */
+  readonly exists: boolean;
+  readonly size?: string;
+}
+
+export interface SaveBar {
+  readonly element: HTMLElement;
+  /** the button that opens the row */
+  readonly opener: HTMLElement;
+  /** @param reason why there is no kernel; null if there is one */
+  update(reason: string | null): void;
+}
+
+export function createSaveBar(
+  suggestion: () => string,
+  save: (path: string, replace: boolean) => Promise<Saved>,
+  kernel: KernelButtons,
+  signal: AbortSignal,
+): SaveBar {
+  const path = el("input.onnx-nb-field.onnx-nb-path", {
+    type: "text",
+    "aria-label": "Path of the file",
+    spellcheck: "false",
+  });
+  const outcome = el("span.onnx-nb-message-text", { role: "status" });
+  const write = kernel.create("Save", () => run(false), signal, { hint: "Write the file" });
+  const replace = kernel.create("Replace", () => run(true), signal, { hint: "Write over the existing file" });
+  const element = el("div.onnx-nb-strip", { role: "group", "aria-label": "Save the simplified model" });
+  element.append(path, write, replace, outcome);
+  element.hidden = true;
+  const toggle = (open: boolean): void => {
+    element.hidden = !open;
+    opener.setAttribute("aria-expanded", String(open));
+    replace.hidden = true;
+    outcome.textContent = "";
+    if (!open) return;
+    if (path.value === "") path.value = suggestion();
+    path.focus();
+    path.select();
+  };
+  const opener = button("Save…", () => toggle(element.hidden !== false), signal, { "aria-expanded": false });
+  const run = async (over: boolean): Promise<void> => {
+    outcome.textContent = "Saving…";
+    write.disabled = replace.disabled = true;
+    try {
+      const reply = await save(path.value, over);
+      const file = elide(reply.path, 200);
+      replace.hidden = !reply.exists;
+      outcome.textContent = reply.exists ? `The file ${file} already exists.` : `Saved ${reply.size ?? ""} to ${file}`;
+    } catch (error) {
+      const { message, advice } = failure(error);
+      outcome.textContent = elide(`${message} ${advice}`, 600);
+    }
+    kernel.refresh();
+    if (!replace.hidden) replace.focus();
+  };
+  on(path, "keydown", signal, (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") void run(false);
+    else if (event.key === "Escape") {
+      toggle(false);
+      opener.focus();
+    } else replace.hidden = true;
+  });
+  return {
+    element,
+    opener,
+    update(reason) {
+      opener.disabled = reason !== null;
+      opener.title = reason ?? "Write the simplified model to a file";
+    },
+  };
+}
