@@ -2,9 +2,9 @@
 
 import type { Pen } from "../render/canvas.ts";
 import type { Theme } from "../render/theme.ts";
-import type { Series, Subgraph } from "./errorseries.ts";
+import type { PlotArea, Series } from "./plotarea.ts";
 
-export interface DepthLook {
+export interface Look {
   readonly theme: Theme;
   /** of isolated errors */
   readonly isolated: string;
@@ -14,44 +14,44 @@ export interface DepthLook {
 const DOTS = 400;
 const FONT = 10.5;
 
-export function drawDepth(pen: Pen, frame: Subgraph, first: number, { theme, isolated }: DepthLook): void {
-  const { depth, left, right, bottom, height } = frame;
+export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Look): void {
+  const { errors, left, right, bottom, height } = area;
   pen.lineWidth = 1;
   pen.font = `${FONT}px ${theme.font}`;
   pen.textBaseline = "middle";
-  for (const [y, label] of frame.ticks()) {
+  for (const [y, label] of area.ticks()) {
     rule(pen, left, right, y, theme.line);
     pen.textAlign = "right";
     pen.fillStyle = theme.dim;
     pen.fillText(label, left - 8, y);
   }
   pen.textAlign = "right";
-  if (!Number.isNaN(frame.floor)) {
-    rule(pen, left, right, frame.floor, theme.line);
+  if (!Number.isNaN(area.floor)) {
+    rule(pen, left, right, area.floor, theme.line);
     pen.fillStyle = theme.dim;
-    pen.fillText("0", left - 8, frame.floor);
+    pen.fillText("0", left - 8, area.floor);
   }
-  if (!Number.isNaN(frame.ceiling)) {
+  if (!Number.isNaN(area.ceiling)) {
     pen.fillStyle = theme.bad;
-    pen.fillText(depth.odd, left - 8, frame.ceiling);
+    pen.fillText(errors.odd, left - 8, area.ceiling);
   }
-  names(pen, frame, theme);
-  if (first >= 0 && within(frame, first)) {
+  names(pen, area, theme);
+  if (first >= 0 && within(area, first)) {
     pen.strokeStyle = theme.bad;
     pen.setLineDash([3, 3]);
     pen.beginPath();
-    pen.moveTo(frame.x(first), 4);
-    pen.lineTo(frame.x(first), Math.max(bottom, height - 24));
+    pen.moveTo(area.x(first), 4);
+    pen.lineTo(area.x(first), Math.max(bottom, height - 24));
     pen.stroke();
     pen.setLineDash([]);
   }
-  for (const series of depth.series) {
-    if (series.which === "cumulative") line(pen, frame, series, theme.accent);
-    dots(pen, frame, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
+  for (const series of errors.series) {
+    if (series.which === "cumulative") line(pen, area, series, theme.accent);
+    dots(pen, area, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
   }
-  if (first < 0 || !within(frame, first)) return;
-  const own = depth.series[depth.series.length - 1];
-  if (own !== undefined) spot(pen, frame.x(first), frame.y(own.numbers[first]), 4.5, theme.bad);
+  if (first < 0 || !within(area, first)) return;
+  const own = errors.series[errors.series.length - 1];
+  if (own !== undefined) spot(pen, area.x(first), area.y(own.numbers[first]), 4.5, theme.bad);
 }
 
 /** px that the words above an exported plot take */
@@ -65,17 +65,12 @@ export interface Caption {
 }
 
 /** What the panel around a plot says, for a picture that stands alone. */
-export function drawCaption(
-  pen: Pen,
-  frame: Subgraph,
-  { title, metric }: Caption,
-  { theme, isolated }: DepthLook,
-): void {
+export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption, { theme, isolated }: Look): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.text;
   pen.font = `600 12px ${theme.font}`;
-  wrapped(pen, title, frame.width - 2 * MARGIN).forEach((text, at) => {
+  wrapped(pen, title, area.width - 2 * MARGIN).forEach((text, at) => {
     pen.fillText(text, MARGIN, 15 + 16 * at);
   });
   pen.font = `${FONT}px ${theme.font}`;
@@ -83,7 +78,7 @@ export function drawCaption(
   const said = `${metric}, in order of execution`;
   pen.fillText(said, MARGIN, CAPTION - 8);
   let x = MARGIN + pen.measureText(said).width + 24;
-  for (const { which } of frame.depth.series) {
+  for (const { which } of area.errors.series) {
     const y = CAPTION - 8;
     pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
     if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
@@ -120,19 +115,19 @@ function shortened(pen: Pen, text: string, width: number): string {
 }
 
 /** Marks one point: a line down to its place, and a ring around each of its values. */
-export function drawChosen(pen: Pen, frame: Subgraph, row: number, color: string, theme: Theme): void {
-  if (row < 0 || !within(frame, row)) return;
-  const x = frame.x(row);
+export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
+  if (row < 0 || !within(area, row)) return;
+  const x = area.x(row);
   pen.strokeStyle = color;
   pen.lineWidth = 1;
   pen.globalAlpha = 0.55;
   pen.beginPath();
   pen.moveTo(x, 4);
-  pen.lineTo(x, frame.height - 24);
+  pen.lineTo(x, area.height - 24);
   pen.stroke();
   pen.globalAlpha = 1;
-  for (const { numbers } of frame.depth.series) {
-    const y = frame.y(numbers[row]);
+  for (const { numbers } of area.errors.series) {
+    const y = area.y(numbers[row]);
     if (Number.isNaN(y)) continue;
     pen.beginPath();
     pen.roundRect(x - 5, y - 5, 10, 10, 5);
@@ -145,7 +140,7 @@ export function drawChosen(pen: Pen, frame: Subgraph, row: number, color: string
   }
 }
 
-function within({ span }: Subgraph, row: number): boolean {
+function within({ span }: PlotArea, row: number): boolean {
   return row >= span.from - 0.5 && row <= span.to + 0.5;
 }
 
@@ -154,16 +149,16 @@ function rule(pen: Pen, from: number, to: number, y: number, color: string): voi
   pen.fillRect(from, Math.round(y), to - from, 1);
 }
 
-function names(pen: Pen, frame: Subgraph, theme: Theme): void {
-  let free = frame.left - 30;
-  const y = frame.height - 10;
-  for (const [row, label] of frame.marks()) {
+function names(pen: Pen, area: PlotArea, theme: Theme): void {
+  let free = area.left - 30;
+  const y = area.height - 10;
+  for (const [row, label] of area.marks()) {
     const width = pen.measureText(label).width;
-    const x = Math.max(2, Math.min(frame.x(row), frame.width - width - 2));
+    const x = Math.max(2, Math.min(area.x(row), area.width - width - 2));
     if (x < free) continue;
     pen.textAlign = "left";
     pen.fillStyle = theme.edge;
-    pen.fillRect(Math.round(frame.x(row)), frame.height - 22, 1, 4);
+    pen.fillRect(Math.round(area.x(row)), area.height - 22, 1, 4);
     pen.fillStyle = theme.dim;
     pen.fillText(label, x, y);
     free = x + width + 12;
@@ -171,8 +166,8 @@ function names(pen: Pen, frame: Subgraph, theme: Theme): void {
 }
 
 /** The line through all points; where several share a pixel their whole range is drawn. */
-function line(pen: Pen, frame: Subgraph, { numbers }: Series, color: string): void {
-  const [from, to] = rows(frame, numbers.length);
+function line(pen: Pen, area: PlotArea, { numbers }: Series, color: string): void {
+  const [from, to] = rows(area, numbers.length);
   pen.strokeStyle = color;
   pen.lineWidth = 1.6;
   pen.lineJoin = "round";
@@ -190,8 +185,8 @@ function line(pen: Pen, frame: Subgraph, { numbers }: Series, color: string): vo
   for (let row = from; row <= to; row++) {
     const number = numbers[row];
     // over what is equal, as shapes and other integers mostly are
-    if (Number.isNaN(number) || (number === 0 && frame.depth.logarithmic) || !Number.isFinite(number)) continue;
-    const [x, y] = [frame.x(row), frame.y(number)];
+    if (Number.isNaN(number) || (number === 0 && area.errors.logarithmic) || !Number.isFinite(number)) continue;
+    const [x, y] = [area.x(row), area.y(number)];
     if (Math.abs(x - column) < 0.75) {
       low = Math.min(low, y);
       high = Math.max(high, y);
@@ -207,8 +202,8 @@ function line(pen: Pen, frame: Subgraph, { numbers }: Series, color: string): vo
   pen.stroke();
 }
 
-function dots(pen: Pen, frame: Subgraph, { which, numbers }: Series, color: string, bad: string): void {
-  const [from, to] = rows(frame, numbers.length);
+function dots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: string, bad: string): void {
+  const [from, to] = rows(area, numbers.length);
   const many = to - from > DOTS;
   const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
   const taken = new Set<number>();
@@ -220,13 +215,13 @@ function dots(pen: Pen, frame: Subgraph, { which, numbers }: Series, color: stri
   for (let row = from; row <= to; row++) {
     const number = numbers[row];
     if (Number.isNaN(number)) continue;
-    const [x, y] = [frame.x(row), frame.y(number)];
+    const [x, y] = [area.x(row), area.y(number)];
     // of points on one pixel the first is enough
     const cell = Math.round(x) * 8192 + Math.round(y);
     if (taken.has(cell)) continue;
     taken.add(cell);
     if (!Number.isFinite(number)) broken.push([x, y]);
-    else if (number === 0 && frame.depth.logarithmic) equal.push([x, y]);
+    else if (number === 0 && area.errors.logarithmic) equal.push([x, y]);
     else if (which === "isolated" || !many) {
       if (many) pen.rect(x - size, y - size, 2 * size, 2 * size);
       else pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
@@ -258,6 +253,6 @@ function spot(pen: Pen, x: number, y: number, size: number, color: string): void
   pen.fill();
 }
 
-function rows({ span }: Subgraph, count: number): [number, number] {
+function rows({ span }: PlotArea, count: number): [number, number] {
   return [Math.max(0, Math.ceil(span.from)), Math.min(count - 1, Math.floor(span.to))];
 }

@@ -1,274 +1,298 @@
-/** Errors against depth: a canvas to point at, to walk by the keyboard, and to look closer at by dragging over a part. */
+/** Errors against depth: a canvas to point at, to walk by the keyboard, and to zoom into by dragging over a part. */
 
 import { button, el, on, onAbort } from "../panels/dom.ts";
 import type { Pen } from "../render/canvas.ts";
 import { SvgPen, xml } from "../render/svgpen.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
-import { CAPTION, drawCaption, drawChosen, drawDepth } from "./errordrawing.ts";
-import { type Depth, type Span, Subgraph, spanOf } from "./errorseries.ts";
+import { CAPTION, drawCaption, drawChosen, drawErrors, type Look } from "./errordrawing.ts";
+import { type ErrorSeries, PlotArea, type Span, spanOf } from "./plotarea.ts";
 
-export interface DepthOptions {
-  /** what is drawn */
+export interface ErrorPlotOptions {
+  /** name of what is drawn */
   readonly metric: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
-  /** a point in a line: read out, and shown beside it */
-  readonly say: (row: number) => string;
-  readonly tip: (row: number) => readonly Node[];
+  /** describes a point in a line, and in a tooltip */
+  readonly describe: (row: number) => string;
+  readonly tooltip: (row: number) => readonly Node[];
   /** a person chose a point */
   readonly chosen: (row: number) => void;
-  /** what stands over a plot that has nothing to tell, "" for nothing */
+  /** remark over a plot without anything to see, "" for none */
   readonly note: string;
 }
 
-export interface DepthView {
-  readonly element: HTMLElement;
-  show(depth: Depth, metric: string): void;
-  choose(row: number): void;
-  redraw(): void;
-  /** The plot with what the panel says of it. */
-  svg(title: string): string;
-  png(title: string): Promise<Blob>;
-}
-
+/** Pixels of the plot before it has a size. */
 const HEIGHT = 206;
-/** px that a pointer moves before it drags */
+/** Pixels that a pointer moves before it drags. */
 const SLOP = 5;
 
-export function createDepth(given: Depth, options: DepthOptions, signal: AbortSignal): DepthView {
-  let { metric } = options;
-  let depth = given;
-  let span: Span = spanOf(depth.count);
-  let chosen = -1;
-  let hovered = -1;
-  let drag: { readonly from: number; to: number } | null = null;
-  let theme: Theme | null = null;
+export class ErrorPlot {
+  readonly element: HTMLElement;
+  readonly #options: ErrorPlotOptions;
+  readonly #plot: HTMLElement;
+  readonly #ground = el("canvas.onnx-nb-depth-ground", { "aria-hidden": true });
+  readonly #over = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
+  readonly #tooltip = el("div.onnx-nb-tip", { "aria-hidden": true });
+  readonly #showAll: HTMLElement;
+  #errors: ErrorSeries;
+  #metric: string;
+  #span: Span;
+  #area: PlotArea;
+  #chosen = -1;
+  #hovered = -1;
+  #drag: { readonly from: number; to: number } | null = null;
+  #theme: Theme | null = null;
+  #frame = 0;
+  /** the errors have to be drawn again, and not only what is chosen */
+  #stale = false;
 
-  const ground = el("canvas.onnx-nb-depth-ground", { "aria-hidden": "true" });
-  const over = el("canvas.onnx-nb-depth-over", { "aria-hidden": "true" });
-  const tip = el("div.onnx-nb-tip", { "aria-hidden": "true" });
-  tip.hidden = true;
-  const whole = button("Show all", () => zoom(spanOf(depth.count)), signal, {
-    class: "onnx-nb-small onnx-nb-depth-whole",
-    title: "Back to all points (0)",
-  });
-  whole.hidden = true;
-  const plot = el(
-    "div.onnx-nb-depth-plot",
-    { title: "", role: "slider", tabindex: 0, "aria-label": "Errors against depth", "aria-valuemin": 1 },
-    ground,
-    over,
-  );
-  const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
-  const element = el("div.onnx-nb-depth", plot, note, whole, tip);
+  constructor(errors: ErrorSeries, options: ErrorPlotOptions, signal: AbortSignal) {
+    this.#options = options;
+    this.#errors = errors;
+    this.#metric = options.metric;
+    this.#span = spanOf(errors.count);
+    this.#tooltip.hidden = true;
+    this.#showAll = button("Show all", () => this.#zoom(), signal, {
+      class: "onnx-nb-small onnx-nb-depth-whole",
+      title: "Back to all points (0)",
+    });
+    this.#showAll.hidden = true;
+    const label = { role: "slider", tabindex: 0, "aria-label": "Errors against depth", "aria-valuemin": 1 };
+    this.#plot = el("div.onnx-nb-depth-plot", label, this.#ground, this.#over);
+    const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
+    this.element = el("div.onnx-nb-depth", this.#plot, note, this.#showAll, this.#tooltip);
+    this.#area = this.#areaNow();
+    this.#listenPointer(signal);
+    this.#listenKeys(signal);
+    const observer = new ResizeObserver(() => this.#rescale());
+    observer.observe(this.#plot);
+    onAbort(signal, () => {
+      observer.disconnect();
+      cancelAnimationFrame(this.#frame);
+    });
+    this.#describe();
+  }
+
+  show(errors: ErrorSeries, metric: string): void {
+    this.#errors = errors;
+    this.#metric = metric;
+    this.#rescale();
+  }
+
+  choose(row: number): void {
+    this.#chosen = row;
+    this.#describe();
+    const { from, to } = this.#span;
+    const half = (to - from) / 2;
+    if (row >= 0 && (row < from || row > to)) this.#zoom(row - half, row + half);
+    this.#schedule();
+  }
+
+  /** Draws in the colors that the page has now. */
+  redraw(): void {
+    this.#theme = null;
+    this.#schedule(true);
+  }
+
+  /** Returns the plot with its caption. */
+  svg(title: string): string {
+    const [w, h] = this.#size;
+    const pen = new SvgPen(createMeasure(this.#look.theme.font));
+    this.#drawWhole(pen, title, 1);
+    const size = `width="${w}" height="${h + CAPTION}" viewBox="0 0 ${w} ${h + CAPTION}"`;
+    const head = `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img">`;
+    return `${head}<title>${xml(title)}</title>${pen.finish()}</svg>`;
+  }
+
+  /** Returns the plot with its caption, at twice its size. */
+  png(title: string): Promise<Blob> {
+    const [w, h] = this.#size;
+    const canvas = el("canvas", { width: 2 * w, height: 2 * (h + CAPTION) });
+    const pen = canvas.getContext("2d");
+    if (pen === null) return Promise.reject(new Error("this browser cannot draw on a canvas"));
+    this.#drawWhole(pen as Pen, title, 2);
+    return new Promise((resolve, reject) => {
+      canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
+    });
+  }
 
   // ---------------------------------------------------------------- drawing
 
-  const size = (): [number, number] => [Math.max(160, plot.clientWidth || 600), plot.clientHeight || HEIGHT];
-  let frame = new Subgraph(depth, span, ...size());
-  const look = (): { theme: Theme; isolated: string } => {
-    theme ??= readTheme(element.closest<HTMLElement>(".onnx-nb") ?? element, ["activation"]);
-    return { theme, isolated: theme.categories[0] };
-  };
-  const sized = (canvas: HTMLCanvasElement): CanvasRenderingContext2D | null => {
-    const [w, h] = size();
-    const dpr = globalThis.devicePixelRatio || 1;
-    if (canvas.width !== Math.round(w * dpr)) canvas.width = Math.round(w * dpr);
-    if (canvas.height !== Math.round(h * dpr)) canvas.height = Math.round(h * dpr);
-    const context = canvas.getContext("2d");
-    context?.setTransform(dpr, 0, 0, dpr, 0, 0);
-    context?.clearRect(0, 0, w, h);
-    return context;
-  };
-  const drawGround = (): void => {
-    frame = new Subgraph(depth, span, ...size());
-    const pen = sized(ground);
-    if (pen !== null) drawDepth(pen as Pen, frame, options.first, look());
-    drawOver();
-  };
-  const drawOver = (): void => {
-    const pen = sized(over);
-    if (pen === null) return;
-    const { theme: colors } = look();
-    if (drag !== null) {
-      const [a, b] = [Math.min(drag.from, drag.to), Math.max(drag.from, drag.to)];
-      pen.fillStyle = colors.halo;
-      pen.fillRect(a, 4, b - a, frame.height - 28);
-    }
-    if (hovered >= 0 && hovered !== chosen) drawChosen(pen as Pen, frame, hovered, colors.dim, colors);
-    drawChosen(pen as Pen, frame, chosen, colors.text, colors);
-  };
-  const drawWhole = (pen: Pen, title: string, scale: number, w: number, h: number): void => {
-    const colors = look();
-    const whole = new Subgraph(depth, span, w, h);
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.fillStyle = colors.theme.background;
-    pen.fillRect(0, 0, w, h + CAPTION);
-    drawCaption(pen, whole, { title, metric }, colors);
-    pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
-    drawDepth(pen, whole, options.first, colors);
-  };
-  let due = 0;
-  let stale = false;
-  const soon = (ground = false): void => {
-    stale ||= ground;
-    if (due !== 0) return;
-    due = requestAnimationFrame(() => {
-      due = 0;
-      if (stale) drawGround();
-      else drawOver();
-      stale = false;
+  get #size(): [number, number] {
+    return [Math.max(160, this.#plot.clientWidth || 600), this.#plot.clientHeight || HEIGHT];
+  }
+
+  get #look(): Look {
+    this.#theme ??= readTheme(this.element.closest<HTMLElement>(".onnx-nb") ?? this.element, ["activation"]);
+    return { theme: this.#theme, isolated: this.#theme.categories[0] };
+  }
+
+  #areaNow(): PlotArea {
+    return new PlotArea(this.#errors, this.#span, ...this.#size);
+  }
+
+  /** Where the points are changes at once, the drawing with the next area. */
+  #rescale(): void {
+    this.#area = this.#areaNow();
+    this.#schedule(true);
+  }
+
+  #zoom(from = 0, to = this.#errors.count - 1): void {
+    this.#span = spanOf(this.#errors.count, from, to);
+    this.#showAll.hidden = this.#span.to - this.#span.from >= this.#errors.count - 1.5;
+    this.#rescale();
+  }
+
+  #schedule(errors = false): void {
+    this.#stale ||= errors;
+    if (this.#frame !== 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      if (this.#stale) {
+        this.#area = this.#areaNow();
+        const pen = this.#cleared(this.#ground);
+        if (pen !== null) drawErrors(pen, this.#area, this.#options.first, this.#look);
+      }
+      this.#stale = false;
+      this.#drawMarks();
     });
-  };
-  // what is pointed at is asked of the frame: it changes at once, the drawing with the next frame
-  const reframe = (): void => {
-    frame = new Subgraph(depth, span, ...size());
-    soon(true);
-  };
-  const zoom = (to: Span): void => {
-    span = to;
-    whole.hidden = to.to - to.from >= depth.count - 1.5;
-    reframe();
-  };
+  }
+
+  #cleared(canvas: HTMLCanvasElement): Pen | null {
+    const [w, h] = this.#size;
+    const density = globalThis.devicePixelRatio || 1;
+    if (canvas.width !== Math.round(w * density)) canvas.width = Math.round(w * density);
+    if (canvas.height !== Math.round(h * density)) canvas.height = Math.round(h * density);
+    const context = canvas.getContext("2d");
+    context?.setTransform(density, 0, 0, density, 0, 0);
+    context?.clearRect(0, 0, w, h);
+    return context as Pen | null;
+  }
+
+  #drawMarks(): void {
+    const pen = this.#cleared(this.#over);
+    if (pen === null) return;
+    const { theme } = this.#look;
+    if (this.#drag !== null) {
+      const { from, to } = this.#drag;
+      pen.fillStyle = theme.halo;
+      pen.fillRect(Math.min(from, to), 4, Math.abs(to - from), this.#area.height - 28);
+    }
+    if (this.#hovered !== this.#chosen) drawChosen(pen, this.#area, this.#hovered, theme.dim, theme);
+    drawChosen(pen, this.#area, this.#chosen, theme.text, theme);
+  }
+
+  #drawWhole(pen: Pen, title: string, scale: number): void {
+    const look = this.#look;
+    const area = this.#areaNow();
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.fillStyle = look.theme.background;
+    pen.fillRect(0, 0, area.width, area.height + CAPTION);
+    drawCaption(pen, area, { title, metric: this.#metric }, look);
+    pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
+    drawErrors(pen, area, this.#options.first, look);
+  }
 
   // ---------------------------------------------------------------- choosing
 
-  const described = (): void => {
-    plot.setAttribute("aria-valuemax", String(Math.max(1, depth.count)));
-    plot.setAttribute("aria-valuenow", String(Math.max(1, chosen + 1)));
-    plot.setAttribute("aria-valuetext", chosen < 0 ? "no point chosen" : options.say(chosen));
-  };
-  const choose = (row: number): void => {
-    chosen = row;
-    described();
-    if (row >= 0 && (row < span.from || row > span.to)) {
-      const half = (span.to - span.from) / 2;
-      zoom(spanOf(depth.count, row - half, row + half));
-    }
-    soon();
-  };
-  const pick = (row: number): void => {
-    if (row < 0 || row === chosen) return;
-    choose(row);
-    options.chosen(row);
-  };
-  const hover = (row: number, x: number, y: number): void => {
-    hovered = row;
-    tip.hidden = row < 0;
+  #describe(): void {
+    const row = this.#chosen;
+    this.#plot.setAttribute("aria-valuemax", String(Math.max(1, this.#errors.count)));
+    this.#plot.setAttribute("aria-valuenow", String(Math.max(1, row + 1)));
+    this.#plot.setAttribute("aria-valuetext", row < 0 ? "no point chosen" : this.#options.describe(row));
+  }
+
+  #pick(row: number): void {
+    if (row < 0 || row === this.#chosen) return;
+    this.choose(row);
+    this.#options.chosen(row);
+  }
+
+  #hover(row: number, [x, y]: readonly [number, number]): void {
+    const tooltip = this.#tooltip;
+    this.#hovered = row;
+    tooltip.hidden = row < 0;
     if (row >= 0) {
-      tip.replaceChildren(...options.tip(row));
-      const { offsetWidth: w, offsetHeight: h } = tip;
-      tip.style.left = `${Math.max(4, Math.min(x + 14, frame.width - w - 4))}px`;
-      tip.style.top = `${y + 18 + h > frame.height ? Math.max(0, y - h - 10) : y + 18}px`;
+      tooltip.replaceChildren(...this.#options.tooltip(row));
+      const { offsetWidth: w, offsetHeight: h } = tooltip;
+      const { width, height } = this.#area;
+      tooltip.style.left = `${Math.max(4, Math.min(x + 14, width - w - 4))}px`;
+      tooltip.style.top = `${y + 18 + h > height ? Math.max(0, y - h - 10) : y + 18}px`;
     }
-    soon();
-  };
-  const at = (event: MouseEvent): [number, number] => {
-    const box = plot.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  };
-  on(plot, "pointermove", signal, (event) => {
-    const [x, y] = at(event);
-    if (drag !== null) {
-      drag.to = Math.max(frame.left, Math.min(frame.right, x));
-      if (Math.abs(drag.to - drag.from) > SLOP) hover(-1, x, y);
-      return;
-    }
-    hover(frame.nearest(x, y), x, y);
-  });
-  on(plot, "pointerleave", signal, () => hover(-1, 0, 0));
-  on(plot, "pointerdown", signal, (event) => {
-    if (event.button !== 0) return;
-    const [x] = at(event);
-    drag = { from: x, to: x };
-    plot.setPointerCapture(event.pointerId);
-  });
-  const ended = (event: PointerEvent): void => {
-    if (drag === null) return;
-    const { from, to } = drag;
-    drag = null;
-    if (event.type === "pointerup") {
-      if (Math.abs(to - from) > SLOP) {
-        zoom(spanOf(depth.count, frame.rowAt(Math.min(from, to)), frame.rowAt(Math.max(from, to))));
-      } else pick(frame.nearest(...at(event)));
-    }
-    soon();
-  };
-  on(plot, "pointerup", signal, ended);
-  on(plot, "pointercancel", signal, ended);
-  on(plot, "dblclick", signal, () => zoom(spanOf(depth.count)));
+    this.#schedule();
+  }
 
-  const step = (by: number): void => {
-    if (depth.count > 0) pick(Math.max(0, Math.min(depth.count - 1, chosen < 0 ? 0 : chosen + by)));
-  };
-  const closer = (factor: number): void => {
-    const middle = chosen < 0 ? (span.from + span.to) / 2 : chosen;
-    const half = ((span.to - span.from) / 2) * factor;
-    zoom(spanOf(depth.count, middle - half, middle + half));
-  };
-  const keys: Readonly<Record<string, () => void>> = {
-    ArrowRight: () => step(1),
-    ArrowUp: () => step(1),
-    ArrowLeft: () => step(-1),
-    ArrowDown: () => step(-1),
-    PageDown: () => step(-Math.ceil(depth.count / 20)),
-    PageUp: () => step(Math.ceil(depth.count / 20)),
-    Home: () => pick(Math.min(0, depth.count - 1)),
-    End: () => pick(depth.count - 1),
-    Enter: () => options.first >= 0 && pick(options.first),
-    "+": () => closer(0.5),
-    "=": () => closer(0.5),
-    "-": () => closer(2),
-    "0": () => zoom(spanOf(depth.count)),
-    Escape: () => zoom(spanOf(depth.count)),
-  };
-  on(plot, "keydown", signal, (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    // nothing typed here is a command to the notebook
-    event.stopPropagation();
-    const act = keys[event.key];
-    if (act === undefined) return;
-    event.preventDefault();
-    act();
-  });
+  #listenPointer(signal: AbortSignal): void {
+    const plot = this.#plot;
+    const at = (event: MouseEvent): [number, number] => {
+      const box = plot.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    on(plot, "pointermove", signal, (event) => {
+      const place = at(event);
+      const drag = this.#drag;
+      if (drag === null) this.#hover(this.#area.nearest(...place), place);
+      else {
+        drag.to = Math.max(this.#area.left, Math.min(this.#area.right, place[0]));
+        if (Math.abs(drag.to - drag.from) > SLOP) this.#hover(-1, place);
+      }
+    });
+    on(plot, "pointerleave", signal, () => this.#hover(-1, [0, 0]));
+    on(plot, "pointerdown", signal, (event) => {
+      if (event.button !== 0) return;
+      const [x] = at(event);
+      this.#drag = { from: x, to: x };
+      plot.setPointerCapture(event.pointerId);
+    });
+    const ended = (event: PointerEvent): void => {
+      if (this.#drag === null) return;
+      const [from, to] = [this.#drag.from, this.#drag.to].sort((a, b) => a - b);
+      this.#drag = null;
+      this.#schedule();
+      if (event.type !== "pointerup") return;
+      if (to - from > SLOP) this.#zoom(this.#area.rowAt(from), this.#area.rowAt(to));
+      else this.#pick(this.#area.nearest(...at(event)));
+    };
+    on(plot, "pointerup", signal, ended);
+    on(plot, "pointercancel", signal, ended);
+    on(plot, "dblclick", signal, () => this.#zoom());
+  }
 
-  const observer = new ResizeObserver(() => soon(true));
-  observer.observe(plot);
-  onAbort(signal, () => {
-    observer.disconnect();
-    cancelAnimationFrame(due);
-  });
-  described();
-  return {
-    element,
-    show(next, label) {
-      depth = next;
-      metric = label;
-      reframe();
-    },
-    choose,
-    redraw() {
-      theme = null;
-      soon(true);
-    },
-    svg(title) {
-      const [w, h] = size();
-      const pen = new SvgPen(createMeasure(look().theme.font));
-      drawWhole(pen, title, 1, w, h);
-      const high = h + CAPTION;
-      const head = `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${high}" viewBox="0 0 ${w} ${high}" role="img">`;
-      return `${head}<title>${xml(title)}</title>${pen.finish()}</svg>`;
-    },
-    png(title) {
-      const [w, h] = size();
-      const canvas = el("canvas");
-      [canvas.width, canvas.height] = [2 * w, 2 * (h + CAPTION)];
-      const pen = canvas.getContext("2d");
-      if (pen === null) return Promise.reject(new Error("this browser draws no canvas"));
-      drawWhole(pen as Pen, title, 2, w, h);
-      return new Promise((resolve, reject) => {
-        canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
-      });
-    },
-  };
+  #listenKeys(signal: AbortSignal): void {
+    const step = (by: number): void => {
+      const last = this.#errors.count - 1;
+      if (last >= 0) this.#pick(Math.max(0, Math.min(last, this.#chosen < 0 ? 0 : this.#chosen + by)));
+    };
+    const page = (): number => Math.ceil(this.#errors.count / 20);
+    const scale = (factor: number): void => {
+      const { from, to } = this.#span;
+      const middle = this.#chosen < 0 ? (from + to) / 2 : this.#chosen;
+      const half = ((to - from) / 2) * factor;
+      this.#zoom(middle - half, middle + half);
+    };
+    const keys: Readonly<Record<string, () => void>> = {
+      ArrowRight: () => step(1),
+      ArrowUp: () => step(1),
+      ArrowLeft: () => step(-1),
+      ArrowDown: () => step(-1),
+      PageDown: () => step(-page()),
+      PageUp: () => step(page()),
+      Home: () => this.#pick(Math.min(0, this.#errors.count - 1)),
+      End: () => this.#pick(this.#errors.count - 1),
+      Enter: () => this.#pick(this.#options.first),
+      "+": () => scale(0.5),
+      "=": () => scale(0.5),
+      "-": () => scale(2),
+      "0": () => this.#zoom(),
+      Escape: () => this.#zoom(),
+    };
+    on(this.#plot, "keydown", signal, (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      event.stopPropagation(); // nothing typed here is a command to the notebook
+      const act = keys[event.key];
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    });
+  }
 }

@@ -2,9 +2,10 @@
 
 import type { Columns } from "../protocol/columns.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
-import { button, bytes, copyButton, el, elide, fillings, on, plain } from "./dom.ts";
+import { bytes, copyButton, el, elide, fillings, on, plain } from "./dom.ts";
 import type { KernelButtons } from "./kernelbuttons.ts";
 import { createTable, type Table, type TableColumn } from "./table.ts";
+import { createTableTabs } from "./tabletabs.ts";
 
 export interface ChangeList {
   readonly element: HTMLElement;
@@ -63,35 +64,29 @@ export function createChangeList(
     detail.scrollTop = 0;
     detail.replaceChildren(...detailOf(row, data, columns, kernel, events.undo, round()));
   };
-  const tabs: readonly (readonly [name: string, count: number, table: Table])[] = [
-    ["Changes", data.count, table],
-    ["Operators", account.operators.length, operatorTable(account, signal)],
-    ["Left as it is", account.left_count, leftTable(account, signal)],
-  ];
-  const buttons = tabs.map(([text, count], at) =>
-    button(`${text} (${plain(count)})`, () => turn(at), signal, { class: "onnx-nb-small" }),
-  );
   const nothing = el(
     "p.onnx-nb-nothing",
     account.skipped.length > 0
       ? "There is nothing left to change besides what was left out."
       : "Nothing was changed: no rule could make the model simpler.",
   );
-  const body = el("div.onnx-nb-split-body", { style: { "--nb-height": `${HEIGHT}px` } });
-  body.append(...tabs.map(([, , each]) => each.element), detail);
-  const turn = (to: number): void => {
-    tabs.forEach(([, , each], at) => {
-      buttons[at].setAttribute("aria-pressed", String(at === to));
-      each.element.hidden = each.filter.hidden = at !== to;
-    });
-    detail.hidden = rule.hidden = to !== 0;
-    nothing.hidden = to !== 0 || data.count > 0;
-    body.hidden = !nothing.hidden;
-  };
-  turn(0);
+  const tabs = createTableTabs(
+    [
+      ["Changes", data.count, table],
+      ["Operators", account.operators.length, operatorTable(account, signal)],
+      ["Left as it is", account.left_count, leftTable(account, signal)],
+    ],
+    (tab) => {
+      detail.hidden = rule.hidden = tab !== 0;
+      nothing.hidden = tab !== 0 || data.count > 0;
+      body.hidden = !nothing.hidden;
+    },
+    signal,
+  );
+  const body = el("div.onnx-nb-split-body", { style: { "--nb-height": `${HEIGHT}px` } }, ...tabs.tables, detail);
+  tabs.show(0);
   describe(-1);
-  const bar = el("div.onnx-nb-bar.onnx-nb-lists", el("div.onnx-nb-tools", ...buttons), rule);
-  bar.append(...tabs.map(([, , each]) => each.filter));
+  const bar = el("div.onnx-nb-bar.onnx-nb-lists", el("div.onnx-nb-tools", ...tabs.buttons), rule, ...tabs.filters);
 
   return {
     element: el("section", { "aria-label": "Changes and operators" }, bar, nothing, body),

@@ -12,7 +12,7 @@ export interface ErrorsOptions {
   readonly dark: boolean;
   readonly turned: (which: Which) => void;
   /** buttons for what can be done with this point */
-  readonly acts: readonly HTMLElement[];
+  readonly actions: readonly HTMLElement[];
 }
 
 const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
@@ -39,7 +39,7 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
   const difference = points.text("difference", row);
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
   const known = WHICH.filter((each) => points.state(each, row) !== STATE.UNKNOWN);
-  if (options.acts.length > 0) parts.push(el("div.onnx-nb-row", ...options.acts));
+  if (options.actions.length > 0) parts.push(el("div.onnx-nb-row", ...options.actions));
   if (known.length > 1) {
     const turn = (each: Which): HTMLButtonElement =>
       button(each === "isolated" ? "Isolated" : "Cumulative", () => options.turned(each), signal, {

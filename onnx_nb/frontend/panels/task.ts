@@ -80,6 +80,7 @@ export function createProgress(
 
 export interface TaskBar {
   readonly element: HTMLElement;
+  readonly busy: boolean;
   /**
    * Begins a piece of work; does nothing while another one is going on.
    * @param text what is worked on, until the work itself reports more
@@ -138,6 +139,9 @@ export function createTaskBar(
 
   return {
     element,
+    get busy() {
+      return task.busy;
+    },
     fail,
     run(text, work) {
       if (task.busy || signal.aborted) return;

@@ -8,7 +8,7 @@ export interface Series {
   readonly numbers: Float64Array;
 }
 
-export interface Depth {
+export interface ErrorSeries {
   readonly count: number;
   readonly series: readonly Series[];
   readonly logarithmic: boolean;
@@ -33,8 +33,8 @@ const APART = 26;
 const NOTHING: readonly [number, number] = [-8, 0];
 const FEWEST = 8;
 
-export class Subgraph {
-  readonly depth: Depth;
+export class PlotArea {
+  readonly errors: ErrorSeries;
   readonly span: Span;
   readonly width: number;
   readonly height: number;
@@ -49,8 +49,8 @@ export class Subgraph {
   readonly low: number;
   readonly high: number;
 
-  constructor(depth: Depth, span: Span, width: number, height: number) {
-    this.depth = depth;
+  constructor(errors: ErrorSeries, span: Span, width: number, height: number) {
+    this.errors = errors;
     this.span = span;
     this.width = width;
     this.height = height;
@@ -59,13 +59,13 @@ export class Subgraph {
     let high = Number.NEGATIVE_INFINITY;
     let zeros = false;
     let infinite = false;
-    for (const { numbers } of depth.series) {
+    for (const { numbers } of errors.series) {
       for (let row = 0; row < numbers.length; row++) {
         const x = numbers[row];
-        if (x === 0 && depth.logarithmic) zeros = true;
+        if (x === 0 && errors.logarithmic) zeros = true;
         else if (x === Number.POSITIVE_INFINITY || x === Number.NEGATIVE_INFINITY) infinite = true;
         else if (!Number.isNaN(x)) {
-          const size = depth.logarithmic ? Math.abs(x) : x;
+          const size = errors.logarithmic ? Math.abs(x) : x;
           if (size < low) low = size;
           if (size > high) high = size;
         }
@@ -76,8 +76,8 @@ export class Subgraph {
     this.bottom = bottom - (zeros ? SHELF : 0);
     this.floor = zeros ? bottom - 2 : Number.NaN;
     this.ceiling = infinite ? MARGIN.top : Number.NaN;
-    if (low > high) [this.low, this.high] = depth.logarithmic ? NOTHING : [0, 1];
-    else if (depth.logarithmic) {
+    if (low > high) [this.low, this.high] = errors.logarithmic ? NOTHING : [0, 1];
+    else if (errors.logarithmic) {
       this.low = Math.floor(Math.log10(low));
       this.high = Math.max(this.low + 1, Math.ceil(Math.log10(high) - 1e-9));
     } else {
@@ -101,15 +101,15 @@ export class Subgraph {
   y(number: number): number {
     if (Number.isNaN(number)) return Number.NaN;
     if (!Number.isFinite(number)) return this.ceiling;
-    if (this.depth.logarithmic && number === 0) return this.floor;
-    const place = this.depth.logarithmic ? Math.log10(Math.abs(number)) : number;
+    if (this.errors.logarithmic && number === 0) return this.floor;
+    const place = this.errors.logarithmic ? Math.log10(Math.abs(number)) : number;
     return this.bottom - ((place - this.low) / (this.high - this.low)) * (this.bottom - this.top);
   }
 
   /** The lines across, with what they say. */
   ticks(): readonly (readonly [y: number, label: string])[] {
     const most = Math.max(2, Math.floor((this.bottom - this.top) / APART));
-    if (this.depth.logarithmic) {
+    if (this.errors.logarithmic) {
       const step = Math.max(1, Math.ceil((this.high - this.low) / most));
       const found: [number, string][] = [];
       for (let at = this.high; at >= this.low; at -= step) found.push([this.y(10 ** at), `1e${at}`.replace("-", "−")]);
@@ -129,8 +129,8 @@ export class Subgraph {
   /** Where parts of the model begin; without parts the numbers of rows. */
   marks(): readonly (readonly [row: number, label: string])[] {
     const { from, to } = this.span;
-    if (this.depth.count === 0) return [];
-    const inside = this.depth.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
+    if (this.errors.count === 0) return [];
+    const inside = this.errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
     if (inside.length > 0) return inside;
     const rough = Math.max(1, (to - from) / FEWEST);
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -143,7 +143,7 @@ export class Subgraph {
 
   /** The row of the point that is nearest to a place, −1 if none is near. */
   nearest(x: number, y: number, reach = 24): number {
-    const { count, series } = this.depth;
+    const { count, series } = this.errors;
     const perRow = (this.right - this.left - 16) / Math.max(1, this.span.to - this.span.from);
     const wide = Math.max(1, Math.ceil(reach / perRow));
     const middle = Math.round(this.rowAt(x));

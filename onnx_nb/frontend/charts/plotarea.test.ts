@@ -1,0 +1,78 @@
+import { describe, expect, it } from "vitest";
+import { type ErrorSeries, PlotArea, spanOf } from "./plotarea.ts";
+
+const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeries => ({
+  count: numbers.length,
+  series: [{ which: "cumulative", numbers: Float64Array.from(numbers) }],
+  logarithmic: true,
+  parts: [],
+  odd: "NaN, Inf",
+  ...more,
+});
+const areaOf = (errors: ErrorSeries, span = spanOf(errors.count)): PlotArea => new PlotArea(errors, span, 800, 200);
+
+describe("errors against depth", () => {
+  it("gives a magnitude the same height anywhere on a logarithmic axis", () => {
+    const area = areaOf(errorsOf([1e-7, 1e-5, 1e-3, 1e-1]));
+    const [a, b, c, d] = [1e-7, 1e-5, 1e-3, 1e-1].map((x) => area.y(x));
+    expect(a - b).toBeCloseTo(b - c, 6);
+    expect(b - c).toBeCloseTo(c - d, 6);
+    expect(a).toBeGreaterThan(b);
+  });
+
+  it("puts what is equal below the axis and what is NaN on one side above it", () => {
+    const area = areaOf(errorsOf([0, 1e-6, Number.POSITIVE_INFINITY, Number.NaN]));
+    expect(area.y(0)).toBeGreaterThan(area.bottom);
+    expect(area.y(Number.POSITIVE_INFINITY)).toBeLessThan(area.top);
+    expect(area.y(Number.NaN)).toBeNaN();
+    expect(areaOf(errorsOf([1e-6, 1])).floor).toBeNaN();
+  });
+
+  it("draws at most as many lines across as there is room for", () => {
+    const labels = areaOf(errorsOf([1e-30, 1]))
+      .ticks()
+      .map(([, label]) => label);
+    expect(labels[0]).toBe("1e0");
+    expect(labels.length).toBeLessThan(9);
+    const decibels = areaOf(errorsOf([-3, 140], { logarithmic: false })).ticks();
+    expect(decibels.map(([, label]) => label)).toEqual(["0", "50", "100"]);
+  });
+
+  it("finds the point under a place, by its depth before its height", () => {
+    const area = areaOf(errorsOf(Array.from({ length: 100 }, (_, row) => (row === 40 ? 1 : 1e-7))));
+    expect(area.nearest(area.x(40), area.y(1))).toBe(40);
+    expect(area.nearest(area.x(7) + 2, area.y(1e-7))).toBe(7);
+    expect(areaOf(errorsOf([])).nearest(100, 100)).toBe(-1);
+    expect(areaOf(errorsOf([Number.NaN])).nearest(100, 100)).toBe(-1);
+  });
+
+  it("keeps a span within what there is, and not smaller than a few points", () => {
+    expect(spanOf(100)).toEqual({ from: 0, to: 99 });
+    expect(spanOf(100, -20, 300)).toEqual({ from: 0, to: 99 });
+    const { from, to } = spanOf(100, 50, 50);
+    expect([to - from, (from + to) / 2]).toEqual([4, 50]);
+    expect(spanOf(100, 98, 140).to).toBe(99);
+    const area = areaOf(errorsOf(new Array(100).fill(1e-6)), spanOf(100, 20, 40));
+    expect(area.rowAt(area.x(33))).toBeCloseTo(33, 9);
+  });
+
+  it("names the parts that are in view, else numbers rows", () => {
+    const depth = errorsOf(new Array(1000).fill(1), {
+      parts: [
+        [0, "embeddings"],
+        [500, "layer.1"],
+      ],
+    });
+    expect(areaOf(depth).marks()).toEqual([
+      [0, "embeddings"],
+      [500, "layer.1"],
+    ]);
+    expect(areaOf(depth, spanOf(1000, 400, 600)).marks()).toEqual([[500, "layer.1"]]);
+    expect(
+      areaOf(errorsOf(new Array(1001).fill(1)))
+        .marks()
+        .map(([, label]) => label),
+    ).toContain("1,000");
+    expect(areaOf(errorsOf([])).marks()).toEqual([]);
+  });
+});
