@@ -148,34 +148,34 @@ class View implements SimplificationView {
     return this.#shown?.data ?? null;
   }
 
-  show(account: Account, step: number): void {
+  readonly show = (account: Account, step: number): void => {
     this.#account = account;
     this.#step = step;
     this.#update();
-  }
+  };
 
-  turn(step: number): void {
+  readonly turn = (step: number): void => {
     if (step === this.#step || step >= this.#stepCount) return;
     this.#step = step;
     this.#update();
-  }
+  };
 
-  choose(key: string): void {
+  readonly choose = (key: string): void => {
     if (key === this.#wanted || this.#shown === null) return;
     this.#wanted = key;
     this.#choose(this.#shown.data.find(key));
-  }
+  };
 
-  setSynced(on: boolean): void {
+  readonly setSynced = (on: boolean): void => {
     this.#synced = on;
     this.pair?.setSynced(on);
-  }
+  };
 
-  setLive(live: boolean): void {
+  readonly setLive = (live: boolean): void => {
     this.#live = live;
     for (const view of this.pair?.views ?? []) view.dispatch({ type: "live", live });
     this.#enable();
-  }
+  };
 
   get #stepCount(): number {
     return Math.max(1, this.#account.steps.length);

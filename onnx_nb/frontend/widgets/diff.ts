@@ -1,6 +1,6 @@
 /** Mounts two graphs side by side. */
 
-import { createPair } from "../panels/diff.ts";
+import { createDiff } from "../panels/diff.ts";
 import { bakedOf } from "../protocol/baked.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
@@ -37,7 +37,7 @@ export const diffWidget: Widget = (model, channel) => {
     if (signal.aborted) return;
     let live = true;
     const [left = "", right = ""] = model.get("_names") as string[];
-    const pair = createPair(
+    const pair = createDiff(
       root,
       columns,
       data,
@@ -73,7 +73,7 @@ export const diffWidget: Widget = (model, channel) => {
 export const diffPage: Page = async (root, about, part, signal) => {
   const { names } = about as { names: [string, string] };
   const [graphs, columns, data] = await Promise.all([pageHosts(part), loadSides(part), part("differences")]);
-  createPair(
+  createDiff(
     root,
     columns,
     new PairData(data),
