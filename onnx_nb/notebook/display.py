@@ -1,58 +1,114 @@
-"""How a model at the end of a cell shows itself.
+"""How models and results display at the end of a cell.
 
-Foreign classes are registered by name, so nothing is imported before the first model is shown. The bundle always
-holds ``text/plain``: without it IPython would print the proto, which for a 36 MB model is 144 million characters.
+Foreign classes are registered by name, so nothing is imported before the first model is shown. A bundle always holds
+``text/plain``: without it IPython would print a proto, which takes 144 million characters for a model of 36 MB.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
+import sys
+import tempfile
+import webbrowser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from onnx_nb.analysis.errors import OnnxNbError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 logger = logging.getLogger(__name__)
 
-MODEL = ("onnx_nb.analysis.model.model", "Model")
 PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
 
-
-PANELS = {
-    ("onnx_nb.analysis.run.capture", "Capture"): ("onnx_nb.widgets.capture", "CapturePanel"),
-    ("onnx_nb.analysis.compare.comparison", "Comparison"): ("onnx_nb.widgets.comparison", "ComparisonPanel"),
-    ("onnx_nb.analysis.simplify.simplify", "Simplification"): (
-        "onnx_nb.widgets.simplification",
-        "SimplificationPanel",
-    ),
-    ("onnx_nb.analysis.model.external_data", "Audit"): ("onnx_nb.widgets.audit", "AuditPanel"),
+WIDGETS = {
+    "Model": ("view", "ModelView"),
+    "Capture": ("capture", "CapturePanel"),
+    "Comparison": ("comparison", "ComparisonPanel"),
+    "Diff": ("diff", "DiffPanel"),
+    "Simplification": ("simplification", "SimplificationPanel"),
+    "Summary": ("summary", "ModelSummary"),
+    "Audit": ("audit", "AuditPanel"),
 }
-"""Results, and the widgets that show them."""
+"""Models and results by class, and the modules and names of the widgets that show them."""
 
 
-def show_models(shell: InteractiveShell) -> None:
-    """Let a `Model` show its summary and graph, and results their panels; done by ``import onnx_nb`` in a notebook."""
-    formatter = _formatter(shell)
-    _replace(formatter, MODEL, bundle)
-    for name, panel in PANELS.items():
-        _replace(formatter, name, functools.partial(_panel_bundle, panel))
+def show(result: Any, **traits: Any) -> Any:
+    """Show a model or a result: as a widget in a notebook, elsewhere as a page in the browser.
+
+    Parameters
+    ----------
+    result
+        Any `ModelLike`, or a result that has a widget: a `Capture`, a `Comparison`, a `Diff`, a `Simplification`, a
+        `Summary` or an `Audit`.
+    **traits
+        Arguments of the widget, such as ``height``.
+
+    Returns
+    -------
+    ipywidgets.Widget or pathlib.Path
+        In a notebook the widget, which displays at the end of a cell; elsewhere the page, a file in a new temporary
+        folder.
+
+    Raises
+    ------
+    OnnxNbError
+        Outside a notebook, if the widget cannot be written as a page.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { z = Relu(x) }'
+    >>> page = show(onnx.parser.parse_model(text))  # doctest: +SKIP
+    """
+    widget = widget_of(result, **traits)
+    if _in_notebook():
+        return widget
+    if not hasattr(widget, "to_html"):
+        message = f"{type(widget).__name__} shows itself in notebooks only."
+        raise OnnxNbError(message, advice="Use it at the end of a cell, or print the result.")
+    path: Path = widget.to_html(Path(tempfile.mkdtemp(prefix="onnx_nb-")) / "model.html")
+    webbrowser.open(path.as_uri())
+    return path
 
 
-def name_cells(shell: InteractiveShell) -> None:
-    """Let lines of a torch module that was typed into a cell be told as ``In[2]:19``, as tracebacks do."""
-    from onnx_nb.analysis.pytorch import source_lines
+def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the MIME bundle of a model, a bare proto or a result: its widget and its text."""
+    try:
+        known = _loaded(result)
+        if _is_terminal():
+            return {"text/plain": repr(known)}, {}
+        shown = widget_of(known)._repr_mimebundle_(include=include, exclude=exclude)
+    except OnnxNbError as error:
+        return {"text/plain": f"{type(error).__name__}: {error}"}, {}
+    except Exception as error:  # IPython would report it and print a whole proto after all
+        logger.exception("a %s could not be shown", type(result).__name__)
+        return {"text/plain": f"onnx_nb could not show this: {type(error).__name__}: {error}"}, {}
+    data, metadata = shown if isinstance(shown, tuple) else (shown, {})
+    return {**(data or {}), "text/plain": repr(known)}, metadata
 
-    def cell_of(file: str) -> str:
-        found = shell.compile.format_code_name(file)
-        return found[1] if found else ""
 
-    source_lines.name_cells(cell_of)
+def widget_of(result: Any, **traits: Any) -> Any:
+    """Return the widget that shows a model or a result."""
+    known = _loaded(result)
+    module, name = next(WIDGETS[base.__name__] for base in type(known).__mro__ if base.__name__ in WIDGETS)
+    if name == "ModelView" and _in_marimo():
+        module, name = "graph", "ModelGraph"  # marimo shows single widgets, not a box of several
+    widget = getattr(importlib.import_module(f"onnx_nb.widgets.{module}"), name)
+    return widget(known.reference, known.candidate, known, **traits) if name == "DiffPanel" else widget(known, **traits)
+
+
+def cell_name(file: str) -> str:
+    """Return the name of the notebook cell that a file is, as ``In[2]``; empty for any other file."""
+    shell = _shell()
+    found = shell.compile.format_code_name(file) if shell else None
+    return found[1] if found else ""
 
 
 def show_protos(shell: InteractiveShell) -> None:
-    """Let a bare ``onnx.ModelProto`` show the same."""
+    """Let a bare ``onnx.ModelProto`` display as a `Model` does."""
     formatter = _formatter(shell)
     previous = _replace(formatter, PROTO, bundle)
     if previous is not bundle:
@@ -60,42 +116,42 @@ def show_protos(shell: InteractiveShell) -> None:
 
 
 def unshow_protos(shell: InteractiveShell) -> None:
-    """Return ``onnx.ModelProto`` back the display it had before `show_protos`."""
+    """Restore how ``onnx.ModelProto`` displayed before `show_protos`."""
     formatter = _formatter(shell)
     _replace(formatter, PROTO, _previous.pop(id(formatter), None))
 
 
-def bundle(model: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the MIME bundle of a model's view."""
-    from onnx_nb.analysis.errors import OnnxNbError
-    from onnx_nb.analysis.model.model import load
-    from onnx_nb.widgets.view import ModelView
-
-    try:
-        loaded = load(model)
-        shown = ModelView(loaded)._repr_mimebundle_(include=include, exclude=exclude)
-    except OnnxNbError as error:
-        return {"text/plain": f"{type(error).__name__}: {error}"}, {}
-    except Exception as error:  # IPython would report it and print the whole proto after all
-        logger.exception("a model could not be shown")
-        return {"text/plain": f"onnx_nb could not show this model: {type(error).__name__}: {error}"}, {}
-    data, metadata = shown if isinstance(shown, tuple) else (shown, {})
-    return {**(data or {}), "text/plain": repr(loaded)}, metadata
-
-
-def _panel_bundle(
-    panel: tuple[str, str], result: Any, include: Any = None, exclude: Any = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the MIME bundle of the widget that shows a result."""
-    module, name = panel
-    widget = getattr(importlib.import_module(module), name)(result)
-    shown = widget._repr_mimebundle_(include=include, exclude=exclude)
-    data, metadata = shown if isinstance(shown, tuple) else (shown, {})
-    return {**(data or {}), "text/plain": repr(result)}, metadata
-
-
-# what a foreign formatter was before, by the identity of the shell's formatter, to be put back
 _previous: dict[int, Any] = {}
+"""The printers to restore, by the identity of the shell's formatter."""
+
+
+def _loaded(result: Any) -> Any:
+    """Return a result unchanged, and anything else as a `Model`."""
+    from onnx_nb.analysis.model.model import load
+
+    return result if any(base.__name__ in WIDGETS for base in type(result).__mro__) else load(result)
+
+
+def _shell() -> Any:
+    if "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    return get_ipython()
+
+
+def _is_terminal() -> bool:
+    """Return whether IPython runs in a terminal, which shows text only."""
+    shell = _shell()
+    return shell is not None and shell.display_formatter.active_types == ["text/plain"]
+
+
+def _in_marimo() -> bool:
+    return "marimo" in sys.modules and bool(sys.modules["marimo"].running_in_notebook())
+
+
+def _in_notebook() -> bool:
+    return _in_marimo() or (_shell() is not None and not _is_terminal())
 
 
 def _formatter(shell: InteractiveShell) -> Any:
@@ -103,7 +159,7 @@ def _formatter(shell: InteractiveShell) -> Any:
 
 
 def _replace(formatter: Any, name: tuple[str, str], printer: Any) -> Any:
-    """Set the printer of a class known by module and name, or none; give the one it had.
+    """Set the printer of a class, given by module and name, to one or to none; return the one it had.
 
     IPython keeps a printer under the name until the class is first shown, then under the class itself.
     """
