@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    name: module
-    for module, name in re.findall(
-        r"^from (onnx_nb\S+) import \w+ as (\w+)$", (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode(), re.MULTILINE
-    )
-}
+_STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
+_HOME = {name: module for module, name in re.findall(r"^from (onnx_nb\S+) import \w+ as (\w+)$", _STUB, re.MULTILINE)}
 """Public name → its module."""
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 (type checkers read the stub)

@@ -2,12 +2,13 @@
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from onnx_nb.analysis.compare.compare import compare as compare
 from onnx_nb.analysis.compare.comparison import Comparison as Comparison
 from onnx_nb.analysis.compare.comparison import Point as Point
 from onnx_nb.analysis.compare.comparison import Unmatched as Unmatched
-from onnx_nb.analysis.compare.comparison import compare as compare
 from onnx_nb.analysis.compare.diff import Diff as Diff
 from onnx_nb.analysis.compare.diff import diff as diff
+from onnx_nb.analysis.compare.metrics import ErrorSize as ErrorSize
 from onnx_nb.analysis.compare.metrics import ErrorStats as ErrorStats
 from onnx_nb.analysis.compare.metrics import Worst as Worst
 from onnx_nb.analysis.cost.costs import Cost as Cost
@@ -30,6 +31,8 @@ from onnx_nb.analysis.graph.graph import Subgraph as Subgraph
 from onnx_nb.analysis.graph.types import ValueType as ValueType
 from onnx_nb.analysis.model import external_data as external_data
 from onnx_nb.analysis.model.external_data import Audit as Audit
+from onnx_nb.analysis.model.external_data import DataFile as DataFile
+from onnx_nb.analysis.model.external_data import TensorEntry as TensorEntry
 from onnx_nb.analysis.model.model import Model as Model
 from onnx_nb.analysis.model.model import ModelLike as ModelLike
 from onnx_nb.analysis.model.model import TensorInfo as TensorInfo
@@ -58,6 +61,8 @@ from onnx_nb.analysis.run.session import run as run
 from onnx_nb.analysis.run.statistics import Histogram as Histogram
 from onnx_nb.analysis.run.statistics import Statistics as Statistics
 from onnx_nb.analysis.run.validate_feeds import validate_feeds as validate_feeds
+from onnx_nb.analysis.scopes.scopes import Scopes as Scopes
+from onnx_nb.analysis.simplify.rounds import Step as Step
 from onnx_nb.analysis.simplify.rule_names import rules as rules
 from onnx_nb.analysis.simplify.simplify import Simplification as Simplification
 from onnx_nb.analysis.simplify.simplify import simplify as simplify
@@ -83,6 +88,7 @@ from onnx_nb.widgets.summary import ModelSummary as ModelSummary
 from onnx_nb.widgets.view import ModelView as ModelView
 
 __version__: str
+__all__: list[str]  # noqa: PYI035 (the names imported above)
 
 def load_ipython_extension(shell: InteractiveShell) -> None: ...
 def unload_ipython_extension(shell: InteractiveShell) -> None: ...

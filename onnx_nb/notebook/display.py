@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.host import Displayed
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -126,10 +127,10 @@ _previous: dict[int, Any] = {}
 
 
 def _loaded(result: Any) -> Any:
-    """Return a result unchanged, and anything else as a `Model`."""
+    """Return a model or a result unchanged, and anything else as a `Model`."""
     from onnx_nb.analysis.model.model import load
 
-    return result if any(base.__name__ in WIDGETS for base in type(result).__mro__) else load(result)
+    return result if isinstance(result, Displayed) else load(result)
 
 
 def _shell() -> Any:

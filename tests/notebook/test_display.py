@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
@@ -14,8 +15,6 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
-from onnx_nb.analysis.pytorch import source_lines
-from onnx_nb.notebook import display
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
 
@@ -46,8 +45,8 @@ def test_a_bare_proto_shows_the_view_instead_of_its_text(shell: Any) -> None:
     assert shown(shell, proto) == before
 
 
-def test_lines_of_a_cell_are_told_by_its_number(shell: Any) -> None:
-    display.name_cells(shell)
+def test_lines_of_a_cell_are_named_by_its_number() -> None:
+    shell = InteractiveShell.instance()
     try:
         shell.run_cell("1 + 1", store_history=True)
         shell.run_cell(
@@ -56,7 +55,7 @@ def test_lines_of_a_cell_are_told_by_its_number(shell: Any) -> None:
         )
         assert shell.user_ns["line"] == "In[2]:3"
     finally:
-        source_lines.name_cells(lambda _: "")
+        InteractiveShell.clear_instance()
 
 
 def test_a_huge_proto_is_never_printed(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +107,70 @@ print([m for m in ("onnx", "onnxruntime", "ipywidgets", "anywidget", "matplotlib
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_import_registers_nothing_in_the_shell() -> None:
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+formatter = shell.display_formatter.mimebundle_formatter
+before = [dict(formatter.type_printers), dict(formatter.deferred_printers)]
+import onnx_nb
+assert [formatter.type_printers, formatter.deferred_printers] == before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+RESULTS: dict[str, Callable[[onnx.ModelProto], Any]] = {
+    "model": onnx_nb.load,
+    "capture": onnx_nb.capture,
+    "comparison": lambda proto: onnx_nb.compare(proto, proto),
+    "diff": lambda proto: onnx_nb.diff(proto, proto),
+    "simplification": lambda proto: onnx_nb.simplify(proto, check_n=0),
+    "summary": onnx_nb.summarize,
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_models_and_results_show_widgets_and_their_text(name: str) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Exp(x) z = Neg(y) }'
+    )
+    result = RESULTS[name](proto)
+    data, _ = result._repr_mimebundle_()
+    assert WIDGET in data
+    assert data["text/plain"] == repr(result)
+
+
+def test_a_terminal_gets_text_only() -> None:
+    code = """
+from IPython.terminal.interactiveshell import TerminalInteractiveShell
+shell = TerminalInteractiveShell.instance()
+import onnx, onnx_nb
+model = onnx_nb.load(onnx.ModelProto())
+import sys
+print(model._repr_mimebundle_()[0] == {"text/plain": repr(model)}, "ipywidgets" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip().splitlines()[-1] == "True False"
+
+
+def test_show_is_a_widget_in_a_notebook_and_a_page_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    proto = onnx.parser.parse_model(BRANCHES)
+    page = onnx_nb.show(proto)
+    assert opened == [page.as_uri()]
+    assert page.read_text().startswith("<!doctype html>")
+    with pytest.raises(onnx_nb.OnnxNbError, match="in notebooks only"):
+        onnx_nb.show(onnx_nb.external_data.audit(proto))
+    InteractiveShell.instance()
+    try:
+        view = onnx_nb.show(proto, height=300)
+        assert isinstance(view, onnx_nb.ModelView)
+        assert view.graph.height == 300
+    finally:
+        InteractiveShell.clear_instance()
 
 
 def test_import_in_a_notebook_is_enough_for_a_model_to_show_itself() -> None:

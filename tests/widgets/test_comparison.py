@@ -19,7 +19,6 @@ from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, sections
 from onnx_nb.analysis.view.graph_columns import Columns
-from onnx_nb.notebook.display import show_models
 from onnx_nb.widgets._channel import Call, Cancelled
 
 if TYPE_CHECKING:
@@ -237,7 +236,6 @@ def shell() -> Iterator[InteractiveShell]:
 
 
 def test_a_comparison_displays_as_its_panel(shell: InteractiveShell) -> None:
-    show_models(shell)
     assert shell.display_formatter is not None
     c = compare(EXACT, ROUGH)
     data, _ = shell.display_formatter.format(c)

@@ -16,7 +16,6 @@ import onnx_nb
 from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
 from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.drawing.static_html import capture_still
-from onnx_nb.notebook.display import show_models
 from tests import models
 from tests.widgets.test_widgets import ask
 
@@ -184,7 +183,6 @@ def test_arguments_are_checked() -> None:
 @pytest.fixture
 def shell() -> Iterator[Any]:
     shell: Any = InteractiveShell()
-    show_models(shell)
     yield shell
     shell.history_manager.end_session()
 

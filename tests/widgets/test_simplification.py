@@ -17,7 +17,6 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.view.graph_columns import Columns, columns
 from onnx_nb.analysis.view.provenance import Provenance, provenance
-from onnx_nb.notebook.display import show_models
 from tests import models
 
 if TYPE_CHECKING:
@@ -252,7 +251,6 @@ def test_the_verdict_tells_unchecked_from_wrong(monkeypatch: pytest.MonkeyPatch)
 def test_a_simplification_at_the_end_of_a_cell_is_its_panel() -> None:
     shell = InteractiveShell.instance()
     try:
-        show_models(shell)
         s = onnx_nb.simplify(SMALL, check_n=0)
         data, _ = shell.display_formatter.format(s)  # type: ignore[union-attr]
         assert data["text/plain"] == repr(s)

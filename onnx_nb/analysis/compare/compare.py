@@ -14,6 +14,7 @@ from onnx_nb.analysis.compare.distances import by_norm
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.compare.points import explained, point_at
 from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.value_info import input_types
@@ -36,6 +37,7 @@ _SIDES: Final[tuple[tuple[int, Literal["reference", "candidate"], str], ...]] = 
 )
 
 
+@known_keywords
 def compare(
     reference: ModelLike | Capture,
     candidate: ModelLike | Capture,

@@ -23,6 +23,7 @@ from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, Laz
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import archive
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.run.log_histogram import Floats, LogHistogram
@@ -141,7 +142,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """The result of `compare`; ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
 
     Examples

@@ -24,6 +24,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import upward
 from onnx_nb.analysis.graph.attribute_text import attribute_text
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
@@ -106,7 +107,7 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Diff:
+class Diff(Displayed):
     """What `diff` found; ``reference`` and ``candidate`` are the models, `changes` what differs."""
 
     reference: Model

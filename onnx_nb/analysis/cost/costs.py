@@ -19,6 +19,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.algorithms import depths, upward
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
@@ -235,6 +236,7 @@ class Costs:
         return op
 
 
+@known_keywords
 def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Costs:
     """Count what one run of a model costs, for every node and scope. No weight is read, and nothing is run.
 

@@ -12,9 +12,11 @@ import numpy as np
 
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
 from onnx_nb.analysis.dataframes import data_frame
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 
@@ -80,7 +82,7 @@ class ScopeCost:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Displayed):
     """What a model is, in numbers."""
 
     name: str
@@ -152,6 +154,7 @@ def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Cost) else value
 
 
+@known_keywords
 def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Summary:
     """Summarize a model.
 

@@ -23,6 +23,7 @@ from onnx import ModelProto, TensorProto
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.save import PAGE, Layout, write_model
@@ -141,7 +142,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Displayed):
     """What the tensors of a model say of their data, compared with what is there. Made by `audit`."""
 
     model: str

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest, closest_text, count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import structure, tensors, wire
 from onnx_nb.analysis.model.save import Layout, write_model
 from onnx_nb.analysis.model.storage import Source, Storage, embed, is_number, references
@@ -41,6 +43,7 @@ else:
 T = TypeVar("T")
 
 
+@known_keywords
 def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -> Model:
     """Open a model without reading its weights: milliseconds at any size.
 
@@ -108,7 +111,7 @@ class TensorInfo:
     sparse: bool = False
 
 
-class Model:
+class Model(Displayed):
     """The structure of a model, and where the bytes of its weights are. Made by `load`.
 
     Examples

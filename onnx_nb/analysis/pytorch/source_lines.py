@@ -6,8 +6,9 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from onnx_nb.analysis import host
 
 if TYPE_CHECKING:
     import onnx
@@ -64,24 +65,5 @@ def _place(file: str) -> object:
     return _A_CLICK if _A_CLICK in file else _NOT_THE_MODEL if any(part in file for part in _NOT_THE_MODEL) else None
 
 
-def name_cells(cell_of: Callable[[str], str]) -> None:
-    """Take over how lines that were typed into a notebook are told; said by the notebook, which is not known here.
-
-    Parameters
-    ----------
-    cell_of
-        Gives ``In[2]`` for a file that is a cell, and an empty text for any other.
-    """
-    global _cell_of  # noqa: PLW0603 (a process has one shell)
-    _cell_of = cell_of
-
-
-def _no_cell(_file: str) -> str:
-    return ""
-
-
-_cell_of: Callable[[str], str] = _no_cell
-
-
 def _told(file: str, line: int | str) -> str:
-    return f"{_cell_of(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
+    return f"{host.cell_name(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"

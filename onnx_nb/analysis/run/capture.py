@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import CaptureError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT, Graph
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.array_store import Store, available_memory, unspilled
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _FATAL: Final = ("duplicate_name", "dangling_input", "cycle")
 
 
+@known_keywords
 def capture(
     model: ModelLike,
     feeds: Any = None,
@@ -215,7 +218,7 @@ class Stop:
     """Number of the feed, from 0."""
 
 
-class Capture:
+class Capture(Displayed):
     """Statistics of every value of a run, and the arrays that were kept. Made by `capture`.
 
     ``cap["name"]`` is an array, ``cap.names`` lists every value in order of execution. Weights can be asked for too.

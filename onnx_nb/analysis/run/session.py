@@ -18,6 +18,7 @@ from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.for_onnxruntime import for_onnxruntime
@@ -42,6 +43,7 @@ _MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) +
 """What lies in a serialized model that holds marks: the domain of a node."""
 
 
+@known_keywords
 def run(
     model: ModelLike,
     feeds: Any = None,

@@ -7,6 +7,7 @@ feeds. The tests name what each peer gets wrong here.
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections import Counter
@@ -20,9 +21,11 @@ from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import SimplificationError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
@@ -49,7 +52,7 @@ _UNDO: Final = "Find the change with skip=[…], which takes names of onnx_nb.ru
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simplification:
+class Simplification(Displayed):
     """A simplified model and every change made to the original. Made by `simplify`."""
 
     original: Model
@@ -154,6 +157,7 @@ class Simplification:
         return "\n".join(lines)
 
 
+@known_keywords
 def simplify(
     model: ModelLike,
     *,
@@ -269,7 +273,7 @@ def simplify(
     if strict and check.verdict != "verified":
         raise SimplificationError(f"{label_of(loaded)} simplified is not the same: {check.said}", advice=_UNDO)
     if check.wrong:
-        warnings.warn(f"{label_of(loaded)} simplified is not the same: {check.said}", stacklevel=2)
+        warnings.warn(f"{label_of(loaded)} simplified is not the same: {check.said}", stacklevel=3)
     tell(1.0, "done")
     given = {
         "shapes": shapes,
@@ -305,7 +309,7 @@ def simplify(
 
 def _not_default(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments of `simplify` that differ from their defaults; arrays are not compared."""
-    defaults = simplify.__kwdefaults__ or {}
+    defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
     found = {k: v for k, v in given.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
     return MappingProxyType(found)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
@@ -151,6 +152,7 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     return _planned(graph, starts, ends)
 
 
+@known_keywords
 def extract(
     model: ModelLike,
     inputs: Iterable[str] | None = None,
@@ -231,7 +233,7 @@ def extract(
     arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
     submodel = assemble(loaded, plan.nodes.tolist(), starts, ends, name=f"{loaded.name} [{arrow}]")
     for message in odd:
-        warnings.warn(message, UserWarning, stacklevel=2)
+        warnings.warn(message, UserWarning, stacklevel=3)
     return submodel
 
 

@@ -14,6 +14,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -35,6 +36,7 @@ _TABLE_LIMIT: Final = 50_000_000
 """With more nodes times parts the number of tensors that pass is not looked at."""
 
 
+@known_keywords
 def partition(
     model: ModelLike,
     at: int | str | Iterable[str | Iterable[str]] | None = None,

@@ -1,0 +1,64 @@
+"""The public names: where they live, and what serves for the names of other tools."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+
+import onnx
+import pytest
+
+import onnx_nb
+from onnx_nb.analysis.foreign_names import KEYWORDS, NAMES
+
+
+def test_every_public_name_is_what_its_module_calls_so() -> None:
+    for name in onnx_nb.__all__:
+        value = getattr(onnx_nb, name)
+        if name != "ModelLike" and callable(value):
+            assert value.__name__ == name
+            assert pickle.loads(pickle.dumps(value)) is value  # noqa: S301 (our own bytes)
+
+
+def test_everything_that_a_public_function_returns_is_public() -> None:
+    functions = [value for name in onnx_nb.__all__ if inspect.isfunction(value := getattr(onnx_nb, name))]
+    returned = {str(inspect.signature(function).return_annotation) for function in functions}
+    classes = {part for text in returned for part in re.findall(r"\b[A-Z]\w+", text)}
+    assert classes - {"Any", "Iterator", "Figure", "Digraph", "Tensor"} <= {*onnx_nb.__all__}
+
+
+def test_import_loads_no_heavy_library() -> None:
+    code = "import sys, onnx_nb; print([m for m in ('onnx', 'numpy', 'IPython', 'ipywidgets') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_names_of_other_tools_are_answered_with_ours() -> None:
+    with pytest.raises(AttributeError, match=r"For onnx\.utils\.extract_model use onnx_nb\.extract\("):
+        onnx_nb.extract_model  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"It is now onnx_nb\.DiffPanel"):
+        onnx_nb.GraphPair  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"Closest names: 'simplify'"):
+        onnx_nb.simplfy  # type: ignore[attr-defined]  # noqa: B018
+    for name, (_, ours) in NAMES.items():
+        assert name not in onnx_nb.__all__
+        assert ours.split("(")[0].split(".")[0] in {*onnx_nb.__all__, "model"}
+
+
+def test_keywords_of_other_tools_are_answered_with_ours() -> None:
+    proto = onnx.ModelProto()
+    with pytest.raises(TypeError, match=r"has no argument 'skip_fuse_bn'\. Use skip=\[\"fuse_bn_into_conv\"\]"):
+        onnx_nb.simplify(proto, skip_fuse_bn=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"costs\(\) has no argument 'overwrite_input_shapes'\. Use shapes="):
+        onnx_nb.costs(proto, overwrite_input_shapes={})  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"extract\(\) has no argument 'output_names'\. Use outputs="):
+        onnx_nb.extract(proto, output_names=["y"])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"capture\(\) has no argument 'progres'\. Closest names: 'progress'"):
+        onnx_nb.capture(proto, progres=print)  # type: ignore[call-arg]
+    functions = [value for name in onnx_nb.__all__ if inspect.isfunction(value := getattr(onnx_nb, name))]
+    parameters = {name for function in functions for name in inspect.signature(function).parameters}
+    ours = {each.partition("=")[0] for text in KEYWORDS.values() for each in text.split(" ")}
+    assert ours - {"subprocess"} <= parameters
