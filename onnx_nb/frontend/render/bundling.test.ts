@@ -67,7 +67,7 @@ function around(count: number, between: number): string {
 }
 
 describe("bandsOf", () => {
-  it("makes one band of many lines beside each other", () => {
+  it("makes one band of many parallel lines", () => {
     const columns = columnsOf(around(100, 0).replace(/ m0/g, ""));
     const scene = buildScene(columns, new Set([0]), measure, createCache(), {});
     expect(bands(scene, 1)).toHaveLength(1);

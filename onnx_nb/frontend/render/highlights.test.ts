@@ -34,7 +34,7 @@ const plan: Plan = {
 };
 
 describe("marksOf", () => {
-  it("lights a tensor with its producer and all its consumers", () => {
+  it("highlights a tensor with its producer and all its consumers", () => {
     const marks = marksOf(open, columns, { ...state, selection: { kind: "tensor", id: value("p") } }, new Map());
     expect([...marks.lit].sort()).toEqual(
       [open.boxOf("node", node("enc/a")), open.boxOf("node", node("enc/b"))].sort(),
@@ -43,7 +43,7 @@ describe("marksOf", () => {
     expect(marks.selected.size).toBe(0);
   });
 
-  it("counts what an extraction takes of a closed group and of the open ones around", () => {
+  it("counts what an extraction takes of a closed scope and of the open ones around it", () => {
     const marks = marksOf(closed, columns, { ...state, plan }, new Map());
     expect(marks.taken.get(encoder)).toBe(2);
     expect(marks.taken.get(closed.boxOf("node", node("sum")))).toBe(1);
@@ -63,7 +63,7 @@ describe("marksOf", () => {
     for (const each of closed.edgesOf(value("z"))) expect(marks.glowing.has(each)).toBe(false);
   });
 
-  it("shows a fault on the innermost box that is drawn", () => {
+  it("shows a problem on the innermost drawn box", () => {
     const faulty = {
       ...columns,
       meta: { ...columns.meta, faults: [{ kind: "x", message: "", node: node("enc/b"), value: -1 }] },
@@ -73,7 +73,7 @@ describe("marksOf", () => {
     expect([...faultsOf(open, marked).keys()]).toEqual([open.boxOf("node", node("enc/b"))]);
   });
 
-  it("lights what a search found: boxes, edges, and where those are hidden the box around", () => {
+  it("highlights what a search found: boxes, edges, and the box around hidden ones", () => {
     const hits = [
       { kind: "node", id: node("last") },
       { kind: "tensor", id: value("r") },
@@ -87,7 +87,7 @@ describe("marksOf", () => {
     expect([...marks.values]).toEqual([[value("r"), EDGE.GLOW]]);
   });
 
-  it("lights all nodes of a chain and the tensors between them, most those of the one gone to", () => {
+  it("highlights all nodes of a chain and the tensors between them, most of all those of the current one", () => {
     const chain = (...names: string[]) => ({ kind: "node", id: node(names[0]), chain: names.map(node) }) as const;
     const hits = [chain("enc/a", "enc/b", "sum"), chain("sum", "last")];
     const selection = { kind: "node", id: node("sum") } as const;
@@ -101,7 +101,7 @@ describe("marksOf", () => {
     expect(marks.values.has(value("x"))).toBe(false);
   });
 
-  it("takes the box of its bodies for a node that has some", () => {
+  it("uses the box of its bodies for a node that has any", () => {
     const body = closed.boxOf("scope", scopeAt(columns, "body"));
     expect(body).toBeGreaterThanOrEqual(0);
     expect(boxOf(closed, columns, { kind: "node", id: node("cond") })).toBe(body);

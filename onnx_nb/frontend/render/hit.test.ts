@@ -24,7 +24,7 @@ const target = (kind: Target["kind"], name: string): Target => columns.find(name
 const hit = (x: number, y: number) => index.hit(x, y, REACH, 1);
 
 describe("HitIndex", () => {
-  it("gives each drawn box at its middle", () => {
+  it("finds each drawn box at its middle", () => {
     const { count, kind, x, y, w, h } = scene.boxes;
     for (let box = 0; box < count; box++) {
       if (kind[box] === BOX.OPEN) continue;
@@ -36,7 +36,7 @@ describe("HitIndex", () => {
     }
   });
 
-  it("gives every tensor a place of its own, parallel ones between two nodes too", () => {
+  it("gives every tensor its own click target, also parallel ones between two nodes", () => {
     for (const name of ["x", "p", "left", "right", "q", "y", "z"]) {
       const wanted = target("tensor", name);
       const at = index.pointOf(wanted, REACH, 1, anywhere);
@@ -65,7 +65,7 @@ describe("HitIndex", () => {
     expect(hit(x[closed] + 14, y[closed] + 14)?.part).toBe("toggle");
   });
 
-  it("hits the words on an edge while they can be read", () => {
+  it("hits the text on an edge while it is legible", () => {
     const [edge] = scene.edgesOf(target("tensor", "q").id).filter((each) => !Number.isNaN(scene.edges.labelX[each]));
     const x = scene.edges.labelX[edge] + 20;
     const y = scene.edges.labelY[edge];
@@ -73,7 +73,7 @@ describe("HitIndex", () => {
     expect(index.hit(x, y, 0.5, 0.2)).toBeNull();
   });
 
-  it("says where nodes and scopes can be clicked, and nowhere for what is hidden", () => {
+  it("locates nodes and scopes, and nothing that is hidden", () => {
     const point = index.pointOf(target("scope", "enc"), REACH, 1, anywhere);
     expect(hit(point?.x ?? 0, point?.y ?? 0)).toMatchObject({ part: "box", target: target("scope", "enc") });
     expect(index.pointOf(target("node", "tail/m"), REACH, 1, anywhere)).toBeNull();
@@ -136,7 +136,7 @@ describe("HitIndex", () => {
     }
   });
 
-  it("stands an empty graph", () => {
+  it("handles an empty graph", () => {
     const none = columnsOf("weight W 2 float32");
     const nothing = new HitIndex(buildScene(none, new Set([0]), measure, createCache(), {}), measure);
     expect(nothing.hit(0, 0, 6, 1)).toBeNull();

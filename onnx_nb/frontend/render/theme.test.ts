@@ -56,7 +56,7 @@ describe.each([
     for (const ground of grounds) expect(contrast(color(text), color(ground))).toBeGreaterThanOrEqual(4.5);
   });
 
-  it("text on a filled button and in a pill can be read", () => {
+  it("text on a filled button and in a pill is legible", () => {
     expect(contrast(color("--nb-on-accent"), color("--nb-accent"))).toBeGreaterThanOrEqual(4.5);
     expect(contrast(color("--nb-bg"), color("--nb-text"))).toBeGreaterThanOrEqual(7);
   });
@@ -92,13 +92,13 @@ describe("watchTheme", () => {
     expect(look(() => document.body.classList.add("vscode-dark"))).toEqual([true, false]);
   });
 
-  it("does what data-theme says, with its own colors where the page disagrees", () => {
+  it("follows data-theme, with its own colors where the page disagrees", () => {
     document.body.setAttribute("data-jp-theme-light", "true");
     expect(look((root) => root.setAttribute("data-theme", "dark"))).toEqual([true, true]);
     expect(look((root) => root.setAttribute("data-theme", "light"))).toEqual([false, false]);
   });
 
-  it("turns with the page", async () => {
+  it("follows a change of the page", async () => {
     const root = document.createElement("div");
     document.body.append(root);
     let turned = 0;

@@ -19,7 +19,7 @@ const named = (rows: Rows): string[] =>
   Array.from({ length: rows.length }, (_, at) => `${rows.at(at).level} ${columns.nameOf(rows.targetAt(at))}`);
 
 describe("rows", () => {
-  it("hold what is open, in file order", () => {
+  it("contain what is open, in file order", () => {
     expect(named(Rows.of(columns, new Set([0]), new Set()))).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
     const open = Rows.of(columns, new Set([0, enc, inner]), new Set([target("node", "sum").id]));
     expect(named(open)).toEqual([
@@ -55,7 +55,7 @@ describe("rows", () => {
     expect(Rows.of(columns, new Set([0]), new Set()).indexOf(target("tensor", "p"))).toBe(-1);
   });
 
-  it("go on past what they had room for at first", () => {
+  it("grow beyond their initial capacity", () => {
     const lines = Array.from({ length: 3000 }, (_, k) => `Relu n${k} : t${k} -> t${k + 1}`);
     const long = columnsOf(`input t0 1 float32\n${lines.join("\n")}`);
     const rows = Rows.of(long, new Set([0]), new Set());

@@ -44,17 +44,17 @@ describe("complete", () => {
     expect(completed("attr:kernel_shape=")).toEqual(["attr:kernel_shape=3,3"]);
   });
 
-  it("offers what holds the typed part, beginnings first", () => {
+  it("offers what contains the typed part, prefixes first", () => {
     expect(completed("op:r")).toEqual(["op:Relu", "op:ConvTranspose"]);
     expect(completed("op:r| x")).toEqual(["op:Relu x", "op:ConvTranspose x"]);
     expect(completed("shape:8")).toEqual(["shape:8×8", "shape:batch×8", "shape:batch×Min(64)×8"]);
   });
 
-  it("is silent for words, whole values, fields there are not, and inside of a word", () => {
+  it("completes nothing for words, whole values, unknown fields, and inside a word", () => {
     for (const text of ["conv", "op:conv", "foo:b", "op:c|onv", 'op:"c']) expect(completed(text)).toEqual([]);
   });
 
-  it("gives queries that find something", () => {
+  it("offers queries that find something", () => {
     for (const field of ["op:", "dtype:", "shape:", "attr:", "attr:axis=", "attr:strides=", "scope:"]) {
       for (const query of completed(field)) {
         expect(() => parse(query)).not.toThrow();

@@ -57,12 +57,12 @@ describe("words", () => {
     expect(found("query")).toEqual(["node encoder/query", "tensor encoder/query_out"]);
   });
 
-  it("find nodes by the weights that they read, beside what is their own", () => {
+  it("find nodes also by the weights that they read", () => {
     expect(found("op:MatMul dense", bert)).toEqual(["node enc/layer.1/mm"]);
     expect(found("dense", bert), "alone they find the weight").not.toContain("node enc/layer.1/mm");
   });
 
-  it("are ranked by the best place where they stand, and do not reach from one name into the next", () => {
+  it("are ranked by the best place of the match, and never match across two names", () => {
     const graph = columnsOf("Relu xab : in -> cdab/ab\nRelu ab : cdab/ab -> abcd\nRelu zz-ab : abcd -> ab");
     expect(found("ab", graph)).toEqual([
       "node ab",
@@ -77,7 +77,7 @@ describe("words", () => {
     expect(found("abz", graph)).toEqual([]);
   });
 
-  it("leave a minus alone that is not yet before a word", () => {
+  it("ignore a minus that no word follows yet", () => {
     expect(found("query -")).toEqual(found("query"));
   });
 
@@ -91,7 +91,7 @@ describe("words", () => {
     for (const text of ["", "  ", "no such thing", "op:", "-", "->", ">"]) expect(found(text)).toEqual([]);
   });
 
-  it("must all match, one of them in the thing itself, the others also in its scope or its type", () => {
+  it("must all match, one of them the target itself, the others also its scope or type", () => {
     expect(found("softmax layer.10", bert)).toEqual(["node enc/layer.10/Softmax_9"]);
     expect(found("cast float32", bert)).toEqual(["node emb/cast"]);
     expect(found("conv 3x3", bert)).toEqual(["node conv"]);
@@ -130,14 +130,14 @@ describe("words", () => {
 });
 
 describe("fields", () => {
-  it("op: is the op of this name, else those with it in their name", () => {
+  it("op: matches the op of this name, else those that contain it", () => {
     expect(found("op:mul", bert)).toEqual(["node enc/layer.1/scale"]);
     expect(found("op:pool", bert)).toEqual(["node pool"]);
     expect(found("op:*mul", bert)).toEqual(["node enc/layer.1/mm", "node enc/layer.1/scale", "node enc/layer.10/mm"]);
     expect(found("op:conv|add", bert)).toEqual(["node enc/layer.10/add", "node conv"]);
   });
 
-  it("dtype: has other names, and means the beginning where no dtype is called so", () => {
+  it("dtype: has aliases, and is a prefix where no dtype has that name", () => {
     for (const text of ["float16", "fp16", "half", "F16"]) {
       expect(found(`dtype:${text}`, bert)).toEqual(["tensor emb.weight", "tensor h"]);
     }
@@ -160,7 +160,7 @@ describe("fields", () => {
     expect(found('shape:"batch×*"', bert)).toEqual([]);
   });
 
-  it("attr: is a name, with a value in any way of writing", () => {
+  it("attr: matches a name, with a value in any notation", () => {
     expect(found("attr:axis", bert)).toEqual(["node enc/layer.1/Softmax_7", "node enc/layer.10/Softmax_9"]);
     expect(found("attr:axis=-1", bert)).toEqual(["node enc/layer.1/Softmax_7"]);
     for (const text of ["3x3", "3×3", "[3, 3]", "3,3", "3x*"])
@@ -172,7 +172,7 @@ describe("fields", () => {
     expect(found("attr:/strides 2/", bert)).toEqual(["node conv"]);
   });
 
-  it("attr: with a value counts what a node leaves at its default, which it states not", () => {
+  it("attr: with a value also matches attributes left at their default", () => {
     const columns = columnsOf(`
       input x 4×8 float32
       Softmax stated : x -> a | axis -1
@@ -193,12 +193,12 @@ describe("fields", () => {
     expect(found("attr:a*=-1", columns)).toEqual(["node stated", "node left"]);
   });
 
-  it("attr: does not take for a default what may be in the part that was cut", () => {
+  it("attr: assumes no default where the shortened text may state the attribute", () => {
     const columns = columnsOf(`input x 8 float32\nSoftmax cut : x -> y | text aaaaaaaaaaaaaaaaa…`);
     expect(found("attr:axis=-1", columns)).toEqual([]);
   });
 
-  it("scope: is all that lies in a scope, by whole parts of its path or its class", () => {
+  it("scope: matches everything in a scope, by whole parts of its path or its class", () => {
     const inside = ["scope enc/layer.1", "node enc/layer.1/mm", "node enc/layer.1/scale", "node enc/layer.1/Softmax_7"];
     for (const text of ["layer.1", "enc.layer.1", "enc/layer.1", "/enc/layer.1"]) {
       expect(found(`scope:${text}`, bert)).toEqual(inside);
@@ -248,7 +248,7 @@ describe("a query that is none", () => {
     expect(said).toContain(problem);
   });
 
-  it("is never an exception, however it is cut or mixed", () => {
+  it("never throws, however the query is truncated or mixed", () => {
     const whole =
       '-name:"a b"|c*d shape:[1, *]x... attr:k=3x3 /r(e)+g/i MatMul -> ** > op:Soft|* => scope:/x/ kind:node → é';
     for (let from = 0; from < whole.length; from++) {
@@ -275,7 +275,7 @@ describe("chains", () => {
     expect(found("layer.1 > Conv", bert)).toEqual(["enc/layer.10/Softmax_9 > conv"]);
   });
 
-  it("take the shortest way across a gap, to the next ones", () => {
+  it("take the shortest path across a gap, to the next matches", () => {
     expect(found("Cast > ** > Softmax", bert)).toEqual([
       "emb/cast > enc/layer.1/mm > enc/layer.1/scale > enc/layer.1/Softmax_7",
       "emb/cast > enc/layer.10/mm > enc/layer.10/add > enc/layer.10/Softmax_9",
@@ -284,7 +284,7 @@ describe("chains", () => {
     expect(found("Cast > … > Cast", bert)).toEqual([]);
   });
 
-  it("take at most so many nodes in a gap", () => {
+  it("allow a maximum number of nodes in a gap", () => {
     for (const [inner, count] of [
       [WIDEST_GAP, 1],
       [WIDEST_GAP + 1, 0],
@@ -295,7 +295,7 @@ describe("chains", () => {
     }
   });
 
-  it("are single nodes while they are typed", () => {
+  it("are single nodes while they are being typed", () => {
     expect(found("Cast >", bert)).toEqual(["node emb/cast"]);
   });
 });
@@ -533,7 +533,7 @@ describe("in steps", () => {
     ),
   );
 
-  it("gives the same as at once, and stops when it is told to", () => {
+  it("returns the same as at once, and stops when asked to", () => {
     for (const text of ["n1", "/n\\d+7$/", "Relu > * > Relu"]) {
       const whole = searching(large, text);
       let count = 0;
