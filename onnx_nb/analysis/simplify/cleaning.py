@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -14,6 +14,13 @@ from onnx_nb.analysis.simplify.elements import LEFT_OUT
 if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.editor import Editor
     from onnx_nb.analysis.simplify.elements import Constant
+
+CLEANING: Final = {
+    "eliminate_deadend": "Remove nodes whose outputs are unused",
+    "eliminate_duplicate_initializer": "Keep one of several equal constants",
+    "eliminate_unused_initializer": "Remove unused initializers",
+}
+"""The rules, with a line about each."""
 
 
 def merge_constants(net: Editor) -> None:

@@ -222,6 +222,10 @@ class Editor(KnownGraph):
             self._drop_if_useless(maker)
         return True
 
+    def bypass(self, op: Op, why: str) -> str | None:
+        """Replace the first output of a node by its first input; return the reason, or None if that is not possible."""
+        return why if self.redirect(op.outputs[0], op.inputs[0]) else None
+
     def move_readers(self, old: int, new: int) -> None:
         """Make all nodes that read a value read another one."""
         for number in list(self.readers[old]):
@@ -489,7 +493,7 @@ class Editor(KnownGraph):
         """
         by_type: dict[str, list[Rule]] = {}
         for_all = []
-        rules = list(rules)
+        rules = [rule for rule in rules if self.opset() >= rule.since]
         key = tuple(rule.name for rule in rules)
         near = self._since.pop(key, None)
         for rule in rules:

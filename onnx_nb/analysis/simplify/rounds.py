@@ -25,8 +25,7 @@ from onnx_nb.analysis.simplify import cleaning
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
 from onnx_nb.analysis.simplify.editor import Editor
 from onnx_nb.analysis.simplify.node_ids import MAIN, NodeIds, Place, first_ids, label, place_of
-from onnx_nb.analysis.simplify.rule_names import FOLDING
-from onnx_nb.analysis.simplify.rules import RULES
+from onnx_nb.analysis.simplify.rules import FOLDING, RULES
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 
 if TYPE_CHECKING:

@@ -24,14 +24,16 @@ class Rule:
     """Rewrites the graph and returns the reason; returns None, with nothing changed, where the rule does not apply."""
     ops: tuple[str, ...]
     """Standard operators that the rule starts from; all if empty."""
+    since: int = 0
+    """Lowest opset for which the rule holds."""
 
 
-def rule(rules: list[Rule], name: str, *ops: str) -> Callable[[Apply], Apply]:
+def rule(rules: list[Rule], name: str, *ops: str, since: int = 0) -> Callable[[Apply], Apply]:
     """Register a function as a rule; the first line of its docstring says what it does."""
 
     def register(apply: Apply) -> Apply:
         does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        rules.append(Rule(name, does, apply, ops))
+        rules.append(Rule(name, does, apply, ops, since))
         return apply
 
     return register

@@ -32,7 +32,7 @@ from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.simplify.elements import Change
 from onnx_nb.analysis.simplify.requested_shapes import Axes, with_shapes
 from onnx_nb.analysis.simplify.rounds import Rounds, Step
-from onnx_nb.analysis.simplify.rule_names import rules, skipped_names
+from onnx_nb.analysis.simplify.rules import rules, skipped_names
 from onnx_nb.analysis.simplify.verify import Check, Verdict
 
 if TYPE_CHECKING:

@@ -353,3 +353,11 @@ def slices(net: Editor, op: Op) -> list[tuple[int, int, int, int]] | None:
     if len({len(column) for column in columns}) > 1:
         return None
     return [(s, e, a, step) for s, e, a, step in zip(*columns, strict=True)]
+
+
+def broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
+    """Return whether a tensor of some shape can be broadcast to another shape."""
+    if len(shape) > len(target):
+        return False
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return all(one == 1 or (one is not None and one == other) for one, other in pairs)

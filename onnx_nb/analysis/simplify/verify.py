@@ -21,7 +21,7 @@ from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.value_info import dimensions, input_types
 from onnx_nb.analysis.run import feeds, session
 from onnx_nb.analysis.run.random_feeds import random_feeds
-from onnx_nb.analysis.simplify.rules import RANDOM
+from onnx_nb.analysis.simplify.rules_fusion import RANDOM
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model

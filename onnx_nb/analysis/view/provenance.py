@@ -18,7 +18,7 @@ from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Side, inverse, sid
 from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.simplify.node_ids import NodeIds, identify
-from onnx_nb.analysis.simplify.rule_names import rules
+from onnx_nb.analysis.simplify.rules import rules
 from onnx_nb.analysis.view.capture_table import numbered
 from onnx_nb.analysis.view.diff_columns import side_columns
 from onnx_nb.analysis.view.graph_columns import Columns

@@ -20,7 +20,7 @@ import onnx_nb
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
-from onnx_nb.analysis.simplify import editor, elements, rounds, rule_names, rules, simplify, writer
+from onnx_nb.analysis.simplify import editor, elements, rounds, rules, simplify, writer
 from onnx_nb.analysis.simplify.rule import Rule
 from tests import dags, models
 
@@ -793,6 +793,19 @@ def test_functions_are_simplified_and_references_left_alone() -> None:
     assert "Exp" in [node.op_type for node in undone.node]
 
 
+def test_attributes_that_only_a_call_knows_are_not_taken_for_their_defaults() -> None:
+    model = parsed(
+        """g (float[1] x) => (float[1] y) { y = local.f <start = 1> (x) }
+        <domain: "local", opset_import: ["": 17]> f <start> (a) => (d) {
+            c = Constant <value = float[2, 3] {1, 2, 3, 4, 5, 6}> ()  s = Shape <start: int = @start> (c)
+            n = Neg(s)  t = Cast <to = 1> (n)  d = Add(a, t) }"""
+    )
+    s = onnx_nb.simplify(model)
+    assert s.verified, s.verification
+    assert [node.op_type for node in s.model.proto.functions[0].node] == ["Constant", "Shape", "Neg", "Cast", "Add"]
+    assert same_outputs(model, s.model)
+
+
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 FLATTEN = (
@@ -919,9 +932,9 @@ def test_rule_names_of_other_tools_are_accepted() -> None:
     s = onnx_nb.simplify(model, skip=["eliminate_nop_with_unit", "fuse_pad_into_pool"])
     assert operators(s.model) == ["Mul", "Exp"]
     assert s.options["skip"] == ("eliminate_nop_arithmetic",)
-    known = {*onnx_nb.rules(), *rule_names.STAGES}
-    assert all(set(ours) <= known for ours in rule_names.FOREIGN.values())
-    assert not set(rule_names.FOREIGN) & known
+    known = {*onnx_nb.rules(), *rules.STAGES}
+    assert all(set(ours) <= known for ours in rules.FOREIGN.values())
+    assert not set(rules.FOREIGN) & known
 
 
 def test_options_leave_things_out() -> None:
@@ -1009,7 +1022,7 @@ def test_a_wrong_rewrite_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
         return "it is wrong" if net.redirect(op.outputs[0], op.inputs[0]) else None
 
     broken = Rule("wrong", "Break the model", wrong, ("Abs",))
-    for module in (rounds, rule_names):
+    for module in (rounds, rules):
         monkeypatch.setattr(module, "RULES", [*rules.RULES, broken])
     model = parsed("g (float[64] x) => (float[64] y) { a = Abs(x)  y = Neg(a) }")
     with pytest.warns(UserWarning, match="output 'y' differs by up to"):

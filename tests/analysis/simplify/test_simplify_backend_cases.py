@@ -14,7 +14,7 @@ import pytest
 from onnx import ModelProto
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.simplify.rules import RANDOM as RANDOM_OPERATORS
+from onnx_nb.analysis.simplify.rules_fusion import RANDOM as RANDOM_OPERATORS
 from onnx_nb.analysis.simplify.simplify import simplify
 from tests.analysis.run.test_backend_cases import (
     RANDOM,
