@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from onnx_nb.analysis.compare.diff import Diff, Side
+from onnx_nb.analysis.compare.counterparts import Counterparts
 from onnx_nb.analysis.view.graph_columns import Columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from onnx_nb.analysis.compare.diff import Diff
 
 LISTED: Final = 5000
 """Changes that are sent to the browser at most."""
@@ -32,6 +34,10 @@ def diff_columns(differences: Diff) -> Columns:
     return Columns(side_columns(differences.sides), meta)
 
 
-def side_columns(sides: tuple[Side, Side]) -> dict[str, NDArray[Any]]:
+def side_columns(sides: tuple[Counterparts, Counterparts]) -> dict[str, NDArray[Any]]:
     """Return the columns of both sides by name and number of the side."""
-    return {f"{field.name}_{at}": getattr(side, field.name) for at, side in enumerate(sides) for field in fields(Side)}
+    return {
+        f"{field.name}_{at}": getattr(side, field.name)
+        for at, side in enumerate(sides)
+        for field in fields(Counterparts)
+    }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Side, inverse, sides
+from onnx_nb.analysis.compare.counterparts import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
 from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.simplify.node_ids import NodeIds, identify
@@ -51,7 +51,7 @@ class Provenance:
     before: Model
     after: Model
     changes: tuple[Change, ...]
-    sides: tuple[Side, Side]
+    sides: tuple[Counterparts, Counterparts]
     """State of each node and value: SAME in both models, ONLY in this one (taken or made), or FOLDED."""
     targets: tuple[list[list[Target]], list[list[Target]]]
     """For each change what to show in either graph, at most `SHOWN`: what it took or made, or else where it was."""
@@ -238,7 +238,7 @@ class _Lookup:
                     node[n] = next((m for m in new if one.names[n] and one.names[n] == other.names[m]), new[-1])
         values = self.value, inverse(self.value, other.value_count)
         value_state = [np.where(each < 0, ONLY, SAME).astype(np.uint8) for each in values]
-        found = sides(
+        found = counterparts(
             self.graphs,
             (node, inverse(node, other.node_count)),
             values,
