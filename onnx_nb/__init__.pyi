@@ -6,11 +6,14 @@ from onnx_nb.analysis.compare.compare import compare as compare
 from onnx_nb.analysis.compare.comparison import Comparison as Comparison
 from onnx_nb.analysis.compare.comparison import Point as Point
 from onnx_nb.analysis.compare.comparison import Unmatched as Unmatched
+from onnx_nb.analysis.compare.counterparts import Counterparts as Counterparts
 from onnx_nb.analysis.compare.diff import Diff as Diff
+from onnx_nb.analysis.compare.diff import Difference as Difference
 from onnx_nb.analysis.compare.diff import diff as diff
 from onnx_nb.analysis.compare.metrics import ErrorSize as ErrorSize
 from onnx_nb.analysis.compare.metrics import ErrorStats as ErrorStats
 from onnx_nb.analysis.compare.metrics import Worst as Worst
+from onnx_nb.analysis.compare.node_matching import Matching as Matching
 from onnx_nb.analysis.cost.costs import Cost as Cost
 from onnx_nb.analysis.cost.costs import Costs as Costs
 from onnx_nb.analysis.cost.costs import costs as costs
