@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.drilldown import Isolated
+    from onnx_nb.analysis.pytorch.reproduction import Reproduction
     from onnx_nb.widgets.graph import ModelGraph, ShownOverlay
 
 DETAILS_IN_STATE = 500_000
@@ -68,7 +68,7 @@ class ComparisonPanel(LinkedWidget):
 
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """What can be done with a point besides looking at it: ``"isolate"``, ``"drill"``."""
+    """What can be done with a point besides looking at it: ``"reproduce"``, ``"drill"``."""
 
     point = traitlets.Unicode().tag(sync=True)
     """Name of the chosen point, whose tensor is the `selection`; empty for none."""
@@ -79,8 +79,8 @@ class ComparisonPanel(LinkedWidget):
     height = traitlets.Int(560, min=240).tag(sync=True)
     """Height of the panel in CSS pixels."""
 
-    isolated: Isolated | None = None
-    """The submodel and its inputs from torch that *Isolate* extracted last."""
+    reproduction: Reproduction | None = None
+    """The submodel with torch's inputs and outputs that *Reproduce* extracted last."""
 
     drilled: Comparison | None = None
     """What *Drill down* compared last, operation by operation."""
@@ -96,7 +96,7 @@ class ComparisonPanel(LinkedWidget):
         given = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
-            actions = ["isolate", *(["drill"] if comparison.run is not None else [])]
+            actions = ["reproduce", *(["drill"] if comparison.run is not None else [])]
         super().__init__(picture, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 
@@ -124,7 +124,7 @@ class ComparisonPanel(LinkedWidget):
         return write_page(path, comparison_page(self.comparison, limit=limit, progress=progress))
 
     def _verbs(self) -> dict[str, Verb]:
-        actions = {"isolate": self._answer_isolate, "drill": self._answer_drill}
+        actions = {"reproduce": self._answer_reproduce, "drill": self._answer_drill}
         return {
             **super()._verbs(),
             "detail": self._answer_detail,
@@ -145,10 +145,10 @@ class ComparisonPanel(LinkedWidget):
     def _answer_page(self, call: Call) -> Reply:
         return Reply(buffers=[comparison_page(self.comparison, progress=call.progress).encode()])
 
-    def _answer_isolate(self, call: Call) -> Reply:
-        self.isolated = self._torch().isolate(str(call.args.get("name")), progress=call.progress)
+    def _answer_reproduce(self, call: Call) -> Reply:
+        found = self.reproduction = self._torch().reproduce(str(call.args.get("name")), progress=call.progress)
         return Reply(
-            {"message": f"{self.isolated!r} is in panel.isolated; .save(folder) makes a folder that shows the error."}
+            {"message": f"{found!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."}
         )
 
     def _answer_drill(self, call: Call) -> Reply:

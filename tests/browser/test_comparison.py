@@ -178,9 +178,9 @@ def test_a_module_is_drilled_into(themed_lab: JupyterPage) -> None:
     expect(panel.get_by_role("grid", name="Points").locator("[data-row]").first).to_contain_text("1.3")
     detail = panel.get_by_label("Errors of the point")
     lab.screenshot(f"comparison-torch-{lab.theme}", panel)
-    detail.get_by_role("button", name="Isolate", exact=True).click()
-    expect(panel.get_by_role("status").first).to_contain_text("panel.isolated")
-    assert lab.kernel.evaluate("panel.isolated.path") == "1.3"
+    detail.get_by_role("button", name="Reproduce", exact=True).click()
+    expect(panel.get_by_role("status").first).to_contain_text("panel.reproduction")
+    assert lab.kernel.evaluate("panel.reproduction.path") == "1.3"
     detail.get_by_role("button", name="Cumulative").click()
     expect(detail).to_contain_text("all metrics, cumulative")
     detail.get_by_role("button", name="Drill down").click()

@@ -248,15 +248,15 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
     c = onnx_nb.compare_torch(module, torch.ones(3, 4), exporter="torchscript")
     panel = ComparisonPanel(c)
-    assert panel._actions == ["isolate", "drill"]
+    assert panel._actions == ["reproduce", "drill"]
     assert ComparisonPanel(compare(EXACT, ROUGH))._actions == []
     told: list[str] = []
-    call = Call(1, "isolate", {"name": "2"}, lambda content, _buffers: told.append(content["progress"]["message"]))
-    reply = panel._answer_isolate(call)
-    assert panel.isolated is not None
-    assert panel.isolated.path == "2"
-    assert "panel.isolated" in reply.value["message"]
-    assert told == ["cutting out '2'"]
+    call = Call(1, "reproduce", {"name": "2"}, lambda content, _buffers: told.append(content["progress"]["message"]))
+    reply = panel._answer_reproduce(call)
+    assert panel.reproduction is not None
+    assert panel.reproduction.path == "2"
+    assert "panel.reproduction" in reply.value["message"]
+    assert told == ["extracting '2'"]
     inside = Columns.from_bytes(bytes(panel._answer_drill(call).buffers[0]))
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0
@@ -265,11 +265,11 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     detail = Columns.from_bytes(bytes(panel._answer_detail(call).buffers[0]))
     assert detail.meta == detail_of(panel.drilled.points[0]).meta
     call.stop.set()
-    for answer in (panel._answer_isolate, panel._answer_drill, panel._answer_page):
+    for answer in (panel._answer_reproduce, panel._answer_drill, panel._answer_page):
         call.args = {"name": "0"}
         with pytest.raises(Cancelled):
             answer(call)
-    assert (panel.isolated.path, list(panel._inside)) == ("2", ["2"])
+    assert (panel.reproduction.path, list(panel._inside)) == ("2", ["2"])
     for args, said in (({"row": 0, "inside": "1"}, "'1' was not drilled into"), ({"row": 99}, "there is no point 99")):
         call.args = args
         with pytest.raises(OnnxNbError, match=said):

@@ -1,7 +1,6 @@
-"""In what a torch module and the ONNX node that it became are proven to differ: by what both say of themselves.
+"""Attributes in which a torch module and its ONNX node provably differ, such as ``LayerNorm.eps`` and ``epsilon``.
 
-Only pairs that mean the same are compared, such as ``LayerNorm.eps`` and the ``epsilon`` of LayerNormalization; what
-one of the two does not say in these words proves nothing.
+Only attributes with the same meaning on both sides are compared.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ RECORDED: Final = (
     "eps", "approximate", "negative_slope", "alpha", "dim", "kernel_size", "stride", "padding", "dilation", "groups",
     "padding_mode", "ceil_mode",
 )  # fmt: skip
-"""Attributes of torch's modules that are looked at."""
+"""Attributes of torch modules that are recorded."""
 
 _Rule = tuple[str, str, Any, Callable[[Any, int], Any]]
-"""Attribute of the module, that of the node, its default, and how the former is written as the latter."""
+"""Attribute of the module, of the node, its default, and a function from the former's form to the latter's."""
 
 
 def _plain(value: Any, _rank: int) -> Any:
@@ -67,60 +66,48 @@ _RULES: Final[tuple[tuple[str, str, tuple[_Rule, ...]], ...]] = (
 )
 
 
-def proven(cls: str, said: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
-    """Return how a module and the node that gives its output differ; empty if nothing is proven.
+def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
+    """Describe the attributes in which a module and the node of its output differ; empty if none provably does.
 
     Parameters
     ----------
     cls
         Class of the module.
-    said
+    attributes
         Its attributes, of those in `RECORDED`.
     node
-        The node whose output the module's is.
+        Node that computes the output of the module.
     rank
         Number of axes of that output.
-
-    Examples
-    --------
-    >>> node = onnx.helper.make_node("LayerNormalization", ["x", "s"], ["y"], epsilon=1e-12)
-    >>> proven("LayerNorm", {"eps": 1e-5}, node, 3)
-    'epsilon is 1e-12 instead of 1e-05'
-    >>> proven("LayerNorm", {"eps": 1e-12}, node, 3)
-    ''
     """
-    if node.domain not in ("", "ai.onnx") or said.get("padding_mode", "zeros") != "zeros":
+    if node.domain not in ("", "ai.onnx") or attributes.get("padding_mode", "zeros") != "zeros":
         return ""
     given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     if "auto_pad" in given and given["auto_pad"] != b"NOTSET":
         return ""
+    rules = next((rules for kind, op, rules in _RULES if op == node.op_type and re.fullmatch(kind, cls)), ())
     texts = []
-    for kind, operator, rules in _RULES:
-        if operator != node.op_type or not re.fullmatch(kind, cls):
+    for own, name, default, convert in rules:
+        wanted = convert(attributes[own], rank) if own in attributes else None
+        got = given.get(name, default)
+        if got is None or wanted is None:
             continue
-        for mine, name, default, write in rules:
-            if mine not in said:
-                continue
-            wanted = write(said[mine], rank)
-            got = given.get(name, default)
-            if got is None or wanted is None:
-                continue
-            got = got.decode(errors="replace") if isinstance(got, bytes) else got
-            got = write(got, rank) if name not in given or write is _axis else got
-            if not _same(wanted, got):
-                texts.append(f"{name} is {_shown(got)} instead of {_shown(wanted)}")
+        got = got.decode(errors="replace") if isinstance(got, bytes) else got
+        got = convert(got, rank) if name not in given or convert is _axis else got
+        if not _equal(wanted, got):
+            texts.append(f"{name} is {_text(got)} instead of {_text(wanted)}")
     return ", ".join(texts)
 
 
-def _same(wanted: Any, got: Any) -> bool:
-    if isinstance(wanted, float):  # ONNX keeps 32 bits of it
+def _equal(wanted: Any, got: Any) -> bool:
+    if isinstance(wanted, float):  # ONNX stores 32 bits of it
         return bool(np.isclose(np.float32(wanted), np.float32(got), rtol=1e-6, atol=0))
     if isinstance(wanted, list):
         return len(wanted) != len(got) or wanted == list(got)
     return bool(wanted == got)
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return "×".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

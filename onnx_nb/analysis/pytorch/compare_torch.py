@@ -1,9 +1,8 @@
 """Where the ONNX export of a torch module stops computing what the module computes, submodule by submodule.
 
-The module runs once and is recorded, its calls are aligned with tensors, and the model runs twice: once by itself, for
-the cumulative error of every tensor, and once with torch's values in place of every aligned tensor, so that the error
-of each region is its own. That is one session: whoever reads an aligned tensor reads an input in its place, which has
-its name, while what its node makes has another one and is an output.
+The module runs once and is recorded, and its calls are aligned with tensors. Then the model runs twice: on its own, for
+the cumulative error of every aligned tensor, and with torch's values in place of every aligned tensor, for the error
+that each region adds by itself (`isolated_error`).
 """
 
 from __future__ import annotations
@@ -13,161 +12,164 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, helper
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.distances import between, by_peak
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.compare.points import explained, point_at
 from onnx_nb.analysis.compare.value_matching import QUANTIZED
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted
-from onnx_nb.analysis.graph.dataflow import Flow
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
-from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
+from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.alignment import NEAR, Alignment, Match, Proposals, feeds_of
-from onnx_nb.analysis.pytorch.attribute_proof import proven
-from onnx_nb.analysis.pytorch.drilldown import (
-    Isolated,
-    Operations,
-    align_operations,
-    call_around,
-    isolate,
-    numbered,
-    record_operations,
-)
+from onnx_nb.analysis.pytorch.align import NEAR, Candidates
+from onnx_nb.analysis.pytorch.alignment import Alignment, Pairs, TensorSink, feeds_of
+from onnx_nb.analysis.pytorch.attribute_proof import attribute_difference
+from onnx_nb.analysis.pytorch.drilldown import compare_operations, record_operations
 from onnx_nb.analysis.pytorch.export import export
-from onnx_nb.analysis.pytorch.record import Recording, as_given, record
+from onnx_nb.analysis.pytorch.isolated_error import MEMORY, SMALL, Settings, isolated_errors
+from onnx_nb.analysis.pytorch.record import Recording, checked_arguments, record
+from onnx_nb.analysis.pytorch.reproduction import Reproduction, call_around, reproduce
 from onnx_nb.analysis.pytorch.source_lines import source_of
 from onnx_nb.analysis.pytorch.weights import compare_weights
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.windows import Sink, Windows
+from onnx_nb.analysis.run.windows import Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from onnx_nb.analysis.run.session import Value
-
-SMALL: Final = 1 << 25
-"""Bytes of recorded values up to which a model runs in one session, and its values are kept for `LazyErrors`."""
-MEMORY: Final = 1 << 30
-"""Values that are compared at once may take so many bytes, unless told otherwise."""
-
-
-class Settings(NamedTuple):
-    """How a model is run, and what may differ."""
-
-    rtol: float = RTOL
-    atol: float = ATOL
-    providers: tuple[str, ...] | None = None
-    memory_limit: int = MEMORY
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TorchComparison(Comparison):
-    """A `Comparison` of a torch module with its export; what `compare_torch` gives.
+    """A `Comparison` of a torch module with its export, as returned by `compare_torch`.
 
-    A point is named by the innermost submodule that made the value; it is found by those around it that hand the value
-    on as well. What a function gave that a submodule calls in its own ``forward`` is a point of its own where a tensor
-    holds it: "encoder.layer.1 → add()".
+    A point has the name of the innermost submodule that made the value; the submodules around it that return the same
+    value find it as well. The result of a function that a submodule calls in its own ``forward`` is a point of its own
+    if a tensor holds it: "encoder.layer.1 → add()".
     """
 
     recording: Recording | None = None
     alignment: Alignment | None = None
     model: Model | None = None
     given: Mapping[str, Any] | None = None
-    """What the inputs of the model got."""
+    """Inputs of the model by name."""
     run: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
-    """Module, args and kwargs; None where only a recording was given."""
+    """Module, args and kwargs; None if only a recording was compared."""
     settings: Settings = dataclasses.field(default_factory=Settings)
 
-    def isolate(
+    def reproduce(
         self, path: str, folder: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
-    ) -> Isolated:
-        """Cut out the part of the export that a submodule is, with what torch's submodule got and gave.
+    ) -> Reproduction:
+        """Extract the part of the export that computes a submodule, with the submodule's inputs and outputs in torch.
+
+        The folder holds a small model, torch's values and a script that shows the error with nothing but onnx and
+        onnxruntime: what a bug report needs.
 
         Parameters
         ----------
         path
-            Of the submodule; "shared#2" for a second call.
+            Path of the submodule; "shared#2" for a second call.
         folder
-            Where to save it, see `Isolated.save`.
+            Folder to write, see `Reproduction.save`; nothing is written if ``None``.
         progress
-            Called with the part done and what is done next. What it raises ends the work.
+            Called with the fraction done and what is done next. An exception that it raises ends the work.
+
+        Returns
+        -------
+        Reproduction
 
         Raises
         ------
         AlignmentError
             If there is no such submodule, or none of its outputs has a tensor.
+        ModelFileError
+            If a file cannot be written.
 
         Examples
         --------
         >>> import torch
         >>> module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
-        >>> part = compare_torch(module, torch.ones(3, 4), exporter="torchscript").isolate("2")
+        >>> part = compare_torch(module, torch.ones(3, 4), exporter="torchscript").reproduce("2")
         >>> [node.op_type for node in part.model.proto.graph.node], part.feeds["/1/Gelu_output_0"].shape
         (['Gemm'], (3, 8))
         """
-        recording, graph, pairs = self._parts()
+        recording, graph, pairs = self._aligned()
         if progress is not None:
-            progress(0.0, f"cutting out {quoted(path or 'the model')}")
-        part = isolate(recording, graph, pairs, self.given or {}, path)
-        part = dataclasses.replace(part, providers=self.settings.providers)
+            progress(0.0, f"extracting {quoted(path or 'the model')}")
+        part = reproduce(recording, graph, pairs, self.given or {}, path, providers=self.settings.providers)
         if folder is not None:
             part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
 
     def drill(self, path: str, *, progress: Progress | None = None) -> Comparison:
-        """Compare the operations inside of a submodule: each with its line of Python.
+        """Compare the aten operations inside a submodule, each with its line of Python.
 
-        The module runs once more. The export's part of it gets what torch's got, so that the cumulative error is that
-        of this submodule, and the isolated error that of each operation. Attention runs in its plain steps, the
-        products and the Softmax, also where torch has one operation for it. Where what the submodule got has no tensor
-        of its own, operations before it are looked into as well, from the nearest tensors that have one.
+        The module runs once more. The export's part runs on torch's inputs of the submodule, so the cumulative error
+        is that of this submodule only, and the isolated error that of each operation. Attention runs as its products
+        and its Softmax, even where torch has one operation for it. If an input of the submodule has no tensor, the
+        part begins at the nearest tensors before it, and the operations in between are compared as well.
 
         Parameters
         ----------
         path
-            Of the submodule, "" for all of the module; "shared#2" for a second call.
+            Path of the submodule, "" for the whole module; "shared#2" for a second call.
         progress
-            Called before each submodule and between windows, with about the part done and what runs next. What it
-            raises ends the work.
+            Called before each submodule and between windows, with the estimated fraction done and what runs next. An
+            exception that it raises ends the work.
+
+        Returns
+        -------
+        Comparison
+            A point for each operation that has a tensor, such as "aten.addmm".
 
         Raises
         ------
         AlignmentError
-            If there is no such submodule, it has too many operations, or only a recording was given.
+            If there is no such submodule, it has too many operations, or only a recording was compared.
+
+        Examples
+        --------
+        >>> import torch
+        >>> module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
+        >>> compare_torch(module, torch.ones(3, 4), exporter="torchscript").drill("1").names
+        ['aten.gelu']
         """
-        if self.run is None:
-            message = "the module is not known, only a recording of it."
-            raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
-        part = self.isolate(path, progress=stage(progress, 0.0, 0.1))
-        recording, _, pairs = self._parts()
+        run = self._module_and_arguments()
+        part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
+        recording, _, pairs = self._aligned()
         call = recording.calls[call_around(recording, pairs, path)]
-        operations = record_operations(*self.run, call.path, call.index, progress=stage(progress, 0.1, 0.4))
-        return _drilled(operations, part, f"{self.reference} {path}".rstrip(), self.settings, stage(progress, 0.4, 1.0))
+        operations = record_operations(*run, call.path, call.index, progress=stage(progress, 0.1, 0.4))
+        reference = f"{self.reference} {path}".rstrip()
+        return compare_operations(operations, part, reference, self.settings, progress=stage(progress, 0.4, 1.0))
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
 
-        A parameter is found by what an operator does with it, where it was turned, or folded with a normalization, too.
-        `Point.difference` says how one differs by more than rounding: "weight is transposed", or by which factor.
+        A parameter is matched by how its operator uses it, even if the weight is transposed, quantized or folded with
+        a normalization. `Point.difference` describes a difference beyond rounding: "weight is transposed", or the
+        factor between them.
 
         Parameters
         ----------
         scope
-            Path of the one submodule whose parameters are compared, without those inside of it; all if ``None``.
+            Path of the only submodule whose parameters are compared, without its submodules; all if ``None``.
         progress
-            Called before each weight. What it raises ends the work.
+            Called before each weight. An exception that it raises ends the work.
+
+        Returns
+        -------
+        Comparison
+            A point for each parameter, such as "encoder.layer.1.dense → weight".
 
         Raises
         ------
         AlignmentError
-            If only a recording was given.
+            If only a recording was compared.
 
         Examples
         --------
@@ -177,12 +179,9 @@ class TorchComparison(Comparison):
         >>> [(point.name, point.cumulative.is_equal) for point in found.points][:2]
         [('0 → weight', True), ('0 → bias', True)]
         """
-        if self.run is None:
-            message = "the module is not known, only a recording of it."
-            raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
-        recording, graph, pairs = self._parts()
-        rtol, atol = self.settings.rtol, self.settings.atol
-        assert self.alignment is not None  # noqa: S101 (_parts has seen to it)
+        module, _, _ = self._module_and_arguments()
+        recording, graph, pairs = self._aligned()
+        assert self.alignment is not None  # noqa: S101 (_aligned checks it)
         quantized = Alignment(
             tuple(
                 dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}")
@@ -190,18 +189,32 @@ class TorchComparison(Comparison):
                 if match.exported
             )
         )
-        pairs = {**_pairs(recording, graph, quantized), **pairs}
+        pairs = {**quantized.pairs(recording, graph), **pairs}
         return compare_weights(
-            self.run[0], recording, graph, pairs, rtol=rtol, atol=atol, scope=scope, progress=progress
+            module,
+            recording,
+            graph,
+            pairs,
+            rtol=self.settings.rtol,
+            atol=self.settings.atol,
+            scope=scope,
+            progress=progress,
         )
 
-    def _parts(self) -> tuple[Recording, Graph, dict[int, tuple[int, Match]]]:
+    def _module_and_arguments(self) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+        if self.run is None:
+            message = "the module is not known, only a recording of it."
+            raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
+        return self.run
+
+    def _aligned(self) -> tuple[Recording, Graph, Pairs]:
+        """Return the recording, the graph, and the tensors of module outputs."""
         if self.recording is None or self.alignment is None or self.model is None:
             message = "a comparison that was merged or loaded does not hold the recording."
             raise AlignmentError(message, advice="Compare again by compare_torch(module, …).")
         graph = Graph.of(self.model)
-        calls = Alignment(tuple(match for match in self.alignment.matches if not match.function))
-        return self.recording, graph, _pairs(self.recording, graph, calls)
+        outputs = Alignment(tuple(match for match in self.alignment.matches if not match.function))
+        return self.recording, graph, outputs.pairs(self.recording, graph)
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
@@ -233,35 +246,35 @@ def compare_torch(
     progress: Progress | None = None,
     **options: Any,
 ) -> TorchComparison:
-    """Compare what a torch module computes with what its ONNX export does, at every submodule.
+    """Compare what a torch module computes with what its ONNX export computes, at every submodule.
 
     Parameters
     ----------
     module, args, kwargs
-        As for `record`. The module's code need not change. A `Recording` needs no arguments, but ``model``.
+        As for `record`. The module's code need not change. A `Recording` takes no arguments, but needs ``model``.
     model
-        The export of the module; it is exported now if ``None``.
+        Export of the module; exported now if ``None``.
     feeds
-        What the model gets; what the module got if ``None``.
+        Inputs of the model; the module's arguments if ``None``.
     exporter
-        ``"dynamo"`` or ``"torchscript"``, if it is exported now.
+        ``"dynamo"`` or ``"torchscript"``, for an export made now.
     alignment
-        Of the export that ``model`` was made from by an optimizer or a quantizer, see `Alignment.save`; found out if
-        ``None``.
+        Alignment of the export from which an optimizer or a quantizer made ``model``, see `Alignment.save`; found from
+        ``model`` if ``None``.
     isolated
-        Find the error of each region by itself, too.
+        Also find the isolated errors, which takes a second run of the model.
     rtol, atol
-        What may differ.
+        Tolerances of `ErrorStats.outside`.
     repeat
-        Run the module twice, and warn of submodules that give other values.
+        Run the module twice, and warn of submodules whose outputs change.
     providers
-        Execution providers, best first, for everything that is run, also later by `TorchComparison.drill`; the CPU if
-        ``None``. The module runs on the device where it is.
+        Execution providers, best first, of every run of the model, including `TorchComparison.drill`; the CPU if
+        ``None``. The module runs on its own device.
     memory_limit
-        Bytes that values may take at once; the rest of the recording goes to disk.
+        Bytes of values in memory at once; the rest of the recording goes to disk.
     progress
-        Called before each submodule and between windows, with about the part done and what runs next. What it raises
-        ends the comparison.
+        Called before each submodule and between windows, with the estimated fraction done and what runs next. An
+        exception that it raises ends the comparison.
     **options
         Passed on to ``torch.onnx.export``.
 
@@ -288,24 +301,23 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
+    compare = functools.partial(
+        compare_recording,
+        feeds=feeds,
+        alignment=alignment,
+        isolated=isolated,
+        rtol=rtol,
+        atol=atol,
+        providers=providers,
+        memory_limit=memory_limit,
+    )
     if isinstance(module, Recording):
         if model is None:
             raise AlignmentError("a recording cannot be exported.", advice="Give model=, the export of its module.")
         if args or kwargs or options or repeat:
             message = "a recording has arguments of its own, and is not exported or repeated."
-            raise AlignmentError(message, advice="Give only its model.")
-        return compare_recording(
-            module,
-            model,
-            feeds=feeds,
-            alignment=alignment,
-            isolated=isolated,
-            rtol=rtol,
-            atol=atol,
-            providers=providers,
-            memory_limit=memory_limit,
-            progress=progress,
-        )
+            raise AlignmentError(message, advice="Pass only its model.")
+        return compare(module, model, progress=progress)
     recording = record(
         module,
         args,
@@ -321,32 +333,15 @@ def compare_torch(
         model = export(module, args, kwargs, exporter=exporter, **options)
     elif options:
         named = ", ".join(map(quoted, options))
-        raise AlignmentError(f"{named}: options are for an export, and a model is given.", advice="Leave out one.")
-    found = compare_recording(
-        recording,
-        model,
-        feeds=feeds,
-        alignment=alignment,
-        isolated=isolated,
-        rtol=rtol,
-        atol=atol,
-        providers=providers,
-        memory_limit=memory_limit,
-        progress=stage(progress, 0.5, 1.0),
-    )
-    return _with_weights(dataclasses.replace(found, run=as_given(module, args, kwargs)))
+        raise AlignmentError(f"{named}: options are for an export, but a model is given.", advice="Leave out one.")
+    found = compare(recording, model, progress=stage(progress, 0.5, 1.0))
+    found = dataclasses.replace(found, run=checked_arguments(module, args, kwargs))
+    return explained(found, lambda first: _weight_differences(found, first))
 
 
-def _with_weights(found: TorchComparison) -> TorchComparison:
-    """Describe, of the first point that differs which of its module's parameters do."""
-    first = found.first_divergent()
-    if first is None or first.difference:
-        return found
-    differing = [point.difference for point in found.weights(scope=first.scope).points if point.difference]
-    if not differing:
-        return found
-    better = dataclasses.replace(first, difference=", ".join(differing))
-    return dataclasses.replace(found, points=tuple(better if point is first else point for point in found.points))
+def _weight_differences(found: TorchComparison, point: Point) -> list[str]:
+    """Describe the weights that differ in the submodule of a point."""
+    return [weight.difference for weight in found.weights(scope=point.scope).points if weight.difference]
 
 
 def compare_recording(
@@ -364,372 +359,169 @@ def compare_recording(
 ) -> TorchComparison:
     """Compare a recording of a torch module with a model; see `compare_torch`."""
     graph = Graph.of(load(model))
-    found = Proposals(recording, graph) if alignment is None else None
-    wanted = _of_alignment(recording, graph, alignment.on(graph.model)) if alignment is not None else {}
-    if found is not None:
-        wanted = {value: tuple(found.numbers_of(value)) for value in found.possible}
     named = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
     settings = Settings(rtol, atol, named, MEMORY if memory_limit is None else memory_limit)
-    doubtful = frozenset(found.functions) if found is not None else frozenset()
-    seen = _Cumulative(recording, wanted, settings, outputs=set(graph.outputs.tolist()), doubtful=doubtful)
+    candidates = Candidates(recording, graph) if alignment is None else None
+    aligned = alignment.on(graph.model) if alignment is not None else Alignment(())
+    wanted = candidates.numbers if candidates is not None else _numbers(recording, graph, aligned)
     given = feeds_of(recording, graph.model, feeds)
     _check_shapes(recording, graph.model, given)
+    cumulative = _CumulativeErrors(
+        recording,
+        wanted,
+        settings,
+        outputs=set(graph.outputs.tolist()),
+        doubtful=candidates.functions.keys() if candidates is not None else (),
+    )
     small = recording.nbytes <= min(SMALL, settings.memory_limit)
-    if not small or not _at_once(graph, list(wanted), given, seen, settings):
-        seen.graph, seen.progress = graph, stage(progress, 0.0, 0.5)
-        _windows(graph, list(wanted), settings).run(given, seen)
-    settled = found.settled(seen.distances) if found is not None else alignment.on(graph.model)  # type: ignore[union-attr]
-    pairs = _pairs(recording, graph, settled)
+    if not small or not _run_at_once(graph, given, cumulative):
+        sink = TensorSink(graph, stage(progress, 0.0, 0.5), cumulative.take)
+        windows = Windows(graph, wanted, memory_limit=settings.memory_limit, providers=settings.providers)
+        windows.run(given, sink)
+    if candidates is not None:
+        aligned = candidates.settle(cumulative.distances)
+    pairs = aligned.pairs(recording, graph)
     own: Mapping[int, ErrorStats | LazyErrors] = {}
     if isolated:
-        regions = _Regions(recording, graph, pairs, seen.data_types, given)
-        own = regions.run(settings, stage(progress, 0.5, 1.0))
+        own = isolated_errors(
+            graph,
+            {value: functools.partial(recording.value, number) for number, (value, _) in reversed(pairs.items())},
+            cumulative.dtypes,
+            given,
+            settings,
+            keep=small,
+            progress=stage(progress, 0.5, 1.0),
+        )
     if progress is not None:
         progress(1.0, "done")
-    return dataclasses.replace(_told(graph, settled, pairs, seen, own), given=given, settings=settings)
-
-
-def _windows(graph: Graph, wanted: Sequence[int], settings: Settings) -> Windows:
-    return Windows(graph, wanted, memory_limit=settings.memory_limit, providers=settings.providers)
-
-
-def _at_once(
-    graph: Graph, wanted: Sequence[int], given: Mapping[str, Any], seen: _Cumulative, settings: Settings
-) -> bool:
-    """Run a small model in one session, which takes half the time of several; say whether it could be run."""
-    names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
-    if not names or any(not isinstance(array, np.ndarray) for array in given.values()):
-        return False
-    try:
-        session = sessions.create(
-            graph.model, optimize=False, providers=settings.providers, outputs=names, transient=True
-        )
-        values = {name: sessions.to_value(array) for name, array in given.items()}
-        results = sessions.run_values(session, values, name=graph.model.name)
-    except OnnxNbError:  # run in windows it names the node that fails
-        return False
-    seen.keeps = True
-    for name, value in names.items():
-        seen.record(value, results[name], ())
-    return True
+    return TorchComparison(
+        f"torch {recording.cls}",
+        graph.model.name,
+        tuple(_points(recording, graph, pairs, cumulative.errors, own)),
+        tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched),
+        recording=recording,
+        alignment=aligned,
+        model=graph.model,
+        given=given,
+        settings=settings,
+    )
 
 
 def _check_shapes(recording: Recording, model: Model, given: Mapping[str, Any]) -> None:
     for slot in recording.calls[0].inputs:
-        got, theirs = recording.value(slot.value).shape, np.shape(given.get(slot.label, ()))
-        if slot.label in given and got != theirs:
-            mine, yours = ("×".join(map(str, shape)) or "a scalar" for shape in (theirs, got))
-            message = f"input {quoted(slot.label)} of {model.name} is {mine}, and {recording.cls} got {yours}."
-            raise AlignmentError(message, advice="Give both the same, or leave out feeds=.")
+        mine, yours = np.shape(given.get(slot.label, ())), recording.value(slot.value).shape
+        if slot.label in given and mine != yours:
+            message = (
+                f"input {quoted(slot.label)} of {model.name} is {shape_text(mine)}, but {recording.cls} got "
+                f"{shape_text(yours)}."
+            )
+            raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
 
 
-def _of_alignment(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, tuple[int, ...]]:
-    pairs = _pairs(recording, graph, alignment)
+def _numbers(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, list[int]]:
+    """Return tensor → numbers of its recorded values."""
+    pairs = alignment.pairs(recording, graph)
     if not pairs:
         message = f"no tensor of {graph.model.name} is in the alignment."
         raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
-    return {value: (number,) for number, (value, _) in pairs.items()}
+    found: dict[int, list[int]] = {}
+    for number, (value, _) in pairs.items():
+        found.setdefault(value, []).append(number)
+    return found
 
 
-def _pairs(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, tuple[int, Match]]:
-    """Return for each recorded value that has one its tensor, and the innermost call that made it."""
-    slots = {
-        (call.path, call.index, slot.label): (number, slot.value)
-        for number, call in enumerate(recording.calls)
-        for slot in call.outputs
-    }
-    functions = {
-        (recording.calls[each.call].path, recording.calls[each.call].index, label): (each.call, each.value)
-        for each, label in recording.labeled()
-    }
-    main = {graph.value_names[value]: value for value in _main_values(graph)}
-    given = {slot.value for slot in recording.calls[0].inputs}
-    found: dict[int, tuple[int, Match]] = {}
-    deepest: dict[int, int] = {}
-    for match in alignment.matched:
-        place = (functions if match.function else slots).get((match.path, match.call, match.output))
-        if place is None or match.tensor not in main:
-            continue
-        call, number = place
-        if number in given or graph.value_kind[main[match.tensor]] not in (0, INITIALIZER):
-            continue
-        handed_on = any(slot.value == number for slot in recording.calls[call].inputs)
-        if number not in found or (call > deepest[number] and not handed_on):
-            found[number] = main[match.tensor], match
-            deepest[number] = call
-    return dict(sorted(found.items()))
-
-
-def _main_values(graph: Graph) -> Iterable[int]:
-    values: list[int] = np.flatnonzero(graph.value_subgraph == 0).tolist()
-    return values
-
-
-class _Cumulative(Sink):
-    """Compares the values that pass when the model runs by itself."""
+class _CumulativeErrors:
+    """Compares the tensors of a run with the recorded values that they may be."""
 
     def __init__(
         self,
-        recording: Recording | Operations,
-        wanted: Mapping[int, tuple[int, ...]],
+        recording: Recording,
+        wanted: Mapping[int, Sequence[int]],
         settings: Settings,
         *,
-        outputs: Collection[int] = (),
-        doubtful: Collection[int] = (),
+        outputs: Collection[int],
+        doubtful: Collection[int],
     ) -> None:
-        super().__init__()
         self.errors: dict[tuple[int, int], ErrorStats | LazyErrors] = {}
+        """Tensor and number of the value → errors."""
         self.distances: dict[tuple[int, int], float] = {}
-        self.data_types: dict[int, int] = {}
-        self.recording = recording
-        self._wanted = wanted
-        self._settings = settings
+        self.dtypes: dict[int, np.dtype[Any]] = {}
+        self.wanted, self.settings = wanted, settings
+        self._recording = recording
         self._outputs = outputs
+        """Tensors whose agreement of the largest class is counted."""
         self._doubtful = doubtful
-        self.keeps = False
-        """Whether the values that are recorded may be kept."""
+        """Recorded values that are compared only with tensors near them."""
 
-    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
-        if found is None or not found.is_tensor() or index:
-            return
-        array = sessions.to_array(found)
-        self.data_types[value] = found.element_type()
-        numbers = self._wanted[value]
-        for number in numbers:
-            reference = self.recording.value(number)
-            if reference.shape != array.shape:
-                continue
+    def take(self, value: int, array: NDArray[Any], *, keep: bool = False) -> None:
+        """Compare a tensor; with ``keep`` nobody changes the array later."""
+        self.dtypes[value] = array.dtype
+        for number in self.wanted[value]:
+            reference = self._recording.value(number)
             doubtful = number in self._doubtful
-            if doubtful and not self.keeps and between(reference, array) > NEAR:
+            if reference.shape != array.shape or (doubtful and not keep and between(reference, array) > NEAR):
                 continue
             axis = classes_axis(reference) if value in self._outputs else None
-            compare = LazyErrors if self.keeps else ErrorStats.of
-            errors = compare(reference, array, rtol=self._settings.rtol, atol=self._settings.atol, argmax=axis)
+            errors = self.settings.errors(reference, array, keep=keep, argmax=axis)
             distance = by_peak(errors.size)
-            if doubtful and distance > NEAR:
-                continue
-            self.errors[value, number] = errors
-            self.distances[value, number] = distance
+            if not doubtful or distance <= NEAR:
+                self.errors[value, number], self.distances[value, number] = errors, distance
 
 
-class _Regions:
-    """Runs what lies between aligned tensors, each region on torch's values."""
-
-    def __init__(
-        self,
-        recording: Recording | Operations,
-        graph: Graph,
-        pairs: Mapping[int, tuple[int, Match]],
-        data_types: Mapping[int, int],
-        feeds: Mapping[str, Any],
-    ) -> None:
-        self._recording, self._graph, self._feeds = recording, graph, feeds
-        self._flow = Flow.of(graph)
-        self._data_types = data_types
-        self._numbers: dict[int, int] = {}
-        for number, (value, _) in pairs.items():
-            fits = value in data_types and self._flow.producer[value] >= 0
-            if fits:
-                self._numbers.setdefault(value, number)
-
-    def run(self, settings: Settings, progress: Progress | None) -> dict[int, ErrorStats | LazyErrors]:
-        """Return the errors of each tensor."""
-        found: dict[int, ErrorStats | LazyErrors] = {}
-        nbytes = sum(self._recording.value(number).nbytes for number in self._numbers.values())
-        compare = LazyErrors if nbytes <= min(SMALL, settings.memory_limit) else ErrorStats.of
-        tell = progress or (lambda _done, _what: None)
-        for values in self._groups(settings.memory_limit):
-            tell(len(found) / len(self._numbers), f"{len(values):,} regions, each on torch's values")
-            nodes, inputs = self._needed(values)
-            model = self._cut(nodes, values, inputs)
-            session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
-            given = {name: sessions.to_value(array) for name, array in self._given(inputs).items()}
-            results = sessions.run_values(session, given, name=model.name)
-            for value in values:
-                tell(len(found) / len(self._numbers), f"errors of {quoted(self._graph.value_names[value])}")
-                array = sessions.to_array(results.pop(_made(self._graph.value_names[value])))
-                reference = self._recording.value(self._numbers[value])
-                if array.shape == reference.shape:
-                    found[value] = compare(reference, array, rtol=settings.rtol, atol=settings.atol)
-        return found
-
-    def _groups(self, limit: int) -> Iterable[list[int]]:
-        """Divide the tensors, in the order in which they are made, so that those of a group fit into memory."""
-        rank = self._graph.rank
-        ordered = sorted(self._numbers, key=lambda value: int(rank[self._flow.producer[value]]))
-        group: list[int] = []
-        nbytes = 0
-        for value in ordered:
-            size = 2 * self._recording.value(self._numbers[value]).nbytes
-            if group and nbytes + size > limit:
-                yield group
-                group, nbytes = [], 0
-            group.append(value)
-            nbytes += size
-        if group:
-            yield group
-
-    def _needed(self, values: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the nodes between these tensors and the aligned ones before them, and the outside values they read."""
-        flow, numbers = self._flow, self._numbers
-        nodes: set[int] = set()
-        inputs: set[int] = set()
-        todo = [flow.producer[value] for value in values]
-        while todo:
-            node = todo.pop()
-            if node in nodes:
-                continue
-            nodes.add(node)
-            for value in flow.reads(node):
-                maker = flow.producer[value]
-                if value in numbers or maker < 0:
-                    inputs.add(value)
-                else:
-                    todo.append(maker)
-        kept = [value for value in inputs if flow.kinds[value] != INITIALIZER]
-        return sorted(nodes, key=lambda node: int(self._graph.rank[node])), kept
-
-    def _cut(self, nodes: Sequence[int], values: Sequence[int], inputs: Sequence[int]) -> Model:
-        graph, source = self._graph, self._graph.model.proto
-        names = graph.value_names
-        proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
-        proto.functions.extend(source.functions)
-        target = proto.graph
-        target.name = f"regions of {graph.model.name}"
-        target.initializer.extend(source.graph.initializer)
-        target.sparse_initializer.extend(source.graph.sparse_initializer)
-        cut = {names[value] for value in self._numbers}
-        for node in nodes:
-            made = target.node.add()
-            made.CopyFrom(source.graph.node[node])
-            made.ClearField("metadata_props")
-            for place, name in enumerate(made.output):
-                if name in cut:
-                    made.output[place] = _made(plain_text(name))
-        for value, array in self._arrays(inputs).items():
-            kind = helper.make_tensor_type_proto(_data_type(array), array.shape)
-            target.input.add(name=names[value]).type.CopyFrom(kind)
-        for value in values:
-            target.output.add(name=_made(names[value]))
-        return with_proto(graph.model, proto, target.name)
-
-    def _arrays(self, inputs: Iterable[int]) -> dict[int, NDArray[Any]]:
-        found = {}
-        for value in inputs:
-            number = self._numbers.get(value)
-            name = self._graph.value_names[value]
-            if number is None:
-                found[value] = np.asarray(self._feeds[name])
-            else:
-                wanted = _dtype(self._data_types[value])
-                with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
-                    found[value] = self._recording.value(number).astype(wanted, copy=False)
-        return found
-
-    def _given(self, inputs: Iterable[int]) -> dict[str, NDArray[Any]]:
-        return {self._graph.value_names[value]: array for value, array in self._arrays(inputs).items()}
+def _run_at_once(graph: Graph, given: Mapping[str, Any], cumulative: _CumulativeErrors) -> bool:
+    """Run a small model in one session, in half the time of several; return whether it could be run."""
+    names = {graph.value_names[value]: value for value in cumulative.wanted if graph.producer[value] >= 0}
+    if not names or any(not isinstance(array, np.ndarray) for array in given.values()):
+        return False
+    providers = cumulative.settings.providers
+    try:
+        session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
+        values = {name: sessions.to_value(array) for name, array in given.items()}
+        results = sessions.run_values(session, values, name=graph.model.name)
+    except OnnxNbError:  # a run in windows names the node that fails
+        return False
+    for name, value in names.items():
+        if results[name] is not None and results[name].is_tensor():
+            cumulative.take(value, sessions.to_array(results[name]), keep=True)
+    return True
 
 
-def _made(name: str) -> str:
-    return f"{name}__onnx"
-
-
-def _data_type(array: NDArray[Any]) -> int:
-    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
-
-
-@functools.cache
-def _dtype(data_type: int) -> np.dtype[Any]:
-    return helper.tensor_dtype_to_np_dtype(data_type)
-
-
-def _drilled(
-    operations: Operations, part: Isolated, reference: str, settings: Settings, progress: Progress | None
-) -> Comparison:
-    graph = Graph.of(part.model)
-    pairs = align_operations(operations, part, progress=stage(progress, 0.0, 0.5))
-    wanted: dict[int, tuple[int, ...]] = {}
-    for number, (value, _) in pairs.items():
-        wanted[value] = (*wanted.get(value, ()), number)
-    seen = _Cumulative(operations, wanted, settings)
-    seen.graph, seen.progress = graph, stage(progress, 0.5, 0.75)
-    _windows(graph, list(wanted), settings).run(part.feeds, seen)
-    regions = _Regions(operations, graph, pairs, seen.data_types, part.feeds)
-    own = regions.run(settings, stage(progress, 0.75, 1.0))
-    names = numbered(operation.name for operation in operations.found)
-    points = []
-    for depth, (number, (value, match)) in enumerate(pairs.items()):
-        operation, node = operations.found[number], int(graph.producer[value])
-        points.append(
-            Point(
-                name=names[number],
-                reference=names[number],
-                candidate=match.tensor,
-                matched=match.how,
-                depth=depth,
-                op_type=operation.name,
-                node=graph.names[node],
-                scope=part.path,
-                source=operation.source,
-                output=match.how == "output",
-                cumulative=seen.errors.get((value, number)),
-                isolated=own.get(value),
-            )
-        )
-    return Comparison(reference, part.model.name, tuple(points))
-
-
-def _told(
+def _points(
+    recording: Recording,
     graph: Graph,
-    alignment: Alignment,
-    pairs: Mapping[int, tuple[int, Match]],
-    seen: _Cumulative,
-    own: Mapping[int, ErrorStats | LazyErrors],
-) -> TorchComparison:
-    recording = seen.recording
-    assert isinstance(recording, Recording)  # noqa: S101
-    points = []
+    pairs: Pairs,
+    cumulative: Mapping[tuple[int, int], ErrorStats | LazyErrors],
+    isolated: Mapping[int, ErrorStats | LazyErrors],
+) -> Iterable[Point]:
+    """Yield a point for each aligned value."""
     outputs = set(graph.outputs.tolist())
-    said = {(call.path, call.index): call.attributes for call in recording.calls}
+    attributes = {(call.path, call.index): call.attributes for call in recording.calls}
     for depth, (number, (value, match)) in enumerate(pairs.items()):
-        node = int(graph.producer[value])
+        reference = recording.value(number)
+        node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
         difference = ""
-        if node >= 0 and not match.function:
-            rank = recording.value(number).ndim
-            difference = proven(match.cls, said[match.path, match.call], graph.nodes[node], rank)
-        cumulative = seen.errors.get((value, number))
-        if cumulative is None and node < 0:
-            cumulative = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
-        if cumulative is None:
-            shape = "×".join(map(str, recording.value(number).shape)) or "scalar"
-            message = f"{quoted(match.name)} gave {shape}, and tensor {quoted(match.tensor)} has another shape."
+        if node is not None and not match.function:
+            difference = attribute_difference(match.cls, attributes[match.path, match.call], node, reference.ndim)
+        errors = cumulative.get((value, number))
+        if errors is None and node is None:  # a weight
+            errors = ErrorStats.of(reference, graph.model.tensor(match.tensor))
+        if errors is None:
+            shape = shape_text(reference.shape)
+            message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
             if difference:
-                raise AlignmentError(f"{message} Of its node {difference}.", advice="Correct that, and export again.")
-            raise AlignmentError(message, advice="Give the model the feeds that the module got.")
-        points.append(
-            Point(
-                name=match.name,
-                reference=match.name,
-                candidate=match.tensor,
-                matched=match.how,
-                depth=depth,
-                op_type=match.function or match.cls,
-                node=graph.names[node] if node >= 0 else "",
-                scope=match.path,
-                source=match.source or (source_of(graph.nodes[node]) if node >= 0 else ""),
-                output=value in outputs,
-                difference=difference,
-                cumulative=cumulative,
-                isolated=own.get(value, cumulative if node < 0 else None),
-            )
+                raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
+            raise AlignmentError(message, advice="Give the model the same inputs as the module.")
+        yield point_at(
+            graph,
+            value,
+            match.name,
+            match.how,
+            depth,
+            op_type=match.function or match.cls,
+            scope=match.path,
+            source=match.source or (source_of(node) if node is not None else ""),
+            output=value in outputs,
+            difference=difference,
+            cumulative=errors,
+            isolated=isolated.get(value, errors if node is None else None),
         )
-    missing = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in alignment.unmatched)
-    return TorchComparison(
-        f"torch {recording.cls}",
-        graph.model.name,
-        tuple(points),
-        missing,
-        recording=recording,
-        alignment=alignment,
-        model=graph.model,
-    )

@@ -1,7 +1,7 @@
-"""Compare chosen places of a torch model with its export by hand: what `compare_torch` does, with nothing hidden.
+"""Compare chosen tensors of a torch model with its export step by step, with explicit files.
 
-A place becomes a node ``my::Debug`` of the export. The debug model has an Identity there, which onnxruntime can run,
-and gives every such tensor as an output.
+A debugged tensor becomes a node ``my::Debug`` of the export. The debug model replaces it by an Identity, which
+onnxruntime can run, and has every such tensor as an output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ DEBUG: Final = ("my", "Debug")
 
 
 class Debugger:
-    """Compares named places of a torch model with those of its export.
+    """Compares named tensors of a torch model with those of its export.
+
+    `compare_torch` finds the tensors by itself; a debugger compares those that ``forward`` passes to `debug`.
 
     Examples
     --------
@@ -49,7 +51,7 @@ class Debugger:
     >>> _ = debugger.extract_debug_model(model, f"{folder}/debug.onnx")
     >>> debugger.run_debug_model({"x": x.numpy()}, f"{folder}/debug.onnx")
     >>> debugger
-    Debugger(2 places in torch, 2 in the model, 2 in both)
+    Debugger(2 tensors in torch, 2 in the model, 2 in both)
     >>> debugger.print_debug_result()
     doubled MSE: 0.0
     exp MSE: 0.0
@@ -57,55 +59,66 @@ class Debugger:
 
     def __init__(self) -> None:
         self.torch_value: dict[str, NDArray[Any]] = {}
-        """What torch computed at each place the last time it came by."""
+        """Name → value in torch, of the last run."""
         self.onnx_value: dict[str, NDArray[Any]] = {}
-        """What the debug model gave there."""
+        """Name → value in the debug model."""
         self.output_debug_name: list[str] = []
-        """The name of the place that each output of the debug model is from."""
+        """Name of the debugged tensor that each output of the debug model is."""
         self._tensors: dict[str, tuple[str, str, str]] = {}
         self._inputs: list[str] = []
 
     def __repr__(self) -> str:
         both = sum(name in self.onnx_value for name in self.torch_value)
-        return f"Debugger({len(self.torch_value)} places in torch, {len(self.onnx_value)} in the model, {both} in both)"
+        return (
+            f"Debugger({len(self.torch_value)} tensors in torch, {len(self.onnx_value)} in the model, {both} in both)"
+        )
 
     def debug(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        """Look at a tensor; written into ``forward``, where it changes nothing.
+        """Debug a tensor: called in ``forward``, it returns the tensor unchanged.
 
-        In torch the value is kept in `torch_value`. In an export by either exporter it becomes a node ``my::Debug``.
-        The default exporter computes no values, so that the module has to run in torch, too.
+        In torch, the value is stored in `torch_value`. In an export by either exporter, it becomes a node
+        ``my::Debug``. The default exporter computes no values, so the module has to run in torch as well.
 
         Parameters
         ----------
         x
             Any tensor.
         name
-            What to call the place. A place that is reached again keeps its last value.
+            Name of the tensor. If several tensors have one name, the last value is stored.
 
         Returns
         -------
         torch.Tensor
-            ``x``, or in an export what stands for it.
+            ``x``, or its stand-in during an export.
+
+        Raises
+        ------
+        TypeError
+            If ``name`` is not a string.
         """
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a place is a text, not {type(name).__name__}.")
         import torch
 
+        made = marked(x, name, DEBUG)
         if not torch.compiler.is_compiling():
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # while it traces torch warns that numpy does not
+                warnings.simplefilter("ignore")  # torch warns that numpy values are constants in a trace
                 self.torch_value[name] = to_numpy(x).copy()
-        return marked(x, name, DEBUG)
+        return made
 
     def extract_debug_model(self, input_path: ModelLike, output_path: str | os.PathLike[str]) -> Model:
-        """Make the model that gives every debugged tensor as an output.
+        """Write the debug model, which has every debugged tensor as an output.
 
         Parameters
         ----------
         input_path
-            The export.
+            Export of the module.
         output_path
-            Where to write the debug model.
+            File to write.
+
+        Returns
+        -------
+        Model
+            The debug model.
 
         Raises
         ------
@@ -138,38 +151,40 @@ class Debugger:
         return debugging
 
     def run_debug_model(self, input: Mapping[str, Any], debug_model: ModelLike) -> None:  # noqa: A002 (as it is known)
-        """Run the debug model; what it gives is kept in `onnx_value`.
+        """Run the debug model and store its outputs in `onnx_value`.
 
         Parameters
         ----------
         input
-            An array for each input of the export.
+            Array for each input of the export.
         debug_model
-            What `extract_debug_model` wrote.
+            Model that `extract_debug_model` wrote.
 
         Raises
         ------
         FeedError
             If the inputs do not fit.
+        AlignmentError
+            If it is another model.
         """
         model = load(debug_model)
         if len(model.proto.graph.output) != len(self.output_debug_name):
-            message = f"{model.name} is not what extract_debug_model wrote last: it has other outputs."
+            message = f"{model.name} is not the model that extract_debug_model wrote last: it has other outputs."
             raise AlignmentError(message, advice="Call extract_debug_model again.")
         wanted = {port.name for port in model.proto.graph.input}
-        # an input that only what comes later reads is none of the debug model; giving it is right as well
+        # an input of the export that no debugged tensor depends on is not one of the debug model
         feed = {name: array for name, array in input.items() if name in wanted or name not in self._inputs}
         made = sessions.run(model, feed, optimize=False)
         self.onnx_value = dict(zip(self.output_debug_name, made.values(), strict=True))
 
     def print_debug_result(self) -> None:
-        """Print the mean squared error of each place."""
+        """Print the mean squared error of each debugged tensor."""
         if not self.torch_value and not self.onnx_value:
-            print("no place was debugged yet: run the module in torch, then the debug model")  # noqa: T201
+            print("no tensor was debugged yet: run the module in torch, then the debug model")  # noqa: T201
         for name in self.torch_value:
             if name in self.onnx_value:
                 errors = ErrorStats.of(self.torch_value[name], self.onnx_value[name])
-                print(f"{name} MSE: {errors.mse}")  # noqa: T201 (that is what it is for)
+                print(f"{name} MSE: {errors.mse}")  # noqa: T201 (its purpose)
             else:
                 print(f"{name}: not in the debug model")  # noqa: T201
         for name in self.onnx_value:
@@ -177,17 +192,22 @@ class Debugger:
                 print(f"{name}: run the module in torch first, module(x)")  # noqa: T201
 
     def comparison(self, *, rtol: float = RTOL, atol: float = ATOL) -> Comparison:
-        """Return the places as a `Comparison`, with every metric, histograms and the panel.
+        """Return the debugged tensors as a `Comparison`, with every metric, histograms and the panel.
+
+        Parameters
+        ----------
+        rtol, atol
+            Tolerances of `ErrorStats.outside`.
 
         Raises
         ------
         AlignmentError
-            If nothing was run yet, or the shapes of a place differ.
+            If torch or the debug model was not run yet, or the shapes of a tensor differ.
         """
         both = [name for name in self.torch_value if name in self.onnx_value]
         if not both:
             advice = "Run the module in torch, then extract_debug_model and run_debug_model."
-            raise AlignmentError("no place has values of both torch and the debug model.", advice=advice)
+            raise AlignmentError("no tensor has values of both torch and the debug model.", advice=advice)
         points = []
         for depth, name in enumerate(both):
             tensor, node, source = self._tensors.get(name, ("", "", ""))

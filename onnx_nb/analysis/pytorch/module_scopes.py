@@ -1,12 +1,13 @@
-"""Which nodes of an export belong to which submodules, by what torch's exporters wrote: metadata, or names of nodes."""
+"""Which nodes of an export belong to which submodule calls, by the metadata or node names of torch's exporters."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onnx_nb.analysis.errors import AlignmentError
 
@@ -14,139 +15,133 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.pytorch.record import Recording
 
-Key = tuple[str, ...]
-"""What the calls of a submodule have in common with their nodes: the submodules around them, outermost first."""
+Scope: TypeAlias = tuple[str, ...]
+"""Names of the submodules around a call or a node, outermost first."""
+_QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
-class Keys:
-    """Ties nodes to submodules by what the exporters wrote."""
+class ModuleScopes:
+    """The scope of each recorded call and of each node of the main graph; a call and its nodes have the same scope.
+
+    Parameters
+    ----------
+    recording, graph
+        Recording of a module and graph of its export.
+
+    Raises
+    ------
+    AlignmentError
+        If no node has the name of a recorded submodule.
+    """
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
         self._graph = graph
         self._calls = recording.calls
-        labels = [_scopes_of(node) for node in graph.model.proto.graph.node]
-        paths = sum(isinstance(label, list) for label in labels)
-        self._by_path = paths > 0
-        if not paths:
+        written = [_name_scopes(node) for node in graph.model.proto.graph.node]
+        self._by_path = any(scopes is not None for scopes in written)
+        """Whether metadata holds the paths; else the TorchScript exporter wrote names into the nodes' names."""
+        if not self._by_path:
             names = graph.names
-            labels = [names[node].split("/")[1:-1] if "/" in names[node] else None for node in range(graph.main_count)]
-        self._labels = labels
-        self.of_call = self._keys_of_calls()
-        known = {key[:depth] for key in self.of_call for depth in range(len(key) + 1)}
-        cache: dict[Key, Key] = {}
-        found: list[Key | None] = []
-        for label in labels:
-            raw = None if label is None else tuple(label)
-            if raw is not None and raw not in cache:
-                cache[raw] = self._key(raw, known)
-            found.append(None if raw is None else cache[raw])
-        self._check(recording, found, known)
-        self.guessed = [key is None for key in found]
-        self.of_node = self._spread(found)
+            written = [names[node].split("/")[1:-1] if "/" in names[node] else None for node in range(graph.main_count)]
+        self._written = written
+        self.of_call = self._scopes_of_calls()
+        """Scope of each call."""
+        known = {scope[:depth] for scope in self.of_call for depth in range(len(scope) + 1)}
+        longest = functools.cache(functools.partial(self._longest_known, known=frozenset(known)))
+        found = [None if names is None else longest(tuple(names)) for names in written]
+        if len(known) > 1 and len(found) > 1 and not any(found):
+            message = (
+                f"no node of {graph.model.name} bears the name of a submodule of {recording.cls}: it is the export of "
+                f"another module, or a tool removed the names."
+            )
+            advice = "Align the export itself, save the alignment, and pass it as alignment=."
+            raise AlignmentError(message, advice=advice)
+        self.guessed = [scope is None for scope in found]
+        """Whether the exporter wrote no scope, for each node."""
+        self.of_node = self._completed(found)
+        """Scope of each node; a node without one has what its neighbors have in common."""
 
     def label(self, node: int, depth: int) -> str | None:
-        """Return the name of a node's scope as the TorchScript exporter wrote it: it counts repeated calls."""
-        label = self._labels[node]
-        return None if self._by_path or label is None or len(label) < depth else label[depth - 1]
+        """Return the name of a node's scope as the TorchScript exporter wrote it: it numbers repeated calls."""
+        written = self._written[node]
+        return None if self._by_path or written is None or len(written) < depth else written[depth - 1]
 
-    def _keys_of_calls(self) -> list[Key]:
-        """Return the key of each call: the paths around it, or what the TorchScript exporter makes of them."""
-        keys: list[Key] = []
+    def _scopes_of_calls(self) -> list[Scope]:
+        """Return the scope of each call: the paths around it, or the names that the TorchScript exporter uses."""
+        scopes: list[Scope] = []
+        for call in self._calls:
+            name = call.path if self._by_path else _torchscript_name(call.path)
+            scopes.append((*scopes[call.parent], name) if call.parent >= 0 else ())
         if self._by_path:
             self._canonical = {name: call.path for call in self._calls for name in (call.path, *call.aliases)}
-            for call in self._calls:
-                keys.append((*keys[call.parent], call.path) if call.parent >= 0 else ())
-            return keys
-        times: dict[tuple[Key, str], int] = {}
-        raw: list[Key] = []
-        for call in self._calls:
-            above = raw[call.parent] if call.parent >= 0 else ()
-            raw.append((*above, _segment(call.path)) if call.parent >= 0 else ())
-            if call.parent >= 0:
-                times[above, raw[-1][-1]] = times.get((above, raw[-1][-1]), 0) + 1
-        self._times = times
-        return [self._merged(key) for key in raw]
+            return scopes
+        self._times = Counter((scope[:-1], scope[-1]) for scope in scopes if scope)
+        """Scope and name → number of calls."""
+        return [self._merged(scope) for scope in scopes]
 
-    def _merged(self, key: Key) -> Key:
-        """Return one key for names easily confused: a second call of "c" is written "c_1", as is a module "c_1"."""
+    def _merged(self, scope: Scope) -> Scope:
+        """Return one scope for names that cannot be told apart: "c_1" is a second call of "c", or a module "c_1"."""
         merged: list[str] = []
-        above: Key = ()
-        for name in key:
-            known = (above, name) in self._times
-            shorter = list(_shortened(name))
-            repeated = [one for one in shorter[1:] if self._times.get((above, one), 0) > 1]
-            named = [one for one in shorter if (above, one) in self._times]
+        above: Scope = ()
+        for name in scope:
+            shorter = list(_without_numbers(name))
+            repeated = [each for each in shorter[1:] if self._times[above, each] > 1]
+            named = [each for each in shorter if self._times[above, each]]
             choice = repeated[-1] if repeated else named[0] if named else name
             merged.append(choice)
-            above = (*above, name if known else choice)
+            above = (*above, name if self._times[above, name] else choice)
         return tuple(merged)
 
-    def _key(self, raw: Key, known: set[Key]) -> Key:
-        """Return the key of a node's scope: the longest beginning that some call has."""
+    def _longest_known(self, names: tuple[str, ...], known: frozenset[Scope]) -> Scope:
+        """Return the longest beginning of a node's scope that some call has."""
         if self._by_path:
-            paths = [re.sub(r"@\d+$", "", path) for path in raw]
-            key = tuple(self._canonical[path] for path in paths if path and path in self._canonical)
+            paths = [re.sub(r"@\d+$", "", path) for path in names]
+            scope = tuple(self._canonical[path] for path in paths if path and path in self._canonical)
         else:
-            key = self._merged(raw)
-        while key not in known:
-            key = key[:-1]
-        return key
+            scope = self._merged(names)
+        while scope not in known:
+            scope = scope[:-1]
+        return scope
 
-    def _check(self, recording: Recording, found: Sequence[Key | None], known: set[Key]) -> None:
-        placed = sum(key is not None and len(key) > 0 for key in found)
-        if len(known) > 1 and not placed and len(found) > 1:
-            message = (
-                f"no node of {self._graph.model.name} bears the name of a submodule of {recording.cls}: it is the "
-                f"export of another module, or a tool removed the names."
-            )
-            advice = "Align the export itself, save the alignment, and give it as alignment=."
-            raise AlignmentError(message, advice=advice)
-
-    def _spread(self, found: list[Key | None]) -> list[Key]:
-        """Return nodes without a scope what their neighbors have in common."""
+    def _completed(self, found: Sequence[Scope | None]) -> list[Scope]:
         graph = self._graph
-        keys = list(found)
+        scopes = [scope or () for scope in found]
         for node in graph.order.tolist():
-            if keys[node] is None:
-                read = graph.node_inputs(node).tolist()
-                makers = [int(graph.producer[value]) for value in read if value >= 0]
+            if found[node] is None:
+                makers = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
                 near = [found[maker] for maker in makers if maker >= 0]
                 for value in graph.node_outputs(node).tolist():
                     readers = graph.consumers(value).tolist() if value >= 0 else []
                     near += [found[reader] for reader in readers if reader < graph.main_count]
-                some = [key for key in near if key is not None]
-                keys[node] = functools.reduce(_common, some) if some else ()
-        return [key or () for key in keys]
+                some = [scope for scope in near if scope is not None]
+                scopes[node] = functools.reduce(_common, some) if some else ()
+        return scopes
 
 
-def _common(a: Key, b: Key) -> Key:
-    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
-    return tuple(one for one, _ in shared)
+def _common(a: Scope, b: Scope) -> Scope:
+    return tuple(name for name, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
-def _segment(path: str) -> str:
-    """Return what the TorchScript exporter calls a submodule: "layer.0" for "encoder.layer.0"."""
-    atoms = path.split(".")
-    for place in range(len(atoms) - 1, -1, -1):
-        if not atoms[place].isnumeric():
-            return ".".join(atoms[place:])
+def _torchscript_name(path: str) -> str:
+    """Return the name of a submodule in the TorchScript exporter: "layer.0" for "encoder.layer.0"."""
+    names = path.split(".")
+    for place in range(len(names) - 1, -1, -1):
+        if not names[place].isnumeric():
+            return ".".join(names[place:])
     return path
 
 
-def _shortened(name: str) -> Iterable[str]:
-    """Return a name with fewer and fewer counts at its end: "c_1_1", "c_1", "c"."""
+def _without_numbers(name: str) -> Iterator[str]:
+    """Yield a name with fewer and fewer numbers at its end: "c_1_1", "c_1", "c"."""
     yield name
     while (found := re.fullmatch(r"(.+)_\d+", name)) is not None:
         name = found[1]
         yield name
 
 
-def _scopes_of(node: Any) -> list[str] | None:
-    """Read the module paths around a node from what torch's default exporter wrote; the last one is the operation."""
+def _name_scopes(node: Any) -> list[str] | None:
+    """Return the module paths around a node in the metadata of torch's default exporter, without the operation."""
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.name_scopes":
             return [a or b for a, b in _QUOTED.findall(entry.value)][:-1]
     return None
-
-
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")

@@ -1,19 +1,20 @@
-"""What is done to a torch module: record what each submodule got and gave, export it, mark places in it.
+"""Run a torch module once and record the inputs and outputs of every submodule call.
 
-Recording works through forward hooks, which are gone afterwards, so that the module's code need not change. torch is
-imported when it is first used, so that everything else works without it.
+Recording uses forward hooks and removes them afterwards, so the module's code need not change. torch is imported only
+when it is used: everything else works without it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import types
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +22,7 @@ import ml_dtypes
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.formatting import bytes_text, closest, quoted
+from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.attribute_proof import RECORDED
 from onnx_nb.analysis.pytorch.source_lines import running_line
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
     import torch
 
 _DEEPEST: Final = 16
-"""Lists in lists in lists: what is nested deeper in an output is not looked at."""
+"""Levels of nested lists, dicts and dataclasses that are searched for tensors."""
 _SCALARS: Final = (int, float, str, type(None))
-"""What most arguments are that are no tensors."""
+"""Types of most arguments that are not tensors."""
 
 
 class Slot(NamedTuple):
     """One tensor among the inputs or outputs of a call."""
 
     label: str
-    """Where it was: empty for a lone tensor, else as "0", "hidden_states.3" or the name of an argument."""
+    """Its position: empty for a single tensor, else "0", "hidden_states.3" or the name of an argument."""
     value: int
-    """Number of the value in the recording; the same tensor, unchanged since, has the same number."""
+    """Number of the value in the recording; the same tensor, unchanged since, keeps its number."""
 
 
 @dataclass(frozen=True)
@@ -50,43 +51,45 @@ class Call:
     """One call of a submodule."""
 
     path: str
-    """As in ``module.named_modules()``; empty for the module itself."""
+    """Path as in ``module.named_modules()``; empty for the module itself."""
     aliases: tuple[str, ...]
-    """Its other paths, where it is registered more than once."""
+    """Other paths under which the submodule is registered."""
     cls: str
-    """Class of the submodule, as "Linear"."""
+    """Class of the submodule, such as "Linear"."""
     index: int
-    """How many calls of the same submodule came before."""
+    """Number of earlier calls of the same submodule."""
     parent: int
-    """The call inside of which it was made, a number in `Recording.calls`; −1 for the outermost."""
+    """Index in `Recording.calls` of the call that made this one; −1 for the outermost."""
     inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Those of the submodule that an operator of ONNX has as well, as ``eps``."""
+    """Attributes of the submodule that an ONNX operator has as well, such as ``eps``."""
 
     @property
     def name(self) -> str:
-        """The path, with "#2" for a second call, and "model" for the module itself."""
+        """The path, with "#2" for a second call; "model" for the module itself."""
         return f"{self.path or 'model'}{f'#{self.index + 1}' if self.index else ''}"
 
 
 class FunctionCall(NamedTuple):
-    """A call of a torch function or method in some module's ``forward``, that gave a tensor."""
+    """A call of a torch function or method in the ``forward`` of a submodule that returned a new tensor."""
 
     name: str
-    """As "add_", "softmax" or "scaled_dot_product_attention"."""
+    """Name of the function, such as "add_", "softmax" or "scaled_dot_product_attention"."""
     call: int
-    """The call of a module that made it, a number in `Recording.calls`."""
+    """Index in `Recording.calls` of the submodule call that made it."""
     source: str
-    """The line of Python, as ``modeling_bert.py:312``."""
+    """Line of Python, such as ``modeling_bert.py:312``."""
     inputs: tuple[int, ...]
-    """Numbers of the recorded values that it got."""
+    """Numbers of the recorded values among its arguments."""
     value: int
-    """Number of what it gave."""
+    """Number of the value that it returned."""
 
 
 class Recording:
-    """Every submodule call of one forward pass, with the values; what `record` gives.
+    """Every submodule call of one forward pass with its values, as returned by `record`.
+
+    ``recording["encoder.layer.1"]`` is an output as an array.
 
     Examples
     --------
@@ -102,57 +105,67 @@ class Recording:
         self.cls = cls
         """Class of the module."""
         self.calls = calls
-        """In the order in which they began; the first is the module itself."""
+        """Calls in the order in which they began; the first is that of the module itself."""
         self.nbytes = sum(array.nbytes for array in map(unspilled, contents))
+        """Bytes of all recorded values."""
         self.functions: tuple[FunctionCall, ...] = ()
-        """What the forwards of the modules called; see ``functions`` of `record`."""
+        """Function calls in the forwards of the submodules, recorded with ``functions=True``."""
         self.unstable: tuple[str, ...] = ()
-        """Calls that gave other values when run again, innermost and earliest first; see ``repeat`` of `record`."""
+        """Names of calls with other outputs in a second run, innermost and earliest first; see ``repeat``."""
         self.random: tuple[str, ...] = ()
-        """Calls that drew random numbers in their own ``forward``, in order."""
+        """Names of calls that drew random numbers in their own ``forward``, in order."""
         self._contents = contents
         self._store = store
 
     @property
     def value_count(self) -> int:
-        """How many different values were recorded."""
+        """Number of different recorded values."""
         return len(self._contents)
 
     def value(self, number: int) -> NDArray[Any]:
-        """Return a value, read-only; bfloat16 and float8 as numpy types of ``ml_dtypes``."""
+        """Return a recorded value by its number, read-only; bfloat16 and float8 have dtypes of ``ml_dtypes``."""
         array: NDArray[Any] = unspilled(self._contents[number])
         return array
 
     def labeled(self) -> Iterator[tuple[FunctionCall, str]]:
-        """Return each function with what tells it from the others of the same call: "add()", "add()#2"."""
+        """Yield each function call with a label that is unique in its submodule call: "add()", "add()#2"."""
         count: Counter[tuple[int, str]] = Counter()
-        for each in self.functions:
-            count[each.call, each.name] += 1
-            times = count[each.call, each.name]
-            yield each, f"{each.name}(){f'#{times}' if times > 1 else ''}"
+        for function in self.functions:
+            count[function.call, function.name] += 1
+            times = count[function.call, function.name]
+            yield function, f"{function.name}(){f'#{times}' if times > 1 else ''}"
+
+    def find_call(self, name: str) -> int:
+        """Return the index in `calls` of the call with this name: a path or an alias, "shared#2" for a second call.
+
+        Raises
+        ------
+        AlignmentError
+            If there is no such call.
+        """
+        for number, call in enumerate(self.calls):
+            if call.name == name or (not call.index and name in (call.path, *call.aliases)):
+                return number
+        message = f"no call of submodule {quoted(name)} was recorded."
+        raise AlignmentError(message, advice=closest_text(name, [call.name for call in self.calls]))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Return an output of a call, or of a function, by name.
+        """Return an output of a submodule call or of a function call.
 
-        A path alone is the first output of the first call, "shared#2" is of the second call, "lstm → 1.0" is the
-        output that has this label, and "layer.1 → add()" is what a function gave.
+        A path means the first output of the first call, "shared#2" of the second call, "lstm → 1.0" the output with
+        this label, and "layer.1 → add()" the result of a function.
         """
         path, _, label = name.partition(" → ")
-        for call in self.calls:
-            if call.name == path or (not call.index and path in (call.path, *call.aliases)):
-                values = [slot.value for slot in call.outputs if not label or slot.label == label]
-                values += [
-                    each.value for each, called in self.labeled() if called == label and self.calls[each.call] is call
-                ]
-                if values:
-                    return self.value(values[0])
-                what = f"no output {quoted(label)}" if label else "no tensor"
-                labels = ", ".join(slot.label for slot in call.outputs)
-                advice = f"Its outputs: {labels}." if labels else "Ask for a submodule inside or around it."
-                raise AlignmentError(f"submodule {quoted(path)} gave {what}.", advice=advice)
-        near = ", ".join(map(quoted, closest(path, [call.name for call in self.calls])))
-        message = f"no call of submodule {quoted(path)} was recorded."
-        raise AlignmentError(message, advice=f"Closest names: {near}." if near else "")
+        number = self.find_call(path)
+        slots = self.calls[number].outputs
+        values = [slot.value for slot in slots if not label or slot.label == label]
+        values += [each.value for each, called in self.labeled() if called == label and each.call == number]
+        if values:
+            return self.value(values[0])
+        what = f"output {quoted(label)}" if label else "tensor"
+        labels = ", ".join(slot.label for slot in slots)
+        advice = f"Its outputs: {labels}." if labels else "Ask for a submodule inside or around it."
+        raise AlignmentError(f"submodule {quoted(path)} returned no {what}.", advice=advice)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -172,30 +185,30 @@ def record(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> Recording:
-    """Run a module once and record what each call of a submodule got and gave.
+    """Run a module once and record the inputs and outputs of every submodule call.
 
-    Shared and repeated modules, tuples, dicts, dataclasses and in-place operations are taken as they come; the module
-    is left as it was, also if it raises. It runs without gradients, on the device where it is.
+    Shared and repeated submodules, tuples, dicts, dataclasses and in-place operations are supported. The module runs
+    without gradients on its own device and is left unchanged, even if it raises.
 
     Parameters
     ----------
     module
-        In eval mode; in train mode dropout and batch normalization compute something that is never exported.
+        A module in eval mode; in train mode, dropout and batch normalization compute something that is never exported.
     args
-        Positional arguments, a tuple; a lone tensor may be given as it is.
+        Positional arguments as a tuple; a single tensor may be passed as it is.
     kwargs
         Named arguments.
     functions
-        Record also the tensors that functions and methods give which a module calls in its own ``forward``, such as the
+        Also record the results of functions and methods that a submodule calls in its own ``forward``, such as the
         sum of a residual connection.
     repeat
-        Run a second time and compare: `Recording.unstable` then names the submodules that gave other values, with a
-        warning.
+        Run the module a second time and warn of submodules whose outputs change; `Recording.unstable` names them.
     memory_limit
-        Half of so many bytes may be taken by values in memory, the rest goes into files of a temporary folder; half of
-        the memory that is available if ``None``.
+        Bytes of memory, of which recorded values take at most half; the rest goes to files in a temporary folder. Half
+        of the available memory if ``None``.
     progress
-        Called before each call of a submodule, with about the part done and the submodule. What it raises ends the run.
+        Called before each submodule call with the estimated fraction done and the submodule. An exception that it
+        raises ends the run.
 
     Returns
     -------
@@ -204,15 +217,15 @@ def record(
     Raises
     ------
     TypeError
-        If it is no ``torch.nn.Module``.
+        If ``module`` is not a ``torch.nn.Module``, or is scripted by ``torch.jit``.
     Exception
-        What the module raises, with a note that names the submodule.
+        Whatever the module raises, with a note that names the submodule.
 
     Warns
     -----
     UserWarning
-        If dropout or batch normalization is in train mode, a second run gave other values, or, where there was none,
-        random numbers were drawn.
+        If dropout or batch normalization is in train mode, if a second run gave other values, or, without a second
+        run, if random numbers were drawn.
 
     Examples
     --------
@@ -221,94 +234,156 @@ def record(
     >>> [call.name for call in recording.calls]
     ['model', '0', '1']
     """
-    module, args, kwargs = as_given(module, args, kwargs)
-    if not any(part is module for part in watched(module)):
+    module, args, kwargs = checked_arguments(module, args, kwargs)
+    if not any(part is module for part in _hookable(module)):
         message = f"{type(module).__name__} is scripted by torch.jit, and what it calls cannot be seen."
-        raise TypeError(f"{message} Give the module that was scripted.")
+        raise TypeError(f"{message} Pass the module that was scripted.")
     in_training = _warn_of_training(module)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
-    halves = 0.5 if repeat else 1.0
-    first = _Recorder(module, store, None, functions=functions, progress=stage(progress, 0.0, halves))
+    half = 0.5 if repeat else 1.0
+    first = _Recorder(module, store, None, functions=functions, progress=stage(progress, 0.0, half))
     first.run(args, kwargs)
-    recording = Recording(type(module).__name__, first.finished(), first.contents, store)
+    calls = first.calls
+    recording = Recording(type(module).__name__, tuple(calls), first.contents, store)
     recording.functions = tuple(first.functions)
-    recording.random = tuple(recording.calls[number].name for number in sorted(first.random))
-    if not repeat and any(recording.calls[number].path not in in_training for number in first.random):
-        drew = [number for number in sorted(first.random) if recording.calls[number].path not in in_training]
-        named = ", ".join(
-            f"{recording.calls[number].cls} {quoted(recording.calls[number].name)}" for number in drew[:3]
-        )
-        more = f" and {len(drew) - 3} more" if len(drew) > 3 else ""
-        message = (
-            f"{named}{more} drew random numbers: what is random there will show as an error. Make it deterministic, or "
-            f"see by repeat=True which values change."
-        )
-        warnings.warn(message, stacklevel=2)
+    drew = [calls[number] for number in sorted(first.random)]
+    recording.random = tuple(call.name for call in drew)
     if repeat:
-        again = _Recorder(module, store, first.contents, functions=functions, progress=stage(progress, halves, 1.0))
-        again.run(args, kwargs)
-        recording.unstable = _unstable(again, recording)
+        second = _Recorder(module, store, first.contents, functions=functions, progress=stage(progress, half, 1.0))
+        second.run(args, kwargs)
+        recording.unstable = _unstable(second, recording)
         if recording.unstable:
-            named = ", ".join(f"{quoted(name)}" for name in recording.unstable[:3])
             message = (
-                f"{named} gave other values in a second run of {recording.cls}: what is random there will show as an "
-                f"error. Call module.eval(), or make it deterministic."
+                f"{_listed([quoted(name) for name in recording.unstable])} gave other values in a second run of "
+                f"{recording.cls}: this randomness will show as an error. Call module.eval(), or make it deterministic."
             )
             warnings.warn(message, stacklevel=2)
+    elif unexplained := [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]:
+        message = (
+            f"{_listed(unexplained)} drew random numbers: this randomness will show as an error. Make it "
+            f"deterministic, or use repeat=True to see which values change."
+        )
+        warnings.warn(message, stacklevel=2)
     return recording
 
 
-def as_given(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """Return a module and its arguments in the form in which it is called."""
+def checked_arguments(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """Return a module without the wrapper of torch.compile, its positional arguments as a tuple, the named as a dict.
+
+    Raises
+    ------
+    TypeError
+        If ``module`` is not a ``torch.nn.Module``.
+    """
     import torch
 
-    module = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
+    module = getattr(module, "_orig_mod", module)  # inside what torch.compile returned
     if not isinstance(module, torch.nn.Module):
         what = type(module).__name__
-        raise TypeError(f"a torch.nn.Module is wanted, not {what}. Wrap a function into a module with a forward.")
+        raise TypeError(f"expected a torch.nn.Module, not {what}. Wrap a function into a module with a forward.")
     given = tuple(args) if isinstance(args, list | tuple) else () if args is None else (args,)
     return module, given, dict(kwargs or {})
 
 
 def _warn_of_training(module: torch.nn.Module) -> frozenset[str]:
-    """Warn of what is in train mode, and give the paths of it."""
+    """Warn of dropout and batch normalization in train mode; return their paths."""
     import torch
 
     batch_norm = torch.nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
     dropout = torch.nn.modules.dropout._DropoutNd  # noqa: SLF001 (the same)
-    named = [
-        (name, part)
+    found = {
+        name: f"{type(part).__name__} {quoted(name)}"
         for name, part in module.named_modules()
         if part.training and (isinstance(part, batch_norm) or (isinstance(part, dropout) and part.p > 0))
-    ]
-    if named:
-        listed = ", ".join(f"{type(part).__name__} {quoted(name)}" for name, part in named[:3])
-        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-        verb = "does" if len(named) == 1 else "do"
+    }
+    if found:
         message = (
-            f"{type(module).__name__} is in train mode: {listed}{more} {verb} not compute there what an export does. "
-            f"Call module.eval() first."
+            f"{type(module).__name__} is in train mode: {_listed(list(found.values()))} "
+            f"{'does' if len(found) == 1 else 'do'} not compute what the export does. Call module.eval() first."
         )
         warnings.warn(message, stacklevel=3)
-    return frozenset(name for name, _ in named)
+    return frozenset(found)
 
 
-def watched(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Return the submodules that can have hooks, itself included: what torch.jit scripted cannot."""
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+# --- hooks ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def watch(
+    module: torch.nn.Module,
+    before: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None],
+    after: Callable[[torch.nn.Module, Any], None],
+) -> Iterator[None]:
+    """Call ``before(submodule, args, kwargs)`` and ``after(submodule, output)`` around every submodule call.
+
+    Submodules that torch.jit scripted cannot have hooks. Nothing is called while dynamo traces a branch of
+    ``torch.cond``. The hooks are removed on exit.
+    """
+    import torch
+
+    def begin(part: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not torch.compiler.is_dynamo_compiling():
+            before(part, args, kwargs)
+
+    def end(part: torch.nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+        if not torch.compiler.is_dynamo_compiling():
+            after(part, output)
+
+    handles: list[torch.utils.hooks.RemovableHandle] = []
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)  # torch's fused transformer layers call no submodules
+        for part in _hookable(module):
+            handles.append(part.register_forward_pre_hook(begin, with_kwargs=True))
+            handles.append(part.register_forward_hook(end))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _hookable(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     import torch
 
     return (part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule))
 
 
-def is_traced_by_dynamo() -> bool:
-    """Return whether a branch of ``torch.cond`` or the like is being traced, where hooks must not record."""
-    import torch
+_Call = Callable[[Any, Any, Mapping[str, Any]], Any]
+"""Called with a function of torch, its args and its kwargs; returns what the function would."""
 
-    return torch.compiler.is_dynamo_compiling()
+
+def intercept_functions(call: _Call) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which ``call(function, args, kwargs)`` runs in place of each torch function."""
+    from torch.overrides import TorchFunctionMode
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return call(func, args, kwargs or {})
+
+    return Functions()
+
+
+def intercept_operations(call: _Call) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which ``call(operation, args, kwargs)`` runs in place of each aten operation."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return call(func, args, kwargs or {})
+
+    return Operations()  # type: ignore[no-untyped-call]
 
 
 def _random_state() -> bytes:
-    """Return the state of torch's random generators, which changes when they are asked for numbers."""
+    """Return the state of torch's random generators, which changes when numbers are drawn."""
     import torch
 
     state: bytes = torch.default_generator.get_state().numpy().tobytes()
@@ -318,7 +393,7 @@ def _random_state() -> bytes:
 
 
 class _Recorder:
-    """The hooks of one forward pass."""
+    """Records one forward pass, or compares it with the recorded values ``known`` of an earlier one."""
 
     def __init__(
         self,
@@ -329,163 +404,144 @@ class _Recorder:
         functions: bool,
         progress: Progress | None,
     ) -> None:
+        self.calls: list[Call] = []
         self.contents: list[Any] = []
         self.functions: list[FunctionCall] = []
         self.changed: set[int] = set()
-        """Numbers of values that are not those of ``known``."""
+        """Numbers of values that differ from ``known``."""
         self.ended: list[int] = []
+        """Indices of calls in the order in which they ended."""
         self.random: set[int] = set()
-        """Numbers of the calls that drew random numbers, and not by a call inside of them."""
+        """Indices of calls that drew random numbers outside of their inner calls."""
         self._module = module
         self._store = store
         self._known = known
-        self._listens = functions
+        self._with_functions = functions
         self._progress = progress
-        self._looks = False
-        """Whether it is our own code that calls torch now."""
+        self._in_own_code = False
+        """Whether onnx_nb itself is calling torch functions."""
         self._state = b""
-        """Of the random generators when a call last began or ended."""
-        self._calls: list[dict[str, Any]] = []
-        self._stack: list[tuple[int, Any]] = []
-        self._count: dict[int, int] = {}
-        self._seen: dict[int, tuple[Any, int, int]] = {}
-        self._signatures: dict[type, tuple[str, ...]] = {}
+        """State of the random generators when a call last began or ended."""
+        self._stack: list[tuple[int, torch.nn.Module]] = []
+        self._count: Counter[int] = Counter()
+        self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+        """Identity of a tensor → the tensor, its version and the number of its value."""
+        self._parameters_of: Callable[[Any], tuple[str, ...]] = functools.cache(parameters_of)
         self._names: dict[int, list[str]] = {}
         for name, part in module.named_modules(remove_duplicate=False):
             self._names.setdefault(id(part), []).append(name)
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Run the module; nothing stays behind on it."""
+        """Run the module; every hook is removed afterwards."""
         import torch
 
-        with contextlib.ExitStack() as undone, torch.no_grad():
-            hooks: list[torch.utils.hooks.RemovableHandle] = []
-            undone.callback(_remove, hooks)
-            for part in watched(self._module):
-                hooks.append(part.register_forward_pre_hook(self._before, with_kwargs=True))
-                hooks.append(part.register_forward_hook(self._after))
-            # torch's fused transformer layers call no submodules
-            fused = torch.backends.mha.get_fastpath_enabled()
-            undone.callback(torch.backends.mha.set_fastpath_enabled, fused)
-            torch.backends.mha.set_fastpath_enabled(False)
-            if self._listens:
-                undone.enter_context(_listening(self._called))
+        functions = intercept_functions(self._function) if self._with_functions else contextlib.nullcontext()
+        with torch.no_grad(), watch(self._module, self._before, self._after), functions:
             self._state = _random_state()
             try:
                 self._module(*args, **kwargs)
             except Exception as error:
                 if self._stack:
-                    call = self._calls[self._stack[-1][0]]
-                    error.add_note(f"raised in {call['cls']} {quoted(call['path'] or 'the module itself')}")
+                    call = self.calls[self._stack[-1][0]]
+                    error.add_note(f"raised in {call.cls} {quoted(call.path or 'the module itself')}")
                 raise
-
-    def finished(self) -> tuple[Call, ...]:
-        return tuple(Call(**call) for call in self._calls)
 
     def _before(self, part: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         import torch
 
-        if torch.compiler.is_compiling() or id(part) not in self._names:
+        if id(part) not in self._names:
             return
         path, *aliases = self._names[id(part)]
         cls = type(part).__name__
         if self._progress is not None:
-            done = len(self._calls) / max(len(self._names), len(self._calls) + 1)
+            done = len(self.calls) / max(len(self._names), len(self.calls) + 1)
             self._progress(done, f"torch: {cls} {quoted(path or 'the module itself')}")
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 (what we ask of a tensor is no call of the module)
-            self._look_for_chance()
-            if type(part) not in self._signatures:
-                self._signatures[type(part)] = parameters_of(type(part))
-            parameters = self._signatures[type(part)]
-            index = self._count.get(id(part), 0)
-            self._count[id(part)] = index + 1
-            given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-            if len(args) > len(parameters):
-                given.update((str(place), value) for place, value in enumerate(args[len(parameters) :]))
-            self._calls.append(
-                {
-                    "path": path,
-                    "aliases": tuple(aliases),
-                    "cls": cls,
-                    "index": index,
-                    "parent": self._stack[-1][0] if self._stack else -1,
-                    "inputs": tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(given)]),
-                    "outputs": (),
-                    "attributes": _said(part),
-                }
-            )
-            self._stack.append((len(self._calls) - 1, part))
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 (our own use of a tensor is no call of the module)
+            self._note_random_numbers()
+            parameters = self._parameters_of(type(part))
+            named = {**dict(zip(parameters, args, strict=False)), **kwargs}
+            named.update((str(place), value) for place, value in enumerate(args[len(parameters) :]))
+            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(named)])
+            parent = self._stack[-1][0] if self._stack else -1
+            self._stack.append((len(self.calls), part))
+            index = self._count[id(part)]
+            self._count[id(part)] += 1
+            self.calls.append(Call(path, tuple(aliases), cls, index, parent, inputs, (), _attributes_of(part)))
 
-    def _after(self, part: torch.nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+    def _after(self, part: torch.nn.Module, output: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling() or all(open_part is not part for _, open_part in self._stack):
+        if all(running is not part for _, running in self._stack):
             return
         with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-            self._look_for_chance()
+            self._note_random_numbers()
             number, closed = self._stack.pop()
-            while closed is not part:  # a call inside that raised, which its caller caught
+            while closed is not part:  # an inner call that raised, and whose caller caught it
                 number, closed = self._stack.pop()
             self.ended.append(number)
             outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(output)])
-            self._calls[number]["outputs"] = outputs
+            self.calls[number] = dataclasses.replace(self.calls[number], outputs=outputs)
 
-    def _look_for_chance(self) -> None:
-        """Note the innermost call if random numbers were drawn since another one began or ended."""
+    def _note_random_numbers(self) -> None:
+        """Note the innermost call if random numbers were drawn since a call last began or ended."""
         state = _random_state()
         if state != self._state and self._stack:
             self.random.add(self._stack[-1][0])
         self._state = state
 
-    def _called(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Call a torch function, and take the tensor that it gives, if it is a new one of more than one value."""
+    def _function(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Call a torch function; record the tensor that it returns if it is new and has more than one element."""
         import torch
 
-        if self._looks or not self._stack or is_traced_by_dynamo():
+        if self._in_own_code or not self._stack or torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-            known = self._numbers((*args, *kwargs.values()))
+            inputs = self._numbers((*args, *kwargs.values()))
         made = function(*args, **kwargs)
         if isinstance(made, torch.Tensor):
             with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-                if is_tensor(made) and made.numel() > 1 and not _is_wrapped(made):
-                    before = len(self.contents)
-                    number = self._take(made)
-                    if number == before:
+                # inside of torch.vmap a tensor is one of many and has no values of its own
+                wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 (torch has no other)
+                if is_tensor(made) and made.numel() > 1 and not wrapped(made):
+                    next_number = len(self.contents)
+                    if self._take(made) == next_number:
                         name = getattr(function, "__name__", "function")
-                        self.functions.append(FunctionCall(name, self._stack[-1][0], running_line(), known, number))
+                        call = self._stack[-1][0]
+                        self.functions.append(FunctionCall(name, call, running_line(), inputs, next_number))
         return made
 
-    def _numbers(self, given: Iterable[Any]) -> tuple[int, ...]:
-        """Return the numbers of the values among what a function got that are known."""
+    def _numbers(self, arguments: Iterable[Any]) -> tuple[int, ...]:
+        """Return the numbers of the recorded values among the arguments of a function."""
         import torch
 
         found: list[int | None] = []
-        for one in given:
-            if isinstance(one, torch.Tensor):
-                found.append(self._number(one))
-            elif not isinstance(one, _SCALARS):
-                found += [self._number(tensor) for _, tensor in tensors_in(one)]
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor):
+                found.append(self._number(argument))
+            elif not isinstance(argument, _SCALARS):
+                found += [self._number(tensor) for _, tensor in tensors_in(argument)]
         return tuple([number for number in found if number is not None])
 
     def _number(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of a value that was taken already, and not changed since."""
+        """Return the number of a tensor's value if it was recorded and has not changed since."""
         seen = self._seen.get(id(tensor))
-        known = seen is not None and seen[0]() is tensor and seen[1] == _version(tensor) >= 0
-        return seen[2] if seen is not None and known else None
+        if seen is not None and seen[0]() is tensor and seen[1] == _version(tensor) >= 0:
+            return seen[2]
+        return None
 
     def _take(self, tensor: torch.Tensor) -> int:
-        """Return the number of a value; a copy is kept, as it may be changed in place later."""
-        there = self._number(tensor)
-        if there is not None:
-            return there
+        """Return the number of a tensor's value; a new value is copied, as it may be changed in place later."""
+        known_number = self._number(tensor)
+        if known_number is not None:
+            return known_number
         number = len(self.contents)
         array = self._array(tensor)
         if self._known is None:
             self.contents.append(self._store.put(array))
         else:
             known = unspilled(self._known[number]) if number < len(self._known) else None
-            if known is None or known.shape != array.shape or not _same(known, array):
+            same = known is not None and known.shape == array.shape and known.dtype == array.dtype
+            if known is None or not same or known.tobytes() != array.tobytes():
                 self.changed.add(number)
             self.contents.append(None)
         self._seen[id(tensor)] = (weakref.ref(tensor), _version(tensor), number)
@@ -496,82 +552,58 @@ class _Recorder:
 
         if type(tensor) is torch.Tensor:
             return to_numpy(tensor)
-        # a class of its own may say what its values are
-        self._looks = True
+        # a subclass may define its values by __torch_function__
+        self._in_own_code = True
         try:
             with torch._C._EnableTorchFunction():  # noqa: SLF001 (torch has no other)
                 return to_numpy(tensor)
         finally:
-            self._looks = False
+            self._in_own_code = False
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """Return how often a tensor was changed in place; −1 if torch does not know."""
+    """Return the number of in-place changes of a tensor; −1 if torch does not count them."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
 
 
-def _is_wrapped(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one of many inside of ``torch.vmap`` and the like: it has no values of its own."""
-    import torch
-
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))  # noqa: SLF001 (torch has no other)
-
-
-def _listening(called: Callable[[Any, Any, Mapping[str, Any]], Any]) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which every call of a torch function is made by another one."""
-    from torch.overrides import TorchFunctionMode
-
-    class Listening(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return called(func, args, kwargs or {})
-
-    return Listening()
+def _attributes_of(part: torch.nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module that ONNX operators have as well, if they are numbers or texts."""
+    own = {name: part.__dict__[name] for name in RECORDED if name in part.__dict__}
+    return {name: value for name, value in own.items() if _is_plain(value)}
 
 
-def _remove(hooks: Iterable[torch.utils.hooks.RemovableHandle]) -> None:
-    for hook in hooks:
-        hook.remove()
+def _is_plain(value: Any) -> bool:
+    items = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(item, int | float | str) for item in items)
 
 
-def _said(part: torch.nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module that are a number, a text or several numbers, of those that ONNX has, too."""
-    own = part.__dict__
-    return {name: own[name] for name in RECORDED if name in own and _is_said(own[name])}
-
-
-def _is_said(value: Any) -> bool:
-    several = value if isinstance(value, tuple) else (value,)
-    return all(isinstance(one, int | float | str) for one in several)
-
-
-def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    return a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
-def _unstable(again: _Recorder, recording: Recording) -> tuple[str, ...]:
-    """Name the calls that gave other values though they got the same."""
+def _unstable(second: _Recorder, recording: Recording) -> tuple[str, ...]:
+    """Return the names of the calls that returned other values for the same inputs."""
     found: list[int] = []
     around: set[int] = set()
-    for number in again.ended:  # calls inside end before those around them
+    for number in second.ended:  # inner calls end before the calls around them
         if number >= len(recording.calls):
             continue
         call = recording.calls[number]
-        other = any(slot.value in again.changed for slot in call.outputs)
-        if other and not any(slot.value in again.changed for slot in call.inputs):
+        differs = any(slot.value in second.changed for slot in call.outputs)
+        if differs and not any(slot.value in second.changed for slot in call.inputs):
             if number not in around:
                 found.append(number)
             around.add(call.parent)
     return tuple(recording.calls[number].name for number in found)
 
 
-def parameters_of(kind: Any) -> tuple[str, ...]:
-    """Return the names of positional arguments of a class's forward."""
-    function = inspect.unwrap(kind.forward, stop=lambda one: hasattr(one, "__signature__"))
+# --- tensors --------------------------------------------------------------------------------------------------------
+
+
+def parameters_of(cls: Any) -> tuple[str, ...]:
+    """Return the names of the positional parameters of a module class's forward."""
+    function = inspect.unwrap(cls.forward, stop=lambda one: hasattr(one, "__signature__"))
     if isinstance(function, types.FunctionType) and not hasattr(function, "__signature__"):
-        code = function.__code__  # what inspect.signature would say of it, at a tenth of the time
+        code = function.__code__  # the result of inspect.signature in a tenth of the time
         return code.co_varnames[1 : code.co_argcount]
     try:
-        found = list(inspect.signature(kind.forward).parameters.values())[1:]
+        found = list(inspect.signature(cls.forward).parameters.values())[1:]
     except (TypeError, ValueError):
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -579,7 +611,7 @@ def parameters_of(kind: Any) -> tuple[str, ...]:
 
 
 def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors of nested tuples, lists, dicts and dataclasses, and where they are."""
+    """Return the tensors in nested tuples, lists, dicts and dataclasses, each with its position as a label."""
     found: list[tuple[str, torch.Tensor]] = []
     _gather(value, "", _DEEPEST, found)
     return found
@@ -603,13 +635,13 @@ def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Te
         inner = enumerate(value)
     elif is_dataclass(value) and not isinstance(value, type):
         inner = ((each.name, getattr(value, each.name)) for each in fields(value))
-    for name, one in inner:
-        if not isinstance(one, _SCALARS):
-            _gather(one, f"{label}.{name}" if label else str(name), levels - 1, found)
+    for name, item in inner:
+        if not isinstance(item, _SCALARS):
+            _gather(item, f"{label}.{name}" if label else str(name), levels - 1, found)
 
 
 def is_tensor(value: Any) -> bool:
-    """Return whether it is a tensor that an array can hold."""
+    """Return whether a value is a tensor that numpy can hold: strided, not quantized, with data."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -618,7 +650,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor as an array, which may share its memory; bfloat16 and float8 as types of ``ml_dtypes``.
+    """Return a tensor as an array that may share its memory; bfloat16 and float8 with dtypes of ``ml_dtypes``.
 
     Examples
     --------
@@ -628,26 +660,20 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """
     import torch
 
-    foreign = _foreign(tensor.dtype)
     plain = tensor.detach()
     if not plain.is_cpu or plain.is_conj() or plain.is_neg():
         plain = plain.cpu().resolve_conj().resolve_neg()
     plain = plain.contiguous()
+    foreign = _ml_dtype(tensor.dtype)
     if foreign is None:
         array: NDArray[Any] = plain.numpy()
         return array
     raw = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
-    seen: NDArray[Any] = plain.view(raw).numpy().view(foreign)
-    return seen
+    viewed: NDArray[Any] = plain.view(raw).numpy().view(foreign)
+    return viewed
 
 
 @functools.cache
-def _foreign(dtype: torch.dtype) -> Any:
-    """Return the type of ``ml_dtypes`` that numpy lacks; None if it has it."""
+def _ml_dtype(dtype: torch.dtype) -> Any:
+    """Return the dtype of ``ml_dtypes`` for one that numpy lacks; None if numpy has it."""
     return getattr(ml_dtypes, str(dtype).removeprefix("torch."), None)
-
-
-# --- exporting ------------------------------------------------------------------------------------------------------
-
-
-# --- marks ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which line of a person's Python made a node: read from what torch's exporters note, or from the call stack."""
+"""The line of user code that made a node: from the metadata of torch's exporters, or from the call stack."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from onnx_nb.analysis import host
 if TYPE_CHECKING:
     import onnx
 
-_NOT_THE_MODEL: Final = ("/torch/", "/onnx_nb/analysis/")
+_LIBRARIES: Final = ("/torch/", "/onnx_nb/analysis/")
 _PLACE: Final = re.compile(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)')
-_A_CLICK: Final = "/onnx_nb/widgets/"
+_WIDGETS: Final = "/onnx_nb/widgets/"
 _LONGEST: Final = 100_000
-"""No more of a trace is read: a stranger's model may hold megabytes there."""
+"""Characters of a stack trace that are read: an untrusted model may hold megabytes there."""
 
 
 def source_of(node: onnx.NodeProto) -> str:
-    """Return the line of the torch module that a node comes from, as ``modeling_bert.py:312``; empty if it is not told.
+    """Return the line of the torch module that a node comes from, such as ``modeling_bert.py:312``; empty if unknown.
 
-    It is the innermost line of the stack trace that torch's exporters keep that is neither torch's nor ours.
+    This is the innermost line of the stack trace in the node's metadata that is not of torch or onnx_nb.
 
     Examples
     --------
@@ -40,30 +40,30 @@ def source_of(node: onnx.NodeProto) -> str:
     first = next(places, None)
     if first is None:
         return ""
-    own = (place for place in itertools.chain([first], places) if not any(part in place[0] for part in _NOT_THE_MODEL))
-    return _told(*next(own, first))
+    own = (place for place in itertools.chain([first], places) if not any(part in place[0] for part in _LIBRARIES))
+    return _line_text(*next(own, first))
 
 
 def running_line() -> str:
-    """Return the innermost line that runs now and is neither torch's nor ours."""
+    """Return the innermost running line that is not of torch or onnx_nb; empty if a click in the browser runs it."""
     frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
     while frame is not None:
         file = frame.f_code.co_filename
         place = _place(file)
-        if place is _A_CLICK:
-            return ""  # run from the browser: what lies beyond is no line of a person
-        if place is not _NOT_THE_MODEL:
-            return _told(file, frame.f_lineno)
+        if place is _WIDGETS:
+            return ""  # the lines beyond are not user code
+        if place is not _LIBRARIES:
+            return _line_text(file, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return ""
 
 
 @functools.lru_cache(1024)
 def _place(file: str) -> object:
-    """Describe, of which kind a file is."""
+    """Return `_WIDGETS` or `_LIBRARIES` for a file of them; None for user code."""
     file = file.replace("\\", "/")
-    return _A_CLICK if _A_CLICK in file else _NOT_THE_MODEL if any(part in file for part in _NOT_THE_MODEL) else None
+    return _WIDGETS if _WIDGETS in file else _LIBRARIES if any(part in file for part in _LIBRARIES) else None
 
 
-def _told(file: str, line: int | str) -> str:
+def _line_text(file: str, line: int | str) -> str:
     return f"{host.cell_name(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"

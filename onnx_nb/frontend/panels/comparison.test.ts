@@ -251,18 +251,18 @@ describe("the panel of a comparison", () => {
   it("works on a point in the kernel, and tells what came of it or went wrong", async () => {
     const asked: string[] = [];
     const view = show(pointsOf(), {
-      isolate: (name) => {
+      reproduce: (name) => {
         asked.push(name);
-        return Promise.resolve("it is in panel.isolated");
+        return Promise.resolve("it is in panel.reproduction");
       },
       drill: () => Promise.reject(new Error("too many operations")),
     });
     view.choose("b");
     await settled();
-    buttonIn(root, "Isolate").click();
+    buttonIn(root, "Reproduce").click();
     await settled();
     expect(asked).toEqual(["b"]);
-    expect(root.querySelector("[role=status]")?.textContent).toContain("it is in panel.isolated");
+    expect(root.querySelector("[role=status]")?.textContent).toContain("it is in panel.reproduction");
     buttonIn(root, "Drill down").click();
     await settled();
     expect(root.querySelector(".onnx-nb-error")?.textContent).toContain("too many operations");
@@ -276,25 +276,25 @@ describe("the panel of a comparison", () => {
         told(0.25, "1 of 4 operations");
         return new Promise(() => undefined);
       },
-      isolate: () => Promise.resolve("it is in panel.isolated"),
+      reproduce: () => Promise.resolve("it is in panel.reproduction"),
     });
     view.choose("b");
     await settled();
     buttonIn(root, "Drill down").click();
-    buttonIn(root, "Isolate").click();
+    buttonIn(root, "Reproduce").click();
     await settled(200);
     const strip = root.querySelector(".onnx-nb-task") as HTMLElement;
     expect(strip.hidden).toBe(false);
     expect(strip.textContent).toContain("1 of 4 operations");
     expect(strip.querySelector("progress")?.value).toBe(0.25);
-    expect(buttonIn(root, "Isolate").getAttribute("aria-disabled")).toBe("true");
+    expect(buttonIn(root, "Reproduce").getAttribute("aria-disabled")).toBe("true");
     buttonIn(strip, "Cancel").click();
     expect(ended.map(({ aborted }) => aborted)).toEqual([true]);
     expect(strip.hidden).toBe(true);
     expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("Cancelled");
-    buttonIn(root, "Isolate").click();
+    buttonIn(root, "Reproduce").click();
     await settled();
-    expect(strip.textContent).toContain("it is in panel.isolated");
+    expect(strip.textContent).toContain("it is in panel.reproduction");
   });
 
   it("draws as SVG what it shows, in which names are text", () => {

@@ -21,7 +21,7 @@ export interface ComparisonOptions {
   /** writes the whole as a page */
   readonly page?: (signal: AbortSignal, progress: OnProgress) => Promise<Uint8Array>;
   /** extracts a point's module, and returns where it is */
-  readonly isolate?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
+  readonly reproduce?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
   /** shows the operations in a point's module */
   readonly drill?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<void>;
   /** a button that leads back */
@@ -166,7 +166,7 @@ function disableActions(root: HTMLElement, busy: boolean): void {
 
 function pointActions(
   name: string,
-  { isolate, drill }: ComparisonOptions,
+  { reproduce, drill }: ComparisonOptions,
   task: TaskBar,
   signal: AbortSignal,
 ): HTMLElement[] {
@@ -185,11 +185,11 @@ function pointActions(
             task.run(`Comparing the operations inside ${short}…`, drillDown),
           ),
         ]),
-    ...(isolate === undefined
+    ...(reproduce === undefined
       ? []
       : [
-          action("Isolate", "Extract its part of the model, with the inputs that it got", () =>
-            task.run(`Extracting ${short}…`, (ended, progress) => isolate(name, ended, progress)),
+          action("Reproduce", "Extract its part of the model, with torch's inputs and outputs", () =>
+            task.run(`Extracting ${short}…`, (ended, progress) => reproduce(name, ended, progress)),
           ),
         ]),
   ];

@@ -66,10 +66,10 @@ export const comparisonWidget: Widget = (model, channel) => {
         turned: (metric) => putMetric(metric),
         detail: packedOr(points, detailIn("")),
         page: (ended, progress) => channel.bytes("page", {}, { signal: ended, progress }),
-        ...(actions.includes("isolate") && {
-          async isolate(name, ended, progress) {
+        ...(actions.includes("reproduce") && {
+          async reproduce(name, ended, progress) {
             const options = { signal: ended, progress };
-            return (await channel.value<{ message: string }>("isolate", { name }, options)).message;
+            return (await channel.value<{ message: string }>("reproduce", { name }, options)).message;
           },
         }),
         ...(actions.includes("drill") && { drill }),

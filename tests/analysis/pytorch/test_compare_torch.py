@@ -21,7 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError
-from onnx_nb.analysis.pytorch.alignment import align, feeds_of
+from onnx_nb.analysis.pytorch.align import align
+from onnx_nb.analysis.pytorch.alignment import feeds_of
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)
@@ -278,7 +279,7 @@ def test_attention_that_torch_computes_in_one_operation_is_looked_into(how: str)
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
 def test_an_isolated_submodule_is_a_folder_that_shows_the_error(how: str, tmp_path: Path) -> None:
     found, _ = broken(how)
-    part = found.isolate(LAYER, tmp_path / "case")
+    part = found.reproduce(LAYER, tmp_path / "case")
     proto = onnx.load(tmp_path / "case" / "model.onnx")
     onnx.checker.check_model(proto, full_check=True)
     assert len(proto.graph.node) < len(Fault("bert_eager", how).graph.node) / 2
@@ -290,12 +291,12 @@ def test_an_isolated_submodule_is_a_folder_that_shows_the_error(how: str, tmp_pa
     told = float(line.split("max |error| ")[1].split(",")[0])
     assert told == pytest.approx(errors.max_abs, rel=1e-2)
     # what comes before the fault is right by itself, though it follows a layer
-    good = found.isolate("encoder.layer.1")
+    good = found.reproduce("encoder.layer.1")
     assert all(each.rel_l2 < 1e-5 for each in good.errors().values())
     for name, array in good.feeds.items():
         assert not np.array_equal(array, 0 * array), name
     with pytest.raises(AlignmentError, match=r"Closest names: 'encoder.layer.1'"):
-        found.isolate("encoder.layer.11x")
+        found.reproduce("encoder.layer.11x")
 
 
 class Between(torch.nn.Module):
@@ -329,7 +330,7 @@ def test_what_happens_between_two_submodules_is_looked_into_with_the_second() ->
     inside = found.drill("after")
     worst = inside.ranked("isolated")[0]
     assert worst.name == "aten._softmax"
-    assert worst.source.startswith("test_torch_comparison.py:")
+    assert worst.source.startswith("test_compare_torch.py:")
     assert [point.isolated.rel_l2 < 1e-6 for point in inside.points if point.isolated and point is not worst] == [True]
 
 
@@ -360,7 +361,7 @@ def test_what_only_a_recording_can_not_do_is_said() -> None:
     with pytest.raises(AlignmentError, match="only a recording of it"):
         found.drill("fc")
     with pytest.raises(AlignmentError, match=r"no output of Conv2d 'stem.0' has a tensor"):
-        found.isolate("stem.0")
+        found.reproduce("stem.0")
     with pytest.raises(AlignmentError, match=r"'stem.0' is only in the reference: folded together with BatchNorm2d"):
         found["stem.0"]
     assert found["stem"].name == "stem.2"
@@ -372,7 +373,7 @@ def test_a_shape_that_differs_and_options_without_an_export_are_told() -> None:
     with pytest.raises(FeedError, match="'x'"):
         onnx_nb.compare_torch(module, (), wide, model=model)
     feeds = {"x": np.zeros((2, 3, 12, 12), np.float32)}
-    with pytest.raises(AlignmentError, match=r"'x' of .* is 2×3×12×12, and ConvNet got 2×3×16×16"):
+    with pytest.raises(AlignmentError, match=r"'x' of .* is 2×3×12×12, but ConvNet got 2×3×16×16"):
         onnx_nb.compare_torch(module, (), wide, model=model, feeds=feeds)
     with pytest.raises(AlignmentError, match="options are for an export"):
         onnx_nb.compare_torch(module, (), kwargs, model=model, opset_version=18)
@@ -498,7 +499,7 @@ def test_the_attribute_that_differs_is_said_and_only_that(exporter: str) -> None
     proto = onnx_nb.export(pool, x, exporter=exporter).to_proto()
     node = next(node for node in proto.graph.node if node.op_type == "MaxPool")
     next(attribute for attribute in node.attribute if attribute.name == "pads").ints[:] = [0, 0, 0, 0]
-    with pytest.raises(AlignmentError, match=r"'0' gave .* Of its node pads is 0×0×0×0 instead of 1×1×1×1"):
+    with pytest.raises(AlignmentError, match=r"'0' is .* In its node, pads is 0×0×0×0 instead of 1×1×1×1"):
         onnx_nb.compare_torch(pool, x, model=proto)
 
 
@@ -563,13 +564,13 @@ def work(folder: Path) -> dict[str, Callable[[Any], object]]:
         ),
         "recorded": lambda tell: onnx_nb.compare_torch(recording, model=model, memory_limit=50_000, progress=tell),
         "drill": lambda tell: found.drill(LAYER, progress=tell),
-        "isolate": lambda tell: found.isolate(LAYER, folder / "case", progress=tell),
+        "reproduce": lambda tell: found.reproduce(LAYER, folder / "case", progress=tell),
         "save": lambda tell: found.save(folder / "comparison.npz", progress=tell),
         "page": lambda tell: comparison_page(found, progress=tell),
     }
 
 
-@pytest.mark.parametrize("name", ["record", "align", "compare_torch", "recorded", "drill", "isolate", "save", "page"])
+@pytest.mark.parametrize("name", ["record", "align", "compare_torch", "recorded", "drill", "reproduce", "save", "page"])
 def test_work_tells_how_far_it_is_and_whatever_that_raises_ends_it_without_a_trace(name: str, tmp_path: Path) -> None:
     module, kwargs, _, _ = modules.exported("bert", "torchscript")
     run = work(tmp_path)[name]
@@ -623,7 +624,7 @@ def test_providers_are_those_of_everything_that_is_run(monkeypatch: pytest.Monke
     assert found.first_divergent() is None
     inside = found.drill(LAYER)
     assert all(point.isolated is not None and point.isolated.rel_l2 < 1e-5 for point in inside.points)
-    part = found.isolate(LAYER, tmp_path)
+    part = found.reproduce(LAYER, tmp_path)
     assert all(errors.rel_l2 < 1e-5 for errors in part.errors().values())
     onnx_nb.compare_torch(recording, model=model, providers=other)
     onnx_nb.compare(model, model, feeds_of(recording, model), providers=[other])

@@ -75,12 +75,12 @@ def test_the_debugger_finds_where_the_model_was_changed(
 
 def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     debugger = Debugger()
-    with pytest.raises(AlignmentError, match="no place has values of both"):
+    with pytest.raises(AlignmentError, match="no tensor has values of both"):
         debugger.comparison()
     model = export(nn.ReLU().eval(), torch.ones(1), exporter="torchscript")
     with pytest.raises(AlignmentError, match="has no Debug nodes"):
         debugger.extract_debug_model(model, tmp_path / "debug.onnx")
-    with pytest.raises(TypeError, match="the name of a place is a text, not int"):
+    with pytest.raises(TypeError, match="the name of a tensor must be a string, not int"):
         debugger.debug(torch.ones(1), 3)  # type: ignore[arg-type]
     # the default exporter runs nothing in torch
     exported = export(Model(debugger).eval(), (torch.ones(1, 3, 4, 4), torch.ones(1, 3)))
@@ -89,5 +89,5 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     debugger.run_debug_model({"x": np.ones((1, 3, 4, 4), np.float32)}, tmp_path / "debug.onnx")
     debugger.print_debug_result()
     assert capsys.readouterr().out.splitlines()[0] == "x_0: run the module in torch first, module(x)"
-    with pytest.raises(AlignmentError, match="is not what extract_debug_model wrote last"):
+    with pytest.raises(AlignmentError, match="is not the model that extract_debug_model wrote last"):
         debugger.run_debug_model({"x": np.ones(1, np.float32)}, model)

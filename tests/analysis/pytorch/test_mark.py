@@ -182,5 +182,5 @@ def test_gradients_pass_and_a_wrong_name_is_refused() -> None:
     onnx_nb.mark(x * 3, "three").sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     assert x.grad.tolist() == [3, 3]
-    with pytest.raises(TypeError, match="is a text, not int"):
+    with pytest.raises(TypeError, match="must be a string, not int"):
         onnx_nb.mark(x, 1)  # type: ignore[arg-type]

@@ -229,7 +229,9 @@ def test_what_was_computed_in_advance_is_a_point_and_nothing_to_drill_into(expor
     found = onnx_nb.compare_torch(Adds(Constant()).eval(), X, exporter=exporter)
     assert found["inner"].matched == "constant"
     np.testing.assert_array_equal(found.model.tensor(found["inner"].candidate), np.arange(4) * 2)  # type: ignore[union-attr]
-    with pytest.raises(AlignmentError, match=r"what Constant 'inner' gives was computed in advance: it is the weight"):
+    with pytest.raises(
+        AlignmentError, match=r"the output of Constant 'inner' was computed in advance: it is the weight"
+    ):
         found.drill("inner")
 
 

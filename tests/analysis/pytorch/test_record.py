@@ -198,7 +198,7 @@ def test_an_unknown_submodule_gets_the_closest_names() -> None:
     recording = record(Tangled().eval(), torch.ones(1, 3))
     with pytest.raises(AlignmentError, match="Closest names: 'lin'"):
         recording["lim"]
-    with pytest.raises(TypeError, match=r"a torch\.nn\.Module is wanted, not function"):
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, not function"):
         record(lambda x: x, torch.ones(1))  # type: ignore[arg-type]
 
 
@@ -270,7 +270,7 @@ def test_what_tracing_made_constant_is_told() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.neg(x) if x.sum() > 0 else x
 
-    with pytest.warns(UserWarning, match="torch made something constant while tracing"):
+    with pytest.warns(UserWarning, match="torch made a value constant while tracing"):
         export(Branch().eval(), torch.ones(2), exporter="torchscript")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

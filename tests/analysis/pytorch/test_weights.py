@@ -166,7 +166,7 @@ def recurrent() -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
     return module, (torch.randn(2, 5, 4), torch.randn(2, 3, 12))
 
 
-@pytest.mark.filterwarnings("ignore:torch made something constant")
+@pytest.mark.filterwarnings("ignore:torch made a value constant")
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_gates_and_projections_that_an_exporter_repacks_are_compared_and_the_wrong_one_is_named(exporter: str) -> None:
     module, args = recurrent()
@@ -200,7 +200,7 @@ def test_gates_and_projections_that_an_exporter_repacks_are_compared_and_the_wro
         return array
 
     assert fault("lstm → weight_hh_l1", as_torch) == {
-        "lstm → weight_hh_l1": "the 4 parts of weight_hh_l1 stand in the order 1, 3, 4, 2"
+        "lstm → weight_hh_l1": "the 4 parts of weight_hh_l1 are in the order 1, 3, 4, 2"
     }
     said = fault("gru → bias_ih_l0", one_more)
     assert said == {"gru → bias_ih_l0": "bias_ih_l0 differs in 1 of 18 values, by at most 2"}
@@ -269,7 +269,7 @@ def test_a_parameter_without_a_weight_says_why() -> None:
     assert not parameters["pooler.dense.bias"].any()
     assert said == {
         "embeddings.position_embeddings → weight":
-            "what 'embeddings.position_embeddings' gave was computed in advance: it is the weight 'embedding_2'",
+            "the output of 'embeddings.position_embeddings' was computed in advance: it is the weight 'embedding_2'",
         "pooler.dense → bias": "it is zero, and the export leaves it out",
     }  # fmt: skip
 
