@@ -259,7 +259,7 @@ def test_a_failed_export_gives_torchs_reason_first(exporter: str, bad: nn.Module
 
 
 def test_another_opset_than_asked_for_is_an_error() -> None:
-    with pytest.raises(ExportError, match="opset 15 was asked for, and torch's dynamo exporter gave opset 18"):
+    with pytest.raises(ExportError, match="opset 15 was asked for, but torch's dynamo exporter used opset 18"):
         export(nn.LayerNorm(4).eval(), torch.ones(2, 4), opset=15)
     older = export(nn.LayerNorm(4).eval(), torch.ones(2, 4), opset=15, exporter="torchscript")
     assert older.proto.opset_import[0].version == 15
