@@ -1,7 +1,7 @@
-"""A graph, two of them, a simplification or a comparison as one HTML file: live, offline, and only our bundle runs.
+"""A graph, two of them, a simplification or a comparison as one HTML file that is live offline.
 
-The page's content security policy forbids everything except the very bytes of the bundle (by hash) and inline styles;
-what comes from the model is data in elements that the browser does not interpret.
+The page's content security policy allows only the bytes of our bundle (by hash) and inline styles; what comes from the
+model is data in elements that the browser does not interpret.
 """
 
 from __future__ import annotations
@@ -57,14 +57,12 @@ _PAGE = """<!doctype html>
 """
 _STYLE = "html{color-scheme:light dark}body{margin:0;padding:12px;font-family:system-ui,sans-serif}"
 
-
 REPLIES: Final = 4_000_000
-"""Characters that what the inspector says of nodes may take in a page."""
+"""Characters of the inspector's texts in a page, at most."""
 STATISTICS_BYTES: Final = 8_000_000
-"""Bytes that statistics and histograms may take in a page, before they are compressed."""
-
+"""Bytes of statistics and histograms in a page before compression, at most."""
 DETAILS: Final = 3_000_000
-"""Bytes that histograms of the worst points of a comparison may take in a page."""
+"""Bytes of histograms of a comparison's worst points in a page, at most."""
 
 
 def bake(
@@ -76,24 +74,10 @@ def bake(
     limit: int = STATISTICS_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Return what a page without a kernel can say of nodes, scopes and tensors when they are clicked.
+    """Return, packed, what a page without a kernel says about nodes, scopes and tensors that are clicked.
 
-    Parameters
-    ----------
-    model
-        The model.
-    statistics
-        Also look at every value of every weight.
-    captured
-        A capture of the model; with ``statistics`` those of its values too.
-    shown_overlay
-        The numbers that color the page when it is opened. The menu offers them, and those that every model has or the
-        capture gives.
-    limit
-        Bytes that statistics may take before they are compressed. Those of the capture are kept, then those of the
-        largest weights; the page says of the others that they were left out.
-    progress
-        Called with the part done and what is read; what it raises ends the work.
+    With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then those
+    of the largest weights; the page names the weights left out. ``shown_overlay`` colors the page when it is opened.
     """
     replies, arrays = _replies(model, captured, progress if statistics is False else stage(progress, 0.0, 0.0))
     parts = []
@@ -109,7 +93,7 @@ def bake(
 def _colors(
     model: Model, captured: Capture | None, chosen: Overlay | None
 ) -> tuple[list[dict[str, Any]], dict[str, NDArray[np.float64]]]:
-    """Return what a page can be colored by: of each what it is, and its columns by its number."""
+    """Return what a page can be colored by: a description of each overlay, and its columns by its number."""
     found = [("own", overlay(model, name)) for name in OWN]
     if captured is not None:
         found += [("captured", overlay(model, captured, label=label)) for label in (*COSTS, *STATISTICS)]
@@ -129,14 +113,14 @@ def _colors(
     ]
     columns = {}
     for number, (_, made) in enumerate(found):
-        columns[f"overlay_{number}_nodes"], columns[f"overlay_{number}_groups"] = made.nodes, made.groups
+        columns[f"overlay_{number}_nodes"], columns[f"overlay_{number}_groups"] = made.nodes, made.scopes
     return about, columns
 
 
 def _replies(
     model: Model, captured: Capture | None, progress: Progress | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the inspector says of each node and scope, equal texts once."""
+    """Return the inspector's texts of each scope and node, equal ones once."""
     graph = Graph.opened(model)
     texts: dict[str, int] = {}
     documentation: dict[str, int] = {}
@@ -163,75 +147,29 @@ def _replies(
 
 
 def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
-    """Return the page as text.
-
-    Parameters
-    ----------
-    summary
-        Of the model.
-    columns
-        Of the model, as ``Columns.to_bytes`` packs them.
-    baked
-        What `bake` gives; the inspector says less without it.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.view.graph_columns import columns
-    >>> from onnx_nb.analysis.cost.summary import summarize
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { y = Abs(x) }'
-    >>> model = onnx.parser.parse_model(text)
-    >>> "default-src 'none'" in page(summary=summarize(model), columns=columns(model).to_bytes())
-    True
-    """
+    """Return the page of a model: its summary, its packed columns, and what `bake` returned."""
     return _document(summary.name, summary.to_json(), "summary", {"columns": columns, "baked": baked})
 
 
-def pair_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
-    """Return a page with two graphs in step as text.
+def diff_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
+    """Return the page of a `Diff`: two graphs in step.
 
-    Parameters
-    ----------
-    names
-        Of the reference and the candidate.
-    parts
-        ``"reference"``, ``"candidate"`` and ``"differences"``, as ``Columns.to_bytes`` packs them, and what `bake`
-        gives of each model, as ``"baked-reference"`` and ``"baked-candidate"``.
+    ``parts`` are the packed columns ``"reference"``, ``"candidate"`` and ``"differences"``, and what `bake` returned for
+    each model, ``"baked-reference"`` and ``"baked-candidate"``.
     """
     return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
 
 
 def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) -> str:
-    """Return a page with what a simplification did as text.
+    """Return the page of a `Simplification`, with parts as in `diff_page`.
 
-    Parameters
-    ----------
-    account
-        What `onnx_nb.analysis.simplify.provenance.account` gives.
-    parts
-        As for `pair_page`. Those of a step that can be looked at have its number behind the name, ``"reference-1"``.
+    Parts of its steps end with the step's number, as ``"reference-1"``.
     """
     return _document(f"{account['name']} simplified", dict(account), "simplification", parts)
 
 
 def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
-    """Return a comparison as a page.
-
-    Parameters
-    ----------
-    comparison
-        Any.
-    limit
-        Bytes that histograms and the like of the worst points may take.
-    progress
-        Called with a fraction and a message; what it raises ends the work.
-
-    Examples
-    --------
-    >>> from onnx_nb.analysis.compare.comparison import Comparison
-    >>> "default-src 'none'" in comparison_page(Comparison("a.onnx", "b.onnx"))
-    True
-    """
+    """Return the page of a comparison, with histograms of its worst points in up to ``limit`` bytes."""
     title = f"{comparison.reference} and {comparison.candidate}"
     parts = {"points": columns_of(comparison, details=limit, progress=progress).to_bytes()}
     return _document(title, {}, "comparison", parts)
@@ -256,20 +194,7 @@ def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> 
 
 
 def write_page(path: str | os.PathLike[str], text: str) -> Path:
-    """Write the page; the file appears whole or not at all.
-
-    Parameters
-    ----------
-    path
-        Where; folders on the way are made.
-    text
-        What `page`, `pair_page`, `simplification_page` or `comparison_page` gives.
-
-    Raises
-    ------
-    OnnxNbError
-        If the file cannot be written.
-    """
+    """Write a page; the file appears whole or not at all."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Results as plain HTML that needs no script: what a saved notebook shows of a panel where no widget lives."""
+"""Results as static HTML: what a saved notebook shows of a panel where no widget runs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,11 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.capture import Capture
 
 ROWS: Final = 24
-"""So many rows at most, the rest is counted."""
-
-_TEXT: Final = 120
+"""Maximum number of rows; the rest is counted."""
 
 
 def capture_still(capture: Capture) -> str:
-    """Return a table of the values of a capture, those that are not finite first.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.run.capture import capture
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
-    >>> "Relu</td>" in capture_still(capture(onnx.parser.parse_model(text)))
-    True
-    """
+    """Return a table of the values of a capture, non-finite ones first."""
     rows = capture.rows()
     odd = [bool((row["nan"] or 0) + (row["posinf"] or 0) + (row["neginf"] or 0)) for row in rows]
     order = sorted(range(len(rows)), key=lambda place: not odd[place])
@@ -53,14 +42,7 @@ def capture_still(capture: Capture) -> str:
 
 
 def audit_still(audit: Audit) -> str:
-    """Return the problems of an audit and its files as tables.
-
-    Examples
-    --------
-    >>> from onnx_nb.analysis.model.external_data import Audit
-    >>> audit_still(Audit("m.onnx", (), (), ()))
-    '<p><b>Audit(&#x27;m.onnx&#x27;: 0 of 0 tensors outside, 0 B in 0 files, no problems)</b></p>'
-    """
+    """Return the problems and the files of an audit as tables."""
     problems = [(problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in audit.problems]
     problems.sort(key=lambda row: row[0] != "error")
     tables = []
@@ -82,9 +64,9 @@ def _whole(title: str, message: str, table: str, more: int, noun: str) -> str:
     return "".join(parts)
 
 
-def _table(heads: Sequence[str], texts: int, rows: Iterable[Sequence[str]], most: int = _TEXT) -> str:
-    """Make a table, of which so many columns at the left are texts."""
-    # notebooks put all cells to the right
+def _table(heads: Sequence[str], texts: int, rows: Iterable[Sequence[str]], most: int = 120) -> str:
+    """Return a table whose first ``texts`` columns are left-aligned."""
+    # notebooks align all cells to the right
     looks = [' style="text-align:left"' if place < texts else "" for place in range(len(heads))]
     head = "".join(f"<th{look}>{each}</th>" for each, look in zip(heads, looks, strict=True))
     body = "".join(

@@ -11,7 +11,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.diff_columns import diff_columns
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.drawing.html import pair_page
+from onnx_nb.drawing.html import diff_page
 from onnx_nb.widgets._pair import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture
 
@@ -78,7 +78,7 @@ class DiffPanel(PairWidget):
         return self.reference, self.candidate
 
     def _page(self, baked: dict[str, bytes]) -> str:
-        return pair_page(names=self._names, parts={**self._packed, **baked})
+        return diff_page(names=self._names, parts={**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:
         side = str(call.args.get("part"))

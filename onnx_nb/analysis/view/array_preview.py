@@ -1,4 +1,4 @@
-"""A look at an array a page at a time: cells as text, a slice as a picture."""
+"""A page of an array's cells as text, and slices of it as a picture."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 ROWS: Final = 16
 COLUMNS: Final = 6
 PICTURE: Final = 192
-"""A picture of one slice has at most so many pixels a side."""
+"""Pixels along a side of the picture of one slice, at most."""
 TILES: Final = 64
-"""So many slices are drawn side by side."""
+"""Maximum number of slices drawn in tiles."""
 TILE: Final = 48
-"""Each of them has at least so many pixels a side, if there are as many numbers."""
+"""Pixels along a side of a tile, at least, where the slice is as large."""
 
 Look = Literal["slice", "channels", "color"]
 
@@ -35,44 +35,24 @@ class Page:
     dtype: str
     shape: tuple[int, ...]
     index: tuple[int, ...]
-    """The slice: a number for each dimension but the last two."""
+    """Number of the slice along each dimension but the last two."""
     row: int
     column: int
-    """The first cell of the page."""
+    """First cell of the page."""
     cells: tuple[tuple[str, ...], ...]
     trailing: int = 0
-    """So many dimensions of size 1 were taken from the end of the shape; see `page`."""
+    """Number of trailing dimensions of size 1 that were left out."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain JSON."""
+        """Return the page as plain JSON."""
         return asdict(self)
 
 
 def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column: int = 0) -> Page:
-    """Write out some cells of an array.
+    """Return `ROWS` × `COLUMNS` cells of an array, beginning at ``row`` and ``column`` of the slice at ``index``.
 
-    Of an array of more than two dimensions those of size 1 at the end are left out, so that the weight of a 1×1
-    convolution is the matrix that it is.
-
-    Parameters
-    ----------
-    array
-        Of any type and rank. One of rank 1 is one column, a scalar one cell.
-    index
-        A number for each dimension but the last two; those that are not there are 0, those outside are moved in.
-    row, column
-        The first cell, counted in the last two dimensions.
-
-    Examples
-    --------
-    >>> shown = page(np.arange(24.0).reshape(2, 3, 4) / 3, index=[1], row=1)
-    >>> shown.cells
-    (('5.33333', '5.66667', '6', '6.33333'), ('6.66667', '7', '7.33333', '7.66667'))
-    >>> page(np.asarray(["a", "b"], object)).cells
-    (('a',), ('b',))
-    >>> pointwise = page(np.arange(6.0).reshape(2, 3, 1, 1))
-    >>> pointwise.shape, pointwise.trailing, pointwise.cells
-    ((2, 3), 2, (('0', '1', '2'), ('3', '4', '5')))
+    Numbers that ``index`` lacks are 0, others are clipped to the shape. Trailing dimensions of size 1 are left out of
+    arrays of more than two, so that the weight of a 1×1 convolution is a matrix.
     """
     given, array = array.ndim, _squeezed(array)
     flat, place = _slice(array, index)
@@ -88,12 +68,12 @@ class Picture:
 
     look: Look
     pixels: NDArray[np.uint8]
-    """Of shape (tiles, height, width); of the look ``"color"`` (1, height, width, 3)."""
+    """Shape (tiles, height, width), or (1, height, width, 3) for ``"color"``."""
     first: int
-    """The slice that the first tile shows, counted in the third last dimension."""
+    """Slice in the first tile, along the third last dimension."""
     low: float
     high: float
-    """The least and the largest finite value of all tiles, NaN if there is none."""
+    """Range of the finite values of all tiles; NaN if there are none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the pixels as plain JSON; NaN as text."""
@@ -103,19 +83,10 @@ class Picture:
 
 
 def looks(shape: Sequence[int]) -> tuple[Look, ...]:
-    """Return the ways in which an array can be shown.
+    """Return how an array can be drawn; empty for vectors and empty arrays.
 
-    Returns
-    -------
-    tuple of str
-        ``"slice"``: one matrix of its last two dimensions. ``"channels"``: those along the third last dimension side by
-        side, as the channels of an image (NCHW) or the heads of an attention. ``"color"``: three of them as red, green
-        and blue. Empty for vectors and what has no elements.
-
-    Examples
-    --------
-    >>> looks((1, 3, 224, 224)), looks((8, 8)), looks((8,))
-    (('slice', 'channels', 'color'), ('slice',), ())
+    ``"slice"`` is one matrix of the last two dimensions, ``"channels"`` has those along the third last dimension in
+    tiles, as the channels of an image (NCHW) or the heads of an attention, ``"color"`` three as red, green and blue.
     """
     shape = shape[: _rank(shape)]
     if len(shape) < 2 or min(shape[-2:]) < 2 or 0 in shape:
@@ -126,33 +97,9 @@ def looks(shape: Sequence[int]) -> tuple[Look, ...]:
 
 
 def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "slice") -> Picture | None:
-    """Draw slices of an array, all of them on one scale.
+    """Return slices of an array on one scale; None with fewer than two rows or columns, or without numbers.
 
-    Larger slices are thinned out evenly; nothing is averaged, so that a single outlier row is not hidden by its
-    neighbors but may be skipped.
-
-    Parameters
-    ----------
-    array
-        Of any type and rank.
-    index
-        A number for each dimension but the last two, as for `page`.
-    look
-        One of `looks`; another one is drawn as ``"slice"``. ``"channels"`` has at most `TILES` tiles, that of `index`
-        among them.
-
-    Returns
-    -------
-    Picture or None
-        ``None`` if there is nothing to draw: fewer than two rows or columns, or no numbers.
-
-    Examples
-    --------
-    >>> picture(np.asarray([[0.0, 1.0], [np.nan, 0.5]])).pixels
-    array([[[  1, 255],
-            [  0, 128]]], dtype=uint8)
-    >>> picture(np.arange(24).reshape(1, 6, 2, 2), look="channels").pixels.shape
-    (6, 2, 2)
+    Large slices are subsampled evenly. Nothing is averaged, so an outlier row keeps its value but may be skipped.
     """
     array = _squeezed(array)
     possible = looks(array.shape)
@@ -173,51 +120,29 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
 
 
 def weight(graph: Graph, value: int) -> NDArray[Any]:
-    """Return the array of a weight, of the main graph or of a body.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    value
-        A value of the kind ``INITIALIZER``.
-
-    Raises
-    ------
-    ModelFileError, ExternalDataError
-        If its bytes are not there.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb import Graph
-    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] y) <float[2] w = {1, 3}> { y = Mul(x, w) }'''))
-    >>> weight(graph, graph.value("w"))
-    array([1., 3.], dtype=float32)
-    """
-    name, frame = graph.value_names[value], graph.subgraphs[int(graph.value_subgraph[value])]
-    if frame.parent < 0:
+    """Return the array of an initializer of the main graph or of a subgraph."""
+    name, subgraph = graph.value_names[value], graph.subgraphs[int(graph.value_subgraph[value])]
+    if subgraph.parent < 0:
         return graph.model.tensor(name)
-    held = [*frame.graph.initializer, *frame.graph.sparse_initializer]
-    return read_tensor(graph.model, held[int(np.flatnonzero(frame.weights == value)[0])], name)
+    held = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
+    return read_tensor(graph.model, held[int(np.flatnonzero(subgraph.weights == value)[0])], name)
 
 
 def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
-    """Return the gray level of each number, and the range they are levels of."""
+    """Return the gray level of each number, and the range of the levels."""
     numbers = (np.abs(part) if part.dtype.kind == "c" else part).astype(np.float64)
     finite = np.isfinite(numbers)
     if not finite.any():
         return np.zeros(numbers.shape, np.uint8), math.nan, math.nan
     low, high = float(numbers[finite].min()), float(numbers[finite].max())
-    # halves, as the difference of the largest numbers is infinite
+    # halves: the difference of the largest floats is infinite
     span = high / 2 - low / 2
     place = np.where(finite, numbers / 2 - low / 2, 0.0) / span if span > 0 else np.full(numbers.shape, 0.5)
     return np.where(finite, np.rint(1 + 254 * place), 0).astype(np.uint8), low, high
 
 
 def _rank(shape: Sequence[int]) -> int:
-    """Return the number of dimensions without those of size 1 at the end, two at least if there are as many."""
+    """Return the number of dimensions without trailing ones of size 1; at least two if there are as many."""
     rank = len(shape)
     while rank > 2 and shape[rank - 1] == 1:
         rank -= 1

@@ -1,4 +1,4 @@
-"""All there is to say of one node, tensor or scope: what an inspector shows when it is clicked."""
+"""Everything known about one node, tensor or scope: what the inspector shows when it is clicked."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ Origin = Literal["given", "default", "given default"]
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of one thing; plain text throughout."""
+    """What is known about a node, tensor or scope, as plain text."""
 
     rows: tuple[tuple[str, str], ...]
     """Label and text."""
     attributes: tuple[tuple[str, str, Origin], ...]
-    """A node's attributes: name, value, and whether the node gives it, leaves it at the default, or gives just that."""
+    """Name and value of a node's attributes; whether the node sets each, omits it, or sets it to the default."""
     documentation: str
-    """onnx's description of the operator; empty for tensors."""
+    """Operator documentation of onnx; empty for tensors."""
     source: str
-    """Where in the torch module it comes from, as ``modeling_bert.py:312``; empty if the exporter did not say."""
+    """Line of the torch module, as ``modeling_bert.py:312``; empty if unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON."""
@@ -49,30 +49,7 @@ class Inspection:
 
 
 def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
-    """Return what is known of a node or tensor.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`.
-    kind
-        ``"node"``, ``"tensor"`` or ``"scope"`` (a scope: the columns say all of it).
-    index
-        As in `Graph.opened`.
-
-    Raises
-    ------
-    OnnxNbError
-        If there is no such thing.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2,3] x) => (float[2,3] z) { z = Softmax<axis = 1>(x) }''')
-    >>> inspect(model, "node", 0).attributes
-    (('axis', '1', 'given'),)
-    """
+    """Return what is known about a node or tensor of `Graph.opened`; nothing for a scope: the columns have it."""
     loaded = load(model)
     graph = Graph.opened(loaded)
     if kind == "scope":
@@ -84,28 +61,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
 
 
 def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = None) -> list[tuple[str, str]]:
-    """Return what a node or scope costs in a run, and how long it took.
-
-    Parameters
-    ----------
-    model, kind, index
-        As for `inspect`; a tensor costs nothing.
-    times
-        Seconds of each node and scope, as `overlay` takes them from a capture or a profile.
-
-    Returns
-    -------
-    list of (str, str)
-        Label and text. Dimensions that are open are those of `random_feeds`, and named.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[n,3] x, float[3,4] w) => (float[n,4] z) { z = MatMul(x, w) }''')
-    >>> figures(model, "node", 0)
-    [('MACs', '12'), ('FLOPs', '24'), ('activations', '16 B'), ('counted for', 'n = 1')]
-    """
+    """Return label and text of what a node or scope costs in a run, and of the time it took if ``times`` has seconds."""
     if kind not in ("node", "scope"):
         return []
     loaded = load(model)
@@ -124,7 +80,7 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     if around:
         rows.append(("counted in", around[0]))
     if times is not None:
-        seconds, total = (times.nodes if kind == "node" else times.groups)[index], times.groups[0]
+        seconds, total = (times.nodes if kind == "node" else times.scopes)[index], times.scopes[0]
         if seconds > 0:
             rows.append(("time", f"{duration_text(seconds)}, {seconds / total:.1%} of the run"))
         elif around:
@@ -133,22 +89,22 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
 
 
 def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
-    """Name the bodies and calls around a node or scope, from the innermost out."""
-    group = int(tree.node_scope[index]) if kind == "node" else index
+    """Return the names of the subgraphs and calls around a node or scope, innermost first."""
+    scope = int(tree.node_scope[index]) if kind == "node" else index
     names = []
-    while group > 0:
-        if tree.scope_kind[group] == BRANCH:
-            owner = int(tree.scope_node[group])
+    while scope > 0:
+        if tree.scope_kind[scope] == BRANCH:
+            owner = int(tree.scope_node[scope])
             rounds = graph.operators[graph.op_index[owner]][0] in ("Loop", "Scan")
-            names.append(f"{ROUND if rounds else ''}{tree.scope_name[group]} of {graph.node_label(owner)}")
-        elif tree.scope_kind[group] == FUNCTION and not (kind == "scope" and group == index):
-            names.append(f"the call {graph.node_label(int(tree.scope_node[group]))}")
-        group = int(tree.scope_parent[group])
+            names.append(f"{ROUND if rounds else ''}{tree.scope_name[scope]} of {graph.node_label(owner)}")
+        elif tree.scope_kind[scope] == FUNCTION and not (kind == "scope" and scope == index):
+            names.append(f"the call {graph.node_label(int(tree.scope_node[scope]))}")
+        scope = int(tree.scope_parent[scope])
     return names
 
 
 def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
-    """Return what a run of something costs, label and text; ``bare`` leaves out what is 0."""
+    """Return label and text of each cost; ``bare`` leaves out zeros."""
     rows = []
     for label, known, unknown in (
         ("MACs", scaled_text(cost.known_macs), cost.unknown_macs),
@@ -163,12 +119,12 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
 
 
 def parameters_row(cost: Cost) -> tuple[str, str]:
-    """Return how many elements and bytes the weights of something have."""
+    """Return label and text of the number and bytes of weight elements."""
     return "parameters", f"{scaled_text(cost.parameters)}, {bytes_text(cost.parameter_bytes)}"
 
 
 def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return a row that names the sizes of open dimensions for which a cost is counted."""
+    """Return a row with the sizes of open dimensions that the costs are counted for."""
     return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
 
 
@@ -213,18 +169,18 @@ def _value(graph: Graph, index: int) -> Inspection:
         rows.append(("bytes", f"{info.nbytes:,}"))
         if info.location is not None and not info.location.startswith("*"):
             rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
-    frame = int(graph.value_subgraph[index])
-    rows += _around(graph, frame, name.removeprefix(graph.prefix(frame)))
+    subgraph = int(graph.value_subgraph[index])
+    rows += _around(graph, subgraph, name.removeprefix(graph.prefix(subgraph)))
     info_proto = graph.value_info(index)
     rows.append(("description", info_proto.doc_string if info_proto is not None else ""))
     return Inspection(_clean(rows), (), "", "")
 
 
-def _around(graph: Graph, frame: int, own: str) -> Iterable[tuple[str, str]]:
-    """Return the subgraph or call that contains something and, inside calls, its name in the file."""
-    if frame:
-        yield "inside", graph.subgraph_label(frame)
-    if graph.prefix(frame):
+def _around(graph: Graph, subgraph: int, own: str) -> Iterable[tuple[str, str]]:
+    """Return the subgraph or call around a node or tensor and, inside calls, its name in the file."""
+    if subgraph:
+        yield "inside", graph.subgraph_label(subgraph)
+    if graph.prefix(subgraph):
         yield "name in the function", own
 
 
@@ -242,14 +198,14 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
 
 
 def _torch_op(call: str) -> str:
-    """Return the op of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
+    """Return the operator of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
     call = call[:LONGEST]
     target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
     return target[1] if target else call.split(" : ")[-1]
 
 
 def _listed(text: str) -> list[str]:
-    """Read a list of strings as the exporter writes it, ``['', 'encoder', 'encoder.layer.0']``."""
+    """Return the items of a list as the exporter writes it: ``['', 'encoder', 'encoder.layer.0']``."""
     return re.findall(r"'([^']*)'", text[:LONGEST])
 
 

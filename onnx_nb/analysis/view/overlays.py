@@ -1,4 +1,4 @@
-"""A number for each node, from wherever it comes, and for each scope what its nodes add up to: colors for a graph."""
+"""Overlays: one number per node, aggregated per scope, from a dict, a capture, a comparison, a profile or the model."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Scale = Literal["linear", "log"]
 Reduction = Literal["sum", "max"]
 
 OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
-"""Numbers that every model has; open dimensions count as `random_feeds` fills them."""
+"""Labels of the numbers that every model has; open dimensions count as `random_feeds` fills them."""
 STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
-"""What a capture knows of each tensor; of a node it is that of its outputs, the largest."""
+"""Labels of a capture's numbers per tensor; a node takes the largest of its outputs."""
 COSTS: Final = ("seconds", "bytes")
-"""What a capture knows of each node."""
+"""Labels of a capture's numbers per node."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +53,11 @@ class Overlay:
     scale: Scale
     reduce: Reduction
     nodes: NDArray[np.float64]
-    """By flat node, as `Graph` numbers them."""
-    groups: NDArray[np.float64]
-    """By group, as `scopes` numbers them."""
+    """Number of each flat node of `Graph.opened`."""
+    scopes: NDArray[np.float64]
+    """Number of each scope of `Scopes`."""
     unmatched: tuple[str, ...]
-    """Names that the model does not have."""
+    """Names that are not in the model."""
 
     def __repr__(self) -> str:
         known = int(np.isfinite(self.nodes).sum())
@@ -73,30 +73,30 @@ def overlay(
     scale: Scale | None = None,
     reduce: Reduction | None = None,
 ) -> Overlay:
-    """Return numbers to the nodes of a model, and to its scopes.
+    """Return an overlay: a number for each node of a model, aggregated per scope.
 
     Parameters
     ----------
     model
         Any `ModelLike`; it is not changed.
     values
-        One of: a number by name of node or tensor (a tensor's number is its producer's, the largest if it makes
-        several); a `Capture`; a `Comparison` of which the model is a side; the path of a profile that onnxruntime
-        wrote; or one of `OWN`, as ``"MACs"``.
+        One of: a number by name of node or tensor (a node takes the largest of its outputs); a `Capture`; a
+        `Comparison` with the model as a side; the path of a profile that onnxruntime wrote; or one of `OWN`, such as
+        ``"MACs"``.
     label
-        What the numbers are, for the legend. Of a capture it says which: ``"seconds"`` (if ``None``), ``"bytes"``,
-        ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; of a comparison ``"isolated"`` (if
-        known and ``None``) or ``"cumulative"``, the norm of the errors by that of the values, or one of `METRICS`.
+        Name of the numbers in the legend. It selects the number of a capture: ``"seconds"`` (the default),
+        ``"bytes"``, ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; or of a comparison:
+        ``"isolated"`` (the default if known) or ``"cumulative"``, the relative L2 error, or one of `METRICS`.
     scale
-        ``"linear"`` or ``"log"``; chosen by the numbers if ``None``.
+        ``"linear"`` or ``"log"``; by default chosen from the numbers.
     reduce
-        What a scope's number is of those of its nodes: ``"sum"`` or ``"max"``. If ``None``, the sum for times, bytes
-        and parameters, else the largest. Weights that nodes share count once.
+        How a scope aggregates its nodes: ``"sum"`` or ``"max"``. By default the sum for times, bytes, parameters and
+        costs, else the maximum. Shared weights count once.
 
     Raises
     ------
     OnnxNbError
-        If none of the names is in the model, or there is no such number.
+        If none of the names is in the model, or the label is unknown.
 
     Examples
     --------
@@ -109,18 +109,18 @@ def overlay(
     loaded = load(model)
     graph = Graph.opened(loaded)
     unmatched: tuple[str, ...] = ()
-    groups = None
+    by_scope = None
     if isinstance(values, str) and values in OWN:
         label, reduce = label or values, reduce or "sum"
         if values in _COSTS:
-            numbers, groups = _cost(loaded, _COSTS[values])
+            numbers, by_scope = _cost(loaded, _COSTS[values])
         else:
             node, value, elements, nbytes = weights_read(graph)
             size = elements if values == "parameters" else nbytes
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
             name = "scope_params" if values == "parameters" else "scope_bytes"
-            groups = columns(loaded).arrays[name].astype(np.float64)
-        groups = groups if reduce == "sum" else None
+            by_scope = columns(loaded).arrays[name].astype(np.float64)
+        by_scope = by_scope if reduce == "sum" else None
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
         numbers, unmatched = _named(graph, values)
@@ -134,9 +134,9 @@ def overlay(
     else:
         label, reduce = label or "seconds", reduce or "sum"
         numbers, unmatched = _named(graph, _profiled(Path(values)))
-    if groups is None:
-        groups = _by_scope(graph, numbers, reduce)
-    return Overlay(label, scale or _scale(numbers), reduce, numbers, groups, unmatched)
+    if by_scope is None:
+        by_scope = _by_scope(graph, numbers, reduce)
+    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched)
 
 
 def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
@@ -159,7 +159,7 @@ def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float6
                 numbers[node] = float(number)
     if values and len(unmatched) == len(values):
         near = ", ".join(map(quoted, closest(unmatched[0], [*nodes, *makers])))
-        message = f"no node and no tensor of the model is called {quoted(unmatched[0])}, nor as any other name given."
+        message = f"no node or tensor of the model has any of the names, such as {quoted(unmatched[0])}."
         raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
     return numbers, tuple(unmatched)
 
@@ -172,7 +172,7 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
         return numbers
     if label not in STATISTICS:
         listed = ", ".join(map(repr, (*COSTS, *STATISTICS)))
-        raise OnnxNbError(f"a capture has no number called {quoted(label)}.", advice=f"It has {listed}.")
+        raise OnnxNbError(f"a capture has no numbers {quoted(label)}.", advice=f"It has {listed}.")
     rows = {row["name"]: row for row in capture.rows() if row["count"]}
     found = {
         name: row["nan"] + row["posinf"] + row["neginf"] if label == "nonfinite" else row[label]
@@ -182,15 +182,15 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
 
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
-    """Return each node the error of its tensor, infinite where only one side is NaN; names are of the side at hand."""
+    """Return the label, the error of each node's tensors (infinite where only one side is NaN), and unknown names."""
     label = label or ("isolated" if comparison.has_isolated else "cumulative")
     which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
     if label == "isolated" and not comparison.has_isolated:
-        raise OnnxNbError("isolated errors are not known.", advice='compare_torch gives them; use "cumulative".')
+        raise OnnxNbError("isolated errors are unknown.", advice='compare_torch computes them; use "cumulative".')
     metric = "rel_l2" if label in ("isolated", "cumulative") else label
     if metric not in METRICS:
         listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
-        raise OnnxNbError(f"a comparison has no number called {quoted(label)}.", advice=f"It has {listed}.")
+        raise OnnxNbError(f"a comparison has no numbers {quoted(label)}.", advice=f"It has {listed}.")
     known = [(point, getattr(point, which)) for point in comparison.points]
     numbers = [
         (
@@ -221,24 +221,7 @@ def _cost(model: Model, metric: str) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
-    """Count what a run costs, with open dimensions as `random_feeds` fills them.
-
-    Returns
-    -------
-    costs
-        As of `costs`.
-    bound
-        The open dimensions, and the sizes they were given.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[n, 4] x) => (float[n, 4] z) { z = Neg(x) }''')
-    >>> found, bound = run_costs(model)
-    >>> found.total.flops, bound
-    (4, {'n': 1})
-    """
+    """Return `costs` with open dimensions as `random_feeds` fills them, and the sizes of these dimensions."""
     loaded = load(model)
     return cached(loaded, run_costs, lambda: _run_costs(loaded))
 
@@ -257,17 +240,17 @@ def _run_costs(model: Model) -> tuple[Costs, Mapping[str, int]]:
 
 
 def _profiled(path: Path) -> Mapping[str, float]:
-    """Read the seconds of each node from a profile as onnxruntime writes it (a Chrome trace)."""
+    """Return the seconds of each node from a profile of onnxruntime (a Chrome trace)."""
     try:
         events = json.loads(path.read_bytes())
         spans = [(str(event["name"]), float(event["dur"])) for event in _of_nodes(events)]
     except OSError as error:
         raise OnnxNbError(f"{quoted(str(path))} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        advice = "Give the file that InferenceSession.end_profiling() names."
+        advice = "Use the file that InferenceSession.end_profiling() returns."
         raise OnnxNbError(f"{quoted(str(path))} is not a profile of onnxruntime.", advice=advice) from error
     if not spans:
-        raise OnnxNbError(f"{quoted(str(path))} holds no times of nodes.", advice="Run the session before it is ended.")
+        raise OnnxNbError(f"{quoted(str(path))} has no node times.", advice="Run the session before end_profiling().")
     seconds: Counter[str] = Counter()
     for name, microseconds in spans:
         seconds[name.removesuffix("_kernel_time")] += microseconds / 1e6  # type: ignore[assignment]  # counts floats
@@ -286,15 +269,15 @@ def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> 
     own = np.full(count, 0.0 if reduce == "sum" else -np.inf)
     combine = np.add if reduce == "sum" else np.maximum
     combine.at(own, tree.node_scope[known], numbers[known])
-    groups = np.where(there, upward(combine, own, tree.scope_parent), np.nan)
-    # a run knows a call as one node: of an opened one the whole has the number, though nothing in it does
+    by_scope = np.where(there, upward(combine, own, tree.scope_parent), np.nan)
+    # a run sees a call as one node: the scope of an opened call takes its number
     calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~there)
-    groups[calls] = numbers[tree.scope_node[calls]]
-    return groups
+    by_scope[calls] = numbers[tree.scope_node[calls]]
+    return by_scope
 
 
 def _scale(numbers: NDArray[np.float64]) -> Scale:
-    """Choose log where the numbers are positive and span more than two orders of magnitude."""
+    """Return ``log`` for positive numbers that span more than two orders of magnitude."""
     found = numbers[np.isfinite(numbers) & (numbers > 0)]
     if len(found) < 2 or np.any(numbers < 0):
         return "linear"

@@ -1,4 +1,4 @@
-"""Several nodes and scopes at once: what they cost together, and what flows into and out of them."""
+"""Several selected nodes and scopes: what they cost together, and which tensors enter and leave them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What some nodes and scopes are together."""
+    """A set of nodes and scopes, with its cost and its boundary."""
 
     nodes: NDArray[np.int64]
-    """Flat nodes, with all that lie in the scopes, in ascending order. Of a node and its bodies only the node."""
+    """Flat nodes in ascending order, those of scopes included. Nodes in subgraphs of another one are left out."""
     cost: Cost
-    """What they cost, each weight counted once."""
+    """Cost of a run; each weight counts once."""
     inputs: tuple[str, ...]
-    """Tensors that they read from outside, in the order of reading; no weights and constants."""
+    """Tensors read from outside in reading order, without weights and constants."""
     outputs: tuple[str, ...]
-    """Tensors of theirs that others read, or that are outputs of the model."""
+    """Tensors that other nodes read or that are model outputs."""
     obstacle: str
-    """Why they cannot be extracted, as a sentence; empty if they can."""
-
+    """Sentence on why the selection cannot be extracted; empty if it can."""
     bound: Mapping[str, int]
-    """The open dimensions of the model, and the sizes that the cost is counted for."""
+    """Open dimensions of the model, and the sizes that the cost is counted for."""
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
@@ -46,36 +45,12 @@ class Selection:
         return (parameters_row(self.cost), *cost_rows(self.cost), *bound_rows(self.bound))
 
 
-def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -> Selection:
-    """Return what nodes and scopes are together.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`; it is not changed.
-    nodes
-        Flat nodes, as in `Graph`.
-    groups
-        Groups, as in `Scopes`.
-
-    Raises
-    ------
-    OnnxNbError
-        If there is no such node or group.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] z) { a = Relu(x)  b = Neg(x)  z = Add(a, b) }''')
-    >>> both = select(model, [0, 2])
-    >>> both.inputs, both.outputs
-    (('x', 'b'), ('z',))
-    """
+def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()) -> Selection:
+    """Return the cost and the boundary of a set of flat nodes and scopes."""
     loaded = load(model)
     graph = Graph.opened(loaded)
     tree = scopes(graph)
-    members = _members(graph, tree, set(nodes), set(groups))
+    members = _members(graph, tree, set(nodes), set(in_scopes))
     main = [node for node in members if node < graph.main_count]
     starts, ends = ports(graph.plain, main)
     found, bound = run_costs(loaded)
@@ -90,19 +65,19 @@ def select(model: ModelLike, nodes: Iterable[int], groups: Iterable[int] = ()) -
     )
 
 
-def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> list[int]:
-    """Return the flat nodes meant: those of the groups too, without those inside a node that is meant itself."""
-    for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", groups, len(tree.scope_parent))):
+def _members(graph: Graph, tree: Scopes, nodes: set[int], in_scopes: set[int]) -> list[int]:
+    """Return the selected nodes and those in selected scopes, without those inside another one's subgraphs."""
+    for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", in_scopes, len(tree.scope_parent))):
         if odd := [number for number in chosen if not 0 <= number < count]:
             raise OnnxNbError(
                 f"the model has no {kind} number {odd[0]}.", advice="Show the model again: it has changed."
             )
-    found = nodes | nodes_of_scopes(tree, groups, graph.node_count)
-    owner = [frame.owner_node for frame in graph.subgraphs]
+    found = nodes | nodes_of_scopes(tree, in_scopes, graph.node_count)
+    owner = [subgraph.owner_node for subgraph in graph.subgraphs]
 
     def inside(node: int) -> bool:
-        while (frame := int(graph.node_subgraph[node])) > 0:
-            node = owner[frame]
+        while (subgraph := int(graph.node_subgraph[node])) > 0:
+            node = owner[subgraph]
             if node in found:
                 return True
         return False
@@ -112,37 +87,17 @@ def _members(graph: Graph, tree: Scopes, nodes: set[int], groups: set[int]) -> l
 
 def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
     if not members:
-        return "No node is selected: tensors alone cannot be extracted."
+        return "No node is selected; an extraction needs nodes."
     for node in members:
-        if frame := int(graph.node_subgraph[node]):
-            where = "a call of" if graph.subgraphs[frame].function is not None else "a body of"
-            body = graph.node_label(graph.subgraphs[frame].owner_node)
-            return f"{graph.node_label(node)} lies inside {where} {body}: select that node instead."
+        if subgraph := int(graph.node_subgraph[node]):
+            where = "a call of" if graph.subgraphs[subgraph].function is not None else "a body of"
+            body = graph.node_label(graph.subgraphs[subgraph].owner_node)
+            return f"{graph.node_label(node)} is inside {where} {body}: select that node instead."
     return "" if ends else "No other node reads what the selection makes."
 
 
 def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None) -> list[str]:
-    """Return the names of the tensors that something selected in a graph stands for.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`; it is not changed.
-    kind
-        ``"tensor"``: that one; ``"node"``: those that it makes; of anything else none.
-    name
-        Of the tensor or the node.
-    index
-        Which node it is, if known: names of nodes may be empty, or the same.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[1] a, float[1] b) { a, b = Split(x) }'
-    >>> model = load(onnx.parser.parse_model(text))
-    >>> tensors_of(model, "node", "", 0), tensors_of(model, "tensor", "a"), tensors_of(model, "scope", "")
-    (['a', 'b'], ['a'], [])
-    """
+    """Return the tensors that a selected tensor or node stands for; ``index`` tells nodes without a name apart."""
     if kind != "node":
         return [name] if kind == "tensor" else []
     graph = Graph.of(load(model))
@@ -156,6 +111,6 @@ def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None)
 
 
 def found_in(names: Iterable[str], model: ModelLike) -> tuple[int, int]:
-    """Count the names that tensors of a model have, and all, each once."""
+    """Return how many of the distinct names are tensors of a model, and how many there are."""
     wanted = set(names)
     return len(wanted.intersection(Graph.of(load(model)).value_names)), len(wanted)

@@ -39,7 +39,7 @@ def test_numbers_by_name_of_node_or_tensor_reach_their_scopes(chain: Model) -> N
         for group in range(len(tree.scope_parent)):
             inside = [node for node in range(150) if _is_in(tree.scope_parent, int(tree.node_scope[node]), group)]
             expected = combine([made.nodes[node] for node in inside]) if inside else math.nan
-            assert made.groups[group] == pytest.approx(expected, nan_ok=True)
+            assert made.scopes[group] == pytest.approx(expected, nan_ok=True)
     tensors = {graph.value_names[int(graph.node_outputs(node)[0])]: by_node[graph.names[node]] for node in range(150)}
     assert np.array_equal(overlay(chain, tensors).nodes[:150], made.nodes[:150])
 
@@ -63,7 +63,7 @@ def test_names_that_are_not_there_are_told(chain: Model) -> None:
 def test_parameters_of_a_scope_count_shared_weights_once() -> None:
     model = load(models.light("resnet50"))
     made = overlay(model, "parameters")
-    assert made.groups[0] == columns(model).arrays["scope_params"][0]
+    assert made.scopes[0] == columns(model).arrays["scope_params"][0]
     sizes = {name: math.prod(info.shape) for name, info in model.initializers.items()}
     for node, proto in enumerate(model.proto.graph.node):
         assert made.nodes[node] == sum(sizes.get(name, 0) for name in proto.input)
@@ -75,11 +75,11 @@ def test_a_capture_gives_times_and_statistics() -> None:
     cap = capture(model, random_feeds(model))
     seconds = overlay(model, cap)
     assert (seconds.label, seconds.reduce) == ("seconds", "sum")
-    assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
+    assert seconds.scopes[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
     std = overlay(model, cap, label="std")
     output = model.proto.graph.node[5].output[0]
     assert std.nodes[5] == cap.statistics(output).std
-    with pytest.raises(OnnxNbError, match="no number called 'color'"):
+    with pytest.raises(OnnxNbError, match="no numbers 'color'"):
         overlay(model, cap, label="color")
 
 
@@ -92,17 +92,17 @@ def test_an_opened_call_has_the_number_of_its_node() -> None:
     seconds, std = overlay(model, cap), overlay(model, cap, label="std")
     for group in calls:
         node = int(tree.scope_node[group])
-        assert seconds.groups[group] == cap.nodes[node].seconds
-        assert std.groups[group] == cap.statistics(model.proto.graph.node[node].output[0]).std
+        assert seconds.scopes[group] == cap.nodes[node].seconds
+        assert std.scopes[group] == cap.statistics(model.proto.graph.node[node].output[0]).std
     # and is counted once
-    assert seconds.groups[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
+    assert seconds.scopes[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
     # what is known inside of a call goes before what is said of it
     inside = int(np.flatnonzero(tree.node_scope == calls[0])[0])
     name = (
         Graph.opened(model).names[inside]
         or Graph.opened(model).value_names[int(Graph.opened(model).node_outputs(inside)[0])]
     )
-    assert overlay(model, {name: 7.0}).groups[calls[0]] == 7.0
+    assert overlay(model, {name: 7.0}).scopes[calls[0]] == 7.0
 
 
 def test_a_profile_of_onnxruntime_gives_times(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_profile_of_onnxruntime_gives_times(tmp_path: Path) -> None:
     made = overlay(model, profile)
     events = json.loads((tmp_path / profile).read_text())
     spent = sum(event["dur"] for event in events if event["name"].endswith("_kernel_time")) / 1e6
-    assert made.groups[0] == pytest.approx(spent)
+    assert made.scopes[0] == pytest.approx(spent)
     assert made.label == "seconds"
 
 
@@ -140,6 +140,6 @@ def test_macs_of_a_model_with_open_dimensions_are_those_of_random_feeds() -> Non
     model = load(models.exported("resnet50", dynamo=True))
     made = overlay(model, "MACs")
     # one image of 224×224 through ResNet-50 without the classifier's 2,048 × 2: He et al. say 4.1 billion in all
-    assert made.groups[0] == made.nodes.sum()
-    assert 4.05e9 < made.groups[0] < 4.15e9
-    assert overlay(model, "activation bytes").groups[0] > 0
+    assert made.scopes[0] == made.nodes.sum()
+    assert 4.05e9 < made.scopes[0] < 4.15e9
+    assert overlay(model, "activation bytes").scopes[0] > 0
