@@ -76,8 +76,8 @@ def bake(
 ) -> bytes:
     """Return, packed, what a page without a kernel says about nodes, scopes and tensors that are clicked.
 
-    With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then those
-    of the largest weights; the page names the weights left out. ``shown_overlay`` colors the page when it is opened.
+    With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then
+    those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it is opened.
     """
     replies, arrays = _replies(model, captured, progress if statistics is False else stage(progress, 0.0, 0.0))
     parts = []
@@ -154,8 +154,8 @@ def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
 def diff_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
     """Return the page of a `Diff`: two graphs in step.
 
-    ``parts`` are the packed columns ``"reference"``, ``"candidate"`` and ``"differences"``, and what `bake` returned for
-    each model, ``"baked-reference"`` and ``"baked-candidate"``.
+    ``parts`` are the packed columns ``"reference"``, ``"candidate"`` and ``"differences"``, and what `bake` returned
+    for each model, ``"baked-reference"`` and ``"baked-candidate"``.
     """
     return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
 

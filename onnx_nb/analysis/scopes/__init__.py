@@ -1,1 +1,1 @@
-"""Nodes in scopes; repeated layers found and told apart."""
+"""Nodes in scopes: where scopes come from, which repeat, and how the members of a repeat differ."""

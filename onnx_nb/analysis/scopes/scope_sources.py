@@ -1,4 +1,4 @@
-"""Where a file says which nodes belong together: the exporter's metadata, names of nodes, names of weights."""
+"""Scopes that a file names: in the exporter's metadata, in node names, in weight names."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 from onnx_nb.analysis.scopes.structure import FLAT_LIMIT, Part
 
 DEPTH_LIMIT = 24
-"""Deeper names stay in the group at this depth."""
+"""Depth of scopes; deeper names join the scope at this depth."""
 
 OPERATION = 6
-"""A call of a torch operator that became no more nodes than this is no scope of its own: the exporter names each."""
+"""Nodes up to which a torch operator's call is no scope: the exporter names every call."""
 
 Source = tuple[list[str], Mapping[str, str]]
 """The path of each item, and the class of each path."""
 
 
 def metadata(part: Part) -> Source | None:
-    """Read what torch's exporter writes into ``metadata_props``: nested scopes and their classes."""
+    """Read the nested scopes and their classes from ``metadata_props`` of torch's exporter."""
     nodes = part.graph.nodes if any(n.metadata_props for n in _sample(part.graph, part.items)) else []
     if not nodes:
         return None
@@ -72,9 +72,9 @@ def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[s
 
 
 _OPERATORS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
-"""Where what the exporter calls the class of a scope is a torch operator."""
+"""Start of the class of a scope that is a torch operator."""
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
-"""The exporter writes lists of names as Python does."""
+"""An item of a list that the exporter wrote with Python's repr."""
 
 
 def _sample(graph: Graph, items: Ints) -> Iterable[onnx.NodeProto]:
@@ -95,7 +95,7 @@ def node_names(part: Part) -> Source | None:
 
 
 def weight_names(part: Part) -> Source | None:
-    """Read the scopes from the names of weights: "encoder.layer.0.dense.weight"."""
+    """Read the scopes from weight names: "encoder.layer.0.dense.weight"."""
     if part.count <= FLAT_LIMIT:
         return None
     paths = [next((path for name in names if (path := _weight_path(name))), None) for names in part.constants]
@@ -119,9 +119,9 @@ def _weight_path(name: str) -> str:
 
 
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
-    """Return nodes without a path the scope that their neighbors have in common; None if too few nodes have one.
+    """Assign nodes without a path the scope that their neighbors share; None if too few nodes have a path.
 
-    With `follow` a node may also go where all are whose results it reads, as the Relu behind a Conv.
+    With ``follow`` a node may also join all the nodes that it reads from, as the Relu behind a Conv.
     """
     missing = paths.count(None)
     if part.count - missing < share * part.count:
@@ -162,7 +162,7 @@ def _common_path(a: str, b: str) -> str:
 
 
 def gathered(paths: list[str]) -> list[str]:
-    """Move each item that is alone in its path one up: most modules are a single node, not worth a group."""
+    """Move each item that has its path to itself one scope up: most modules are a single node, not worth a scope."""
     count = Counter(paths)
     deep = {path: tidy(path) for path in count if path.count("/") > DEPTH_LIMIT}
     if deep:
@@ -179,7 +179,7 @@ def gathered(paths: list[str]) -> list[str]:
 
 
 def tidy(path: str) -> str:
-    """Return a path without empty parts, and not too deep."""
+    """Return a path without empty parts, of limited depth."""
     if path.count("/") < DEPTH_LIMIT and not path.startswith("/") and "//" not in path:
         return path
     return "/".join([part for part in path.split("/") if part][:DEPTH_LIMIT])

@@ -1,8 +1,8 @@
 """The scope tree: which nodes belong together, so that a person sees 20 boxes instead of 2,000.
 
-Scopes come from the exporter's metadata, else from names of nodes, else from names of weights, else from the structure
-(cuts where one tensor is alive, repeats of equal pieces). Any tree is then made readable: no group of one, no group of
-more than 64, equal layers in a row under one roof, and no cycle between siblings.
+Scopes come from the exporter's metadata, else from node names, else from weight names, else from the structure (cuts
+where one tensor is alive, repeats of equal pieces). Any tree is then made readable: no scope of one child or of more
+than 64, equal layers in a row in one REPEAT, and no cycle between siblings.
 """
 
 from __future__ import annotations
@@ -39,33 +39,32 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints, Longs
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
-"""What a group is, as in `Scopes.scope_kind`. BODY is a node with bodies, BRANCH one of them, CHUNK part of a row or
-what belongs to no module, FUNCTION what is inside of a call of a local function, SIBLINGS a row of equal branches side
-by side."""
+"""Kind of a scope, as in `Scopes.scope_kind`. BODY is a node with subgraphs and BRANCH one of them; CHUNK is part of a
+row, or what belongs to no module; FUNCTION holds an opened call; SIBLINGS are equal branches side by side."""
 
 ROWS = (REPEAT, SIBLINGS)
-"""Kinds of groups with equal members."""
+"""Kinds of scopes with equal members."""
 
 FLAT_BODY = 12
-"""The body of an If or Loop with fewer nodes is not looked at for scopes."""
+"""Nodes of a subgraph below which it has no scopes."""
 SHOWN_OPERATORS = 3
-"""Equal branches are named by so many operators at most."""
+"""Operators in the name of equal branches, at most."""
 PREPARED = "shapes and masks"
-"""Name of the group of operators that only prepare them."""
+"""Name of the scope of operators that only prepare them."""
 TOP_LIMIT = 50
-"""The root takes the place of a group that holds nearly everything if that gives at most so many groups."""
+"""Children of the root up to which it takes the place of a scope that holds nearly everything."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
-    """A tree of groups in columns; group 0 is the root, parents come before children, siblings in order of the flow."""
+    """A tree of scopes in columns; scope 0 is the root, in preorder, siblings in order of the flow."""
 
     source: str
-    """Where the scopes of the main graph come from: metadata, names, weights or structure."""
+    """Source of the main graph's scopes: metadata, names, weights or structure."""
     scope_parent: Ints
     """−1 for the root."""
     scope_name: list[str]
-    """Short, below the parent; of merged groups "attention/self"."""
+    """Name below the parent; "attention/self" for merged scopes."""
     scope_path: list[str]
     scope_class: list[str]
     """Class of the torch module, as "BertLayer", or name of the function; empty if unknown."""
@@ -73,46 +72,38 @@ class Scopes:
     scope_node: Ints
     """The node that owns a BODY or BRANCH, or calls a FUNCTION, else −1."""
     scope_repeat: Ints
-    """How many equal children a REPEAT or SIBLINGS holds, also in a CHUNK; else 1."""
+    """Number of equal children of a REPEAT or SIBLINGS, or in a CHUNK of one; else 1."""
     node_scope: Ints
-    """The group that directly contains a flat node of `Graph.opened`."""
+    """The scope that directly contains each flat node of `Graph.opened`."""
 
-    def children(self, group: int) -> Ints:
-        """Return the groups directly in a group."""
-        return np.flatnonzero(self.scope_parent == group).astype(np.int32)
+    def children(self, scope: int) -> Ints:
+        """Return the scopes directly in a scope."""
+        return np.flatnonzero(self.scope_parent == scope).astype(np.int32)
 
-    def members(self, group: int) -> Ints:
-        """Return the nodes directly in a group."""
-        return np.flatnonzero(self.node_scope == group).astype(np.int32)
+    def members(self, scope: int) -> Ints:
+        """Return the nodes directly in a scope."""
+        return np.flatnonzero(self.node_scope == scope).astype(np.int32)
 
     def __repr__(self) -> str:
-        return f"Scopes({len(self.scope_parent)} groups from {self.source})"
+        return f"Scopes({len(self.scope_parent)} scopes from {self.source})"
 
 
 def scopes(graph: Graph) -> Scopes:
-    """Group the nodes of a graph and those in its calls (`Graph.opened`); made once and kept with the model.
-
-    Examples
-    --------
-    >>> import onnx
-    >>> node = onnx.helper.make_node
-    >>> nodes = [node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/{'ab'[i // 3]}/Relu_{i}") for i in range(6)]
-    >>> float2 = lambda name: onnx.helper.make_tensor_value_info(name, 1, [2])
-    >>> model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [float2("t0")], [float2("t6")]))
-    >>> found = scopes(Graph.of(model))
-    >>> found.source, found.scope_name, found.node_scope.tolist()
-    ('names', ['', 'a', 'b'], [1, 1, 1, 2, 2, 2])
-    """
+    """Return the scopes of a graph and of its opened calls (`Graph.opened`); made once and kept with the model."""
     return cached(graph.model, Scopes, lambda: _scopes(Graph.opened(graph.model)))
 
 
 def _scopes(graph: Graph) -> Scopes:
-    whole = _Whole(graph.node_count)
+    whole = _AllScopes(graph.node_count)
     source = "structure"
     roots = {0: 0}
-    for f, frame in enumerate(graph.subgraphs):
-        if f and frame.stop - frame.start < FLAT_BODY and not any(map(graph.bodies, range(frame.start, frame.stop))):
-            whole.node_scope[frame.start : frame.stop] = roots[f]
+    for f, subgraph in enumerate(graph.subgraphs):
+        if (
+            f
+            and subgraph.stop - subgraph.start < FLAT_BODY
+            and not any(map(graph.bodies, range(subgraph.start, subgraph.stop)))
+        ):
+            whole.node_scope[subgraph.start : subgraph.stop] = roots[f]
             continue
         part = Part(graph, f)
         tree = Tree(part.count)
@@ -134,8 +125,8 @@ def _scopes(graph: Graph) -> Scopes:
     return whole.finished(source)
 
 
-class _Whole:
-    """The tree of all frames."""
+class _AllScopes:
+    """The scopes of all subgraphs."""
 
     def __init__(self, nodes: int) -> None:
         self.parent = [-1]
@@ -168,28 +159,28 @@ class _Whole:
         above = f"{self.path[root]}/" if self.path[root] else ""
         listed = alive.tolist()
         self.parent += place[np.asarray(tree.parent)[alive]].tolist()
-        self.name += [tree.name[group] for group in listed]
-        self.path += [above + tree.path[group] for group in listed]
-        self.cls += [tree.cls[group] for group in listed]
-        self.kind += [tree.kind[group] for group in listed]
+        self.name += [tree.name[scope] for scope in listed]
+        self.path += [above + tree.path[scope] for scope in listed]
+        self.cls += [tree.cls[scope] for scope in listed]
+        self.kind += [tree.kind[scope] for scope in listed]
         self.node += [-1] * len(listed)
-        self.repeat += [tree.repeat[group] for group in listed]
+        self.repeat += [tree.repeat[scope] for scope in listed]
         self.key += first[alive].tolist()
         self.node_scope[part.all_nodes] = root
         self.node_scope[part.items] = place[tree.of_item]
 
     def place_folded(self, graph: Graph) -> None:
-        """Put each folded node where it is drawn: into the innermost group that holds all its readers."""
+        """Put each folded node where it is drawn: into the innermost scope that holds all its readers."""
         depth = depths(np.asarray(self.parent))
         parent, node_scope = self.parent, self.node_scope
         for node in _readers_first(graph, np.flatnonzero(graph.folded)):
             made = graph.node_outputs(node)
-            groups = {int(node_scope[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
-            if groups:
-                node_scope[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), groups)
+            scopes = {int(node_scope[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
+            if scopes:
+                node_scope[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), scopes)
 
     def finished(self, source: str) -> Scopes:
-        """Return the tree with its groups in preorder, siblings in order of their first node."""
+        """Return the tree with its scopes in preorder, siblings in order of their first node."""
         parent, key = np.asarray(self.parent), np.asarray(self.key)
         above = lines(parent)
         keys = [np.where(line >= 0, key[line], -1) for line in above]
@@ -211,9 +202,9 @@ class _Whole:
 
 
 class Tree:
-    """The groups of one frame. Group 0 is its root; dissolved groups keep their number, with parent −2.
+    """The scopes of one subgraph. Scope 0 is its root; dissolved scopes keep their number, with parent −2.
 
-    What lies in a group is written as codes: a group by its number, an item ``i`` as ``-1 - i``.
+    The children of a scope are written as codes: a scope by its number, an item ``i`` as ``-1 - i``.
     """
 
     def __init__(self, items: int) -> None:
@@ -230,7 +221,7 @@ class Tree:
         self.of_item = np.zeros(len(self.of_item), np.int64)
 
     def fill(self, part: Part) -> str:
-        """Group the items by the first source that gives a useful tree; say which."""
+        """Form scopes from the first source that gives a useful tree, and return its name."""
         for source, paths in (("metadata", metadata), ("names", node_names), ("weights", weight_names)):
             found = paths(part) if part.count >= MIN_REPEATS else None
             if found is None:
@@ -251,7 +242,7 @@ class Tree:
         return "structure"
 
     def add(self, parent: int, name: str, path: str, cls: str = "", *, kind: int = SCOPE, repeat: int = 1) -> int:
-        """Make a group."""
+        """Add a scope and return its number."""
         self.parent.append(parent)
         self.name.append(name)
         self.path.append(path)
@@ -261,13 +252,13 @@ class Tree:
         return len(self.parent) - 1
 
     def alive(self) -> Longs:
-        """Return the groups in use, parents before children, without the root."""
+        """Return the scopes in use, parents before children, without the root."""
         parent = np.asarray(self.parent)
         used = np.flatnonzero(parent >= 0)
         return used[np.argsort(depths(parent)[used], kind="stable")]
 
     def first_items(self) -> Longs:
-        """Return the position of the first item inside each group."""
+        """Return the position of the first item in each scope."""
         count = len(self.of_item)
         first = np.full(len(self.parent), count, np.int64)
         first[self.of_item[::-1]] = np.arange(count - 1, -1, -1)
@@ -288,23 +279,23 @@ class Tree:
                 found = known[each] = self.add(found, each.rpartition("/")[2], each, classes.get(each, ""))
             return found
 
-        groups = {path: scope_of(kept) for path, kept in neat.items()}
-        self.of_item = np.fromiter(map(groups.__getitem__, paths), np.int64, len(paths))
+        scopes = {path: scope_of(short) for path, short in neat.items()}
+        self.of_item = np.fromiter(map(scopes.__getitem__, paths), np.int64, len(paths))
 
     def _useful(self) -> bool:
         direct = np.bincount(self.of_item)
         return max(self.parent) >= 0 and bool(direct.max() <= max(CHILDREN_LIMIT, direct.sum() // 2))
 
     def _prune(self) -> None:
-        """Dissolve groups of one item, groups around a single group, and a group that holds nearly everything."""
+        """Dissolve scopes of one item, scopes around a single scope, and a scope that holds nearly everything."""
         size = upward(np.add, np.bincount(self.of_item, minlength=len(self.parent)), np.asarray(self.parent))
         alive = self.alive()
         home = np.arange(len(self.parent))
-        small = alive[size[alive] < 2]  # a frame around one box
-        for group in small.tolist():
-            home[group] = home[self.parent[group]]
-        for group in small.tolist():
-            self.parent[group] = -2
+        small = alive[size[alive] < 2]
+        for scope in small.tolist():
+            home[scope] = home[self.parent[scope]]
+        for scope in small.tolist():
+            self.parent[scope] = -2
         self.of_item = home[self.of_item]
 
         direct = np.bincount(self.of_item, minlength=len(self.parent))
@@ -312,19 +303,19 @@ class Tree:
         inner = np.bincount(parent[parent >= 0], minlength=len(parent))
         only = np.zeros(len(parent), np.int64)
         only[parent[parent >= 0]] = np.flatnonzero(parent >= 0)
-        for group in alive[::-1][(inner[alive[::-1]] == 1) & (direct[alive[::-1]] == 0)].tolist():
-            if self.parent[group] < 0 or self.kind[group] in ROWS:
+        for scope in alive[::-1][(inner[alive[::-1]] == 1) & (direct[alive[::-1]] == 0)].tolist():
+            if self.parent[scope] < 0 or self.kind[scope] in ROWS:
                 continue
-            child = int(only[group])
-            self.name[child] = f"{self.name[group]}/{self.name[child]}"
-            self.parent[child] = self.parent[group]
-            self.parent[group] = -2
+            child = int(only[scope])
+            self.name[child] = f"{self.name[scope]}/{self.name[child]}"
+            self.parent[child] = self.parent[scope]
+            self.parent[scope] = -2
             if inner[self.parent[child]] == 1:
                 only[self.parent[child]] = child
         self._unwrap(size)
 
     def _unwrap(self, size: Longs) -> None:
-        """Dissolve a group that holds nearly everything: the root itself stands for it."""
+        """Dissolve a scope that holds nearly everything into the root."""
         while True:
             parent = np.asarray(self.parent)
             top = np.flatnonzero(parent == 0)
@@ -340,7 +331,7 @@ class Tree:
             self.of_item[self.of_item == largest] = 0
 
     def _untangled(self, part: Part, *, split: bool) -> Siblings | None:
-        """Split groups that lie on a cycle of siblings, call by call; None if there are cycles but no leave."""
+        """Split scopes on cycles of siblings, call by call; None if there are cycles but ``split`` is not set."""
         work = 4 * part.count + 100_000
         for _ in range(200):
             siblings = Siblings(self, part)
@@ -351,72 +342,72 @@ class Tree:
             touched: set[int] = set()
             for scope, members in siblings.cycles:
                 if not touched.isdisjoint(siblings.line(scope)):
-                    continue  # a group above it was split just now: look again in the next round
-                groups = [code for code in members if code >= 0]
-                touched.update(groups)
+                    continue  # a scope above it was split just now: look again in the next round
+                scopes = [code for code in members if code >= 0]
+                touched.update(scopes)
                 inside = siblings.items_in(scope)
-                work -= len(inside) * self._split(part, inside, groups, siblings)
+                work -= len(inside) * self._split(part, inside, scopes, siblings)
             self._prune()
         return siblings
 
-    def _split(self, part: Part, inside: Longs, groups: list[int], siblings: Siblings) -> int:
-        """Split a group of a cycle where the flow leaves it and comes back, or else all; give the passes made."""
-        member = {group: siblings.items_in(group) for group in groups}
-        for passes, group in enumerate(sorted(groups, key=lambda group: len(member[group])), 1):
-            level = levels(part, inside, {group: member[group]})
-            if self._divide(group, member[group].tolist(), level):
+    def _split(self, part: Part, inside: Longs, scopes: list[int], siblings: Siblings) -> int:
+        """Split a scope of a cycle where the flow leaves it and comes back, or else all; return the passes made."""
+        member = {scope: siblings.items_in(scope) for scope in scopes}
+        for passes, scope in enumerate(sorted(scopes, key=lambda scope: len(member[scope])), 1):
+            level = levels(part, inside, {scope: member[scope]})
+            if self._divide(scope, member[scope].tolist(), level):
                 return passes
             if passes * len(inside) > 1_000_000:  # seconds
                 break
         level = levels(part, inside, member)
-        for group in groups:
-            self._divide(group, member[group].tolist(), level)
-        return len(groups) + 1
+        for scope in scopes:
+            self._divide(scope, member[scope].tolist(), level)
+        return len(scopes) + 1
 
-    def _divide(self, group: int, items: list[int], level: Mapping[int, int]) -> bool:
-        """Move all but the lowest level of a group into copies of it, one a level; say whether there are any."""
+    def _divide(self, scope: int, items: list[int], level: Mapping[int, int]) -> bool:
+        """Move all but the lowest level of a scope into copies of it, one per level; return whether there are any."""
         calls = {value: call for call, value in enumerate(sorted({level[item] for item in items}), 1)}
         copies: dict[int, dict[int, int]] = {}
         for item in items:
             call = calls[level[item]]
             if call > 1:
                 known = copies.setdefault(call, {})
-                self.of_item[item] = self._copied(int(self.of_item[item]), group, call, known)
+                self.of_item[item] = self._copied(int(self.of_item[item]), scope, call, known)
         return len(calls) > 1
 
-    def _copied(self, group: int, top: int, call: int, copies: dict[int, int]) -> int:
+    def _copied(self, scope: int, top: int, call: int, copies: dict[int, int]) -> int:
         line: list[int] = []
-        while group not in copies and (not line or line[-1] != top):
-            line.append(group)
-            group = self.parent[group]
+        while scope not in copies and (not line or line[-1] != top):
+            line.append(scope)
+            scope = self.parent[scope]
         for each in reversed(line):
             name = f"{self.name[each]} ({call})" if each == top else self.name[each]
             parent = self.parent[top] if each == top else copies[self.parent[each]]
             copies[each] = self.add(parent, name, f"{self.path[each]} ({call})", self.cls[each], kind=self.kind[each])
-        return copies[line[0]] if line else copies[group]
+        return copies[line[0]] if line else copies[scope]
 
     def _wrap_repeats(self, siblings: Siblings) -> bool:
-        """Put runs of equal numbered siblings under one roof: layers.0 … layers.31. Say whether there are any."""
+        """Put runs of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any."""
         parent = np.asarray(self.parent)
         many = np.bincount(parent[parent >= 0], minlength=len(parent)) >= MIN_REPEATS
         numbered: dict[int, tuple[str, int]] = {}
-        for group in np.flatnonzero((parent >= 0) & many[parent]).tolist():
-            found = _NUMBERED.fullmatch(self.name[group])
+        for scope in np.flatnonzero((parent >= 0) & many[parent]).tolist():
+            found = _NUMBERED.fullmatch(self.name[scope])
             if found:
-                numbered[group] = found[1], int(found[2])
+                numbered[scope] = found[1], int(found[2])
         if len(numbered) < MIN_REPEATS:
             return False
         alike = siblings.signatures(np.fromiter(numbered, np.int64, len(numbered)))
         runs: list[list[int]] = []
-        for group in sorted(numbered, key=lambda group: (parent[group], siblings.key[group])):
+        for scope in sorted(numbered, key=lambda scope: (parent[scope], siblings.key[scope])):
             if runs:
                 last = runs[-1][-1]
-                (stem, number), (other, before) = numbered[group], numbered[last]
-                same = (parent[group], stem, number, alike[group]) == (parent[last], other, before + 1, alike[last])
+                (stem, number), (other, before) = numbered[scope], numbered[last]
+                same = (parent[scope], stem, number, alike[scope]) == (parent[last], other, before + 1, alike[last])
                 if same:
-                    runs[-1].append(group)
+                    runs[-1].append(scope)
                     continue
-            runs.append([group])
+            runs.append([scope])
         found_any = False
         for run in runs:
             between = siblings.between(run) if len(run) >= MIN_REPEATS else None
@@ -426,7 +417,7 @@ class Tree:
         return found_any
 
     def _fold_prepared(self, part: Part) -> None:
-        """Put what only prepares shapes and masks into a group: it would hide the modules that it stands between."""
+        """Put operators that only prepare shapes and masks into a scope: they hide the modules between them."""
         if np.count_nonzero(self.of_item == 0) < MIN_PREPARED:
             return
         for number, codes in enumerate(Siblings(self, part).prepared(), 1):
@@ -434,10 +425,7 @@ class Tree:
             self._move(codes, self.add(0, name, name, kind=CHUNK))
 
     def _fold_branches(self, part: Part) -> Siblings | None:
-        """Put equal branches side by side under one roof: the heads behind a Split, a thousand Relus.
-
-        Gives the edges between siblings if they were asked for and are still true.
-        """
+        """Put equal branches into SIBLINGS; return the edges between siblings if they were needed and hold."""
         parent = np.asarray(self.parent)
         if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= FEW:
             return None
@@ -468,7 +456,7 @@ class Tree:
     def _roof(
         self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT
     ) -> int:
-        classes = {self.cls[group] if group >= 0 else "" for group in run}
+        classes = {self.cls[code] if code >= 0 else "" for code in run}
         name = name or _range_name(self.name[run[0]], self.name[run[-1]])
         above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
         path = f"{above}/{name}" if above else name
@@ -476,15 +464,15 @@ class Tree:
         self._move([*run, *between], roof)
         return roof
 
-    def _move(self, codes: Iterable[int], group: int) -> None:
+    def _move(self, codes: Iterable[int], scope: int) -> None:
         for code in codes:
             if code >= 0:
-                self.parent[code] = group
+                self.parent[code] = scope
             else:
-                self.of_item[-1 - code] = group
+                self.of_item[-1 - code] = scope
 
     def _limit(self, part: Part, limit: int, siblings: Siblings | None) -> None:
-        """Return groups with too many children a level in between."""
+        """Add a level to scopes with too many children."""
         parent = np.asarray(self.parent)
         count = np.bincount(np.concatenate([self.of_item, parent[parent >= 0]]), minlength=len(parent))
         wide = np.flatnonzero(count > limit).tolist()
@@ -508,7 +496,7 @@ class Tree:
             self._structure(part, scope, Row(codes, kind, source[forward], target[forward]))
 
     def _structure(self, part: Part, scope: int, row: Row) -> None:
-        """Cut a long row where one tensor is alive, and put equal pieces in a row under one roof."""
+        """Cut a long row where one tensor is alive, and put runs of equal pieces into a REPEAT."""
         waiting = [(scope, row)]
         while waiting:
             scope, row = waiting.pop()
@@ -532,16 +520,16 @@ class Tree:
     def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
         shared = common_start(names) if len(names) > 1 else ""
-        told = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
+        own = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
         shared = re.sub(r"[^./_]*$", "", shared).strip("./_").rpartition("/")[2]
-        name = shared if told and shared else name
+        name = shared if own and shared else name
         above = self.path[scope]
-        group = self.add(scope, name, f"{above}/{name}" if above else name)
-        self._move(codes, group)
-        return group
+        inner = self.add(scope, name, f"{above}/{name}" if above else name)
+        self._move(codes, inner)
+        return inner
 
     def _chunk(self, scope: int, codes: list[int]) -> None:
-        """Divide a row of more than `CHILDREN_LIMIT` into groups of neighbors, in levels of about equal width."""
+        """Divide a row of more than `CHILDREN_LIMIT` into scopes of neighbors, in levels of about equal width."""
         waiting = [(scope, codes)]
         while waiting:
             scope, codes = waiting.pop()
@@ -556,7 +544,7 @@ class Tree:
             parts = [codes[at : at + size] for at in range(0, len(codes), size)]
             for number, inside in enumerate(parts, 1):
                 if len(inside) == 1:
-                    break  # the last one alone stays where it is
+                    break  # a single last one stays where it is
                 first, last = (self.name[code] if code >= 0 else "" for code in (inside[0], inside[-1]))
                 name = _range_name(first, last) if self.kind[scope] in (*ROWS, CHUNK) else ""
                 place = (number - 1) * size
@@ -564,18 +552,18 @@ class Tree:
                 name = name or numbered or f"part {number} of {len(parts)}"
                 above = self.path[scope]
                 repeat = len(inside) if self.repeat[scope] > 1 else 1
-                group = self.add(
+                inner = self.add(
                     scope, name, f"{above}/{name}" if above else name, self.cls[scope], kind=CHUNK, repeat=repeat
                 )
-                self._move(inside, group)
-                waiting.append((group, inside))
+                self._move(inside, inner)
+                waiting.append((inner, inside))
 
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 
 
 def _range_name(first: str, last: str) -> str:
-    """Name a row by its ends: "layers.0" and "layers.31" give "layers 0–31"."""
+    """Return a name for a row from its ends: "layers.0" and "layers.31" make "layers 0–31"."""
     a, b = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(last)
     if a and b and a[1] == b[1]:
         return f"{a[1].rstrip('._- ')} {a[2]}–{b[2]}".strip()
@@ -583,7 +571,7 @@ def _range_name(first: str, last: str) -> str:
 
 
 def _common(a: int, b: int, parent: Sequence[int], depth: Longs) -> int:
-    """Return the innermost group that holds two groups."""
+    """Return the innermost scope that holds two scopes."""
     while a != b:
         if depth[a] >= depth[b]:
             a = parent[a]
@@ -593,7 +581,7 @@ def _common(a: int, b: int, parent: Sequence[int], depth: Longs) -> int:
 
 
 def _readers_first(graph: Graph, nodes: Longs) -> list[int]:
-    """Sort folded nodes so that those who read come before those who are read."""
+    """Return folded nodes in an order in which readers come before what they read."""
     after: dict[int, list[int]] = {}
     for node in nodes.tolist():
         made = [value for value in graph.node_outputs(node).tolist() if value >= 0]

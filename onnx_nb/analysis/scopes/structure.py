@@ -1,6 +1,6 @@
-"""What a frame is made of: its drawn nodes in order, the edges between groups of them, and what repeats.
+"""The structure of a subgraph: its drawn nodes in order, the edges between scopes of them, and what repeats.
 
-Groups and nodes of one scope are written as codes: a group by its number, an item ``i`` as ``-1 - i``.
+The children of a scope are written as codes: a scope by its number, an item ``i`` as ``-1 - i``.
 """
 
 from __future__ import annotations
@@ -31,35 +31,39 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.scopes.scopes import Tree
 
 CHILDREN_LIMIT = 64
-"""A group with more children gets a level in between."""
+"""Children of a scope above which it gets another level."""
 FLAT_LIMIT = 32
-"""A graph without scopes is shown flat up to so many nodes."""
+"""Nodes up to which a graph without scopes stays flat."""
 MIN_REPEATS = 3
+"""Members of a repeat, at least."""
 MIN_BRANCHES = 8
-"""So many equal branches side by side are folded."""
+"""Equal branches side by side, from which they are folded."""
 FEW = 24
-"""Among so few boxes nothing is folded."""
+"""Boxes up to which nothing is folded."""
 MIN_PREPARED = 6
-"""So many operators that only prepare shapes and masks are folded."""
+"""Operators that only prepare shapes and masks, from which they are folded."""
+
+EDGE, TO_HUB, FROM_HUB = (np.uint64(1 << bit) for bit in (20, 40, 41))
+"""Offsets that keep the hashes of edges inside a structure, to a hub and from a hub apart."""
 
 _LAYERS = frozenset(map(CATEGORIES.index, ("linear", "normalize", "activation")))
 
 
 class Part:
-    """One frame: its drawn nodes ("items") in topological order, and the edges between them, from lower to higher."""
+    """A subgraph: its drawn nodes ("items") in topological order, and the forward edges between them."""
 
-    def __init__(self, graph: Graph, frame: int) -> None:
+    def __init__(self, graph: Graph, subgraph: int) -> None:
         self.graph = graph
-        self.prefix = graph.prefix(frame)
-        place = graph.subgraphs[frame]
-        order = graph.order if frame == 0 else graph.subgraph_order(frame)
+        self.prefix = graph.prefix(subgraph)
+        place = graph.subgraphs[subgraph]
+        order = graph.order if subgraph == 0 else graph.subgraph_order(subgraph)
         self.all_nodes = order
         self.items = order[~graph.folded[order]]
         self.count = len(self.items)
         self._start = place.start
         self._position = position = np.full(place.stop - place.start + 1, -1, np.int64)
         position[self.items - place.start] = np.arange(self.count)
-        source, target = graph.subgraph_edges(frame)
+        source, target = graph.subgraph_edges(subgraph)
         a, b = position[source - place.start], position[target - place.start]
         kept = (a >= 0) & (b > a)  # what remains leads forward: edges that close a cycle are left out
         pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
@@ -67,7 +71,7 @@ class Part:
         self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.subgraphs) > 1 else []
         inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
         self.kind = graph.op_index[self.items].astype(np.uint64) << np.uint64(32) | inputs
-        """What a node must share with another to count as equal: operator and number of inputs."""
+        """Operator and number of inputs, which equal nodes share."""
 
     def position_of(self, node: int) -> int:
         """Return the position of a drawn node among the items."""
@@ -79,7 +83,7 @@ class Part:
         return name
 
     def learned(self, item: int) -> bool:
-        """Return whether an item reads a floating-point constant of several numbers, or is a layer anyway."""
+        """Return whether an item is a layer or reads a floating-point constant of several elements."""
         graph, node = self.graph, int(self.items[item])
         if graph.bodies(node) or category(*graph.operators[graph.op_index[node]]) in _LAYERS:
             return True
@@ -90,7 +94,7 @@ class Part:
 
     @functools.cached_property
     def constants(self) -> list[list[str]]:
-        """Names of the constants that each item reads."""
+        """The names of the constants that each item reads."""
         graph, names = self.graph, self.graph.value_names
         constant = graph.constant_values
         reads = (graph.node_inputs(node).tolist() for node in self.items.tolist())
@@ -98,22 +102,22 @@ class Part:
 
     @functools.cached_property
     def common_constant(self) -> str:
-        """What the names of all constants start with."""
+        """The common start of the names of all constants."""
         return common_start([name for names in self.constants for name in names])
 
     @functools.cached_property
     def before(self) -> list[list[int]]:
-        """The items whose results each item reads."""
+        """The items that each item reads from."""
         return rows(self.target, self.source, self.count)
 
     @functools.cached_property
     def after(self) -> list[list[int]]:
-        """The items that read each item's results."""
+        """The items that read from each item."""
         return rows(self.source, self.target, self.count)
 
 
 class Siblings:
-    """The edges between the children of every group, and an order of the children along them."""
+    """The edges between the children of every scope, and a topological order of the children."""
 
     def __init__(self, tree: Tree, part: Part) -> None:
         self._tree, self._part = tree, part
@@ -125,11 +129,11 @@ class Siblings:
         last = np.zeros(len(self._parent), np.int64)
         last[tree.of_item] = positions
         self.key = np.concatenate([upward(np.maximum, last, self._parent), positions[::-1]])
-        """Children sorted by it are in topological order. By code: items are counted from the end."""
+        """Sort key of each code (items count from the end): children sorted by it are in topological order."""
         self._connect(part)
         self._sorted: dict[int, tuple[Longs, Longs]] = {}
         self.cycles: list[tuple[int, list[int]]] = []
-        """(group, codes of children that lie on cycles)"""
+        """(scope, codes of children on a cycle)"""
         late = np.unique(self._scope[self.key[self._a] >= self.key[self._b]])
         if len(late):
             self._sort(late[np.argsort(self._depth[late], kind="stable")])
@@ -148,7 +152,7 @@ class Siblings:
         self._scope, self._a, self._b = scope[order], source[order], target[order]
 
     def _sort(self, scopes: Longs) -> None:
-        """Sort the children of groups where their last nodes do not give the order."""
+        """Sort the children of scopes for which the order of their last nodes is not topological."""
         first = np.concatenate([self._tree.first_items(), np.arange(self._part.count)[::-1]])
         for scope in scopes.tolist():
             a, b = self.edges(scope)
@@ -166,36 +170,36 @@ class Siblings:
             order = topological(0, len(codes), ((place[s], place[t]) for s, t in edges))
             self.key[codes[order]] = np.arange(len(order))
 
-    def line(self, group: int) -> list[int]:
-        """Return a group and those above it."""
-        return [int(line[group]) for line in self._lines if line[group] >= 0]
+    def line(self, scope: int) -> list[int]:
+        """Return a scope and the scopes around it."""
+        return [int(line[scope]) for line in self._lines if line[scope] >= 0]
 
     def edges(self, scope: int) -> tuple[Longs, Longs]:
-        """Return the edges between the children of a group as codes."""
+        """Return the edges between the children of a scope as codes."""
         start, stop = np.searchsorted(self._scope, [scope, scope + 1])
         return self._a[start:stop], self._b[start:stop]
 
     def children(self, scope: int) -> Longs:
-        """Return the children of a group as codes, in topological order."""
+        """Return the children of a scope as codes, in topological order."""
         codes = np.concatenate([np.flatnonzero(self._parent == scope), -1 - np.flatnonzero(self._of_item == scope)])
         return codes[np.argsort(self.key[codes], kind="stable")]
 
-    def items_in(self, group: int) -> Longs:
-        """Return the items in a group at any depth, in topological order."""
-        level = int(self._depth[group])
+    def items_in(self, scope: int) -> Longs:
+        """Return the items in a scope at any depth, in topological order."""
+        level = int(self._depth[scope])
         if level not in self._sorted:
             label = self._lines[level][self._of_item]
             order = np.argsort(label, kind="stable")
             self._sorted[level] = label[order], order
         label, order = self._sorted[level]
-        start, stop = np.searchsorted(label, [group, group + 1])
+        start, stop = np.searchsorted(label, [scope, scope + 1])
         return order[start:stop]
 
-    def signatures(self, groups: Longs) -> dict[int, int]:
-        """Return a number for the structure of each group: equal for equal operators, equally connected."""
+    def signatures(self, scopes: Longs) -> dict[int, int]:
+        """Return a hash of each scope's structure: equal for equal operators, equally connected."""
         part = self._part
         wanted = np.zeros(len(self._parent), bool)
-        wanted[groups] = True
+        wanted[scopes] = True
         total = np.zeros(len(self._parent), np.uint64)
         for level, line in enumerate(self._lines):
             if not np.any(wanted & (self._depth == level)):
@@ -205,93 +209,82 @@ class Siblings:
             order = np.argsort(label, kind="stable")
             order = order[np.searchsorted(label[order], 0) :]
             ordered = label[order]
-            new = np.flatnonzero(np.diff(ordered, prepend=-1))
             place = np.zeros(part.count, np.uint64)
-            place[order] = np.arange(len(order)) - np.repeat(new, np.diff(new, append=len(order)))
+            place[order] = _runs(ordered)[1]
             np.add.at(total, ordered, mixed(part.kind[order], place[order]))
             inner = (label[part.source] == label[part.target]) & (label[part.source] >= 0)
             source, target = part.source[inner], part.target[inner]
-            np.add.at(total, label[source], mixed(place[source] + np.uint64(1), place[target] + np.uint64(1 << 20)))
-        return dict(zip(groups.tolist(), total[groups].tolist(), strict=True))
+            np.add.at(total, label[source], mixed(place[source] + np.uint64(1), place[target] + EDGE))
+        return dict(zip(scopes.tolist(), total[scopes].tolist(), strict=True))
 
     def families(self) -> list[tuple[int, list[list[int]]]]:
-        """Find equal branches side by side: what hangs together between two hubs, such as the heads behind a Split.
+        """Find equal branches side by side, such as the heads behind a Split: (scope, codes of each branch) in order.
 
-        A hub is a child with many others before or behind it. Without hubs the children of a scope fall apart into
-        branches. Equal ones have the same operators, connected in the same way with each other and with the same hubs;
-        so no way leads from one to another, and together they lie on no circle.
-
-        Returns
-        -------
-        list of (int, list of list of int)
-            Scopes of more than `FEW` children and the codes of each branch, in order of the flow.
+        A hub is a child with many others before or behind it. Without hubs the children of a scope with more than `FEW`
+        fall into branches. Equal branches have equal operators, equally connected with each other and the same hubs;
+        so no path leads from one to another, and together they are on no cycle.
         """
-        groups = len(self._parent)
-        home = np.concatenate([self._parent, self._of_item])
-        children = np.bincount(home[home >= 0], minlength=groups)
-        wide = children > FEW
+        scopes = len(self._parent)
+        home = np.concatenate([self._parent, self._of_item])  # the scope of each vertex: scopes first, then items
+        count = len(home)
+        wide = np.bincount(home[home >= 0], minlength=scopes) > FEW
         if not bool(wide.any()):
             return []
         chosen = wide[self._scope]
-        count = len(home)
-        a, b = (np.where(codes >= 0, codes, groups - 1 - codes) for codes in (self._a[chosen], self._b[chosen]))
+        a, b = (np.where(codes >= 0, codes, scopes - 1 - codes) for codes in (self._a[chosen], self._b[chosen]))
         a, b = np.divmod(sorted_unique(a * count + b), count)
         hub = (np.bincount(a, minlength=count) >= MIN_BRANCHES) | (np.bincount(b, minlength=count) >= MIN_BRANCHES)
-        inner = ~hub[a] & ~hub[b]
-        # each branch begins somewhere: a chain begins once
-        begins = (home >= 0) & ~hub
-        begins[b[inner]] = False
-        begins[begins] = wide[home[begins]]
-        wide = np.bincount(home[begins], minlength=groups) >= MIN_BRANCHES
+        between_others = ~hub[a] & ~hub[b]
+        first_of_branch = (home >= 0) & ~hub
+        first_of_branch[b[between_others]] = False
+        first_of_branch[first_of_branch] = wide[home[first_of_branch]]
+        branched = np.bincount(home[first_of_branch], minlength=scopes) >= MIN_BRANCHES
         member = (home >= 0) & ~hub
-        member[member] = wide[home[member]]
+        member[member] = branched[home[member]]
         if not bool(member.any()):
             return []
-        label = _components(count, a[inner & member[a]], b[inner & member[a]])
+
+        inner = between_others & member[a]
+        branch = _components(count, a[inner], b[inner])
+        key = np.concatenate([self.key[:scopes], self.key[scopes:][::-1]])
         vertices = np.flatnonzero(member)
-        key = np.concatenate([self.key[:groups], self.key[groups:][::-1]])
-        vertices = vertices[np.lexsort((key[vertices], label[vertices]))]
-        new = np.flatnonzero(np.diff(label[vertices], prepend=-1))
+        vertices = vertices[np.lexsort((key[vertices], branch[vertices]))]
+        starts, places = _runs(branch[vertices])
         place = np.zeros(count, np.uint64)
-        place[vertices] = np.arange(len(vertices)) - np.repeat(new, np.diff(new, append=len(vertices)))
+        place[vertices] = places
 
         kind = np.zeros(count, np.uint64)
-        kind[groups:] = self._part.kind
-        inside = vertices[vertices < groups]
+        kind[scopes:] = self._part.kind
+        inside = vertices[vertices < scopes]
         signature = self.signatures(inside) if len(inside) else {}
-        kind[inside] = np.fromiter((signature[group] for group in inside.tolist()), np.uint64, len(inside))
+        kind[inside] = np.fromiter((signature[scope] for scope in inside.tolist()), np.uint64, len(inside))
         total = np.zeros(count, np.uint64)
-        np.add.at(total, label[vertices], mixed(kind[vertices], place[vertices]))
-        for edges, at, there in (
-            (inner & member[a], a, place[b] + np.uint64(1 << 20)),
-            (member[a] & hub[b], a, b.astype(np.uint64) + np.uint64(1 << 40)),
-            (hub[a] & member[b], b, a.astype(np.uint64) + np.uint64(1 << 41)),
+        np.add.at(total, branch[vertices], mixed(kind[vertices], place[vertices]))
+        for edges, at, other in (
+            (inner, a, place[b] + EDGE),
+            (member[a] & hub[b], a, b.astype(np.uint64) + TO_HUB),
+            (hub[a] & member[b], b, a.astype(np.uint64) + FROM_HUB),
         ):
-            np.add.at(total, label[at[edges]], mixed(place[at[edges]] + np.uint64(1), there[edges]))
+            np.add.at(total, branch[at[edges]], mixed(place[at[edges]] + np.uint64(1), other[edges]))
 
-        codes = np.where(vertices < groups, vertices, groups - 1 - vertices)
-        branches = np.split(codes, new[1:])
+        codes = np.where(vertices < scopes, vertices, scopes - 1 - vertices)
+        first = vertices[starts]
+        structures = zip(home[first].tolist(), total[branch[first]].tolist(), strict=True)
         found: dict[tuple[int, int], list[list[int]]] = {}
-        first = vertices[new]
-        for scope, sum_, branch in zip(home[first].tolist(), total[label[first]].tolist(), branches, strict=True):
-            found.setdefault((scope, sum_), []).append(branch.tolist())
+        for structure, members in zip(structures, np.split(codes, starts[1:]), strict=True):
+            found.setdefault(structure, []).append(members.tolist())
         return [
-            (scope, sorted(family, key=lambda branch: int(self.key[branch[0]])))
+            (scope, sorted(family, key=lambda members: int(self.key[members[0]])))
             for (scope, _), family in found.items()
             if len(family) >= MIN_BRANCHES
         ]
 
     def prepared(self) -> list[list[int]]:
-        """Find at the root what only prepares shapes, positions and masks, for nothing learned flows through it.
+        """Find connected children of the root that only prepare shapes, positions and masks: the codes of each piece.
 
-        Such operators belong to no module, or to a call that an exporter made a scope of, and there are dozens of them
-        in a transformer. The results of Shape and Size do not depend on the values that they read.
-
-        Returns
-        -------
-        list of list of int
-            The codes of each piece that hangs together, `MIN_PREPARED` or more, in order of the flow; no way leads out
-            of a piece and back.
+        Nothing learned flows through them. They belong to no module, or to a call that an exporter made a scope of; a
+        transformer has dozens. The results of Shape and Size do not depend on the values that they read. A piece has
+        `MIN_PREPARED` operators or more, and no path leads out of it and back.
         """
         part = self._part
         codes = self.children(0).tolist()
@@ -337,7 +330,7 @@ class Siblings:
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def between(self, run: list[int]) -> list[int] | None:
-        """Return what lies on the ways from one member of a run to another; None if that is too much to take in."""
+        """Return the children on paths between members of a run; None if they are too many to add to it."""
         scope = int(self._parent[run[0]])
         codes = self.children(scope).tolist()
         codes = codes[codes.index(run[0]) : codes.index(run[-1]) + 1]
@@ -363,19 +356,19 @@ class Siblings:
 
 
 class Row:
-    """Children of one group in topological order, what each is, and the edges between them."""
+    """Children of a scope in topological order, the kind of each, and the edges between them."""
 
     def __init__(self, codes: Longs, kind: NDArray[np.uint64], source: Longs, target: Longs) -> None:
         self.codes, self._kind, self._source, self._target = codes, kind, source, target
 
     def part(self, start: int, stop: int) -> Row:
-        """Return the children from one place to another."""
+        """Return the children from ``start`` to ``stop``."""
         inside = (self._source >= start) & (self._target < stop)
         source, target = self._source[inside] - start, self._target[inside] - start
         return Row(self.codes[start:stop], self._kind[start:stop], source, target)
 
     def pieces(self) -> list[tuple[int, int, int]]:
-        """Divide the row: (start, stop, unit); unit divides a piece into equal blocks, 0 stands for loose children."""
+        """Divide the row into (start, stop, unit): equal blocks of ``unit`` children, loose children where it is 0."""
         starts = self._cuts()
         ends = np.append(starts[1:], len(self.codes))
         if len(starts) == 1:
@@ -386,7 +379,7 @@ class Row:
         for start, stop, period in [*repeats(tokens, ends - starts), (len(starts), len(starts), 0)]:
             for segment in range(at, start):
                 size = int(ends[segment] - starts[segment])
-                # a segment of more than half stays loose: cutting again and again what hardly shrinks would never end
+                # a segment of more than half stays loose, else dividing it again would never end
                 block = MIN_REPEATS <= size <= max(CHILDREN_LIMIT, len(self.codes) // 2)
                 pieces.append((int(starts[segment]), int(ends[segment]), size if block else 0))
             if period:
@@ -409,7 +402,7 @@ class Row:
         return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(cut) + 1])
 
     def _tokens(self, starts: Longs) -> Longs:
-        """Return each segment a number that it shares with segments of equal structure."""
+        """Return a number for each segment, equal for segments of equal structure."""
         segment = np.zeros(len(self.codes), np.int64)
         segment[starts[1:]] = 1
         segment = np.cumsum(segment)
@@ -418,12 +411,12 @@ class Row:
         np.add.at(total, segment, mixed(self._kind, place))
         inner = segment[self._source] == segment[self._target]
         source, target = self._source[inner], self._target[inner]
-        np.add.at(total, segment[source], mixed(place[source] + np.uint64(1), place[target] + np.uint64(1 << 20)))
+        np.add.at(total, segment[source], mixed(place[source] + np.uint64(1), place[target] + EDGE))
         return np.unique(total, return_inverse=True)[1].astype(np.int64)
 
 
 def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
-    """Find rows of equal neighbors among segments: (start, stop, period), sorted; the longest win."""
+    """Find runs of equal neighbors among segments: (start, stop, period), sorted; the longest win."""
     count = len(tokens)
     offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     found: list[tuple[bool, int, int, int, int]] = []
@@ -441,7 +434,7 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
         found.extend((stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows)
     taken = np.zeros(count, bool)
     chosen = []
-    # rows of three and more first: two equal halves of a network would hide the repeats in each
+    # three members and more first: two equal halves of a network would hide the repeats in each
     for *_, period, start, stop in sorted(found)[:10_000]:
         if not taken[start:stop].any():
             taken[start:stop] = True
@@ -450,10 +443,10 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
 
 
 def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, int]:
-    """Count for each item of a scope how often the flow has left one of the groups on its way there."""
+    """Return how often the flow has left one of the scopes on its way to each item."""
     owner = dict.fromkeys(inside.tolist(), -1)
-    for group, items in member.items():
-        owner.update(dict.fromkeys(items.tolist(), group))
+    for scope, items in member.items():
+        owner.update(dict.fromkeys(items.tolist(), scope))
     level: dict[int, int] = {}
     for item, mine in owner.items():
         highest = 0
@@ -466,20 +459,27 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
 
 
 def common_start(names: Sequence[str]) -> str:
-    """Return what all names start with, character by character."""
+    """Return the common start of all names."""
     low, high = min(names, default=""), max(names, default="")
     return low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))]
 
 
 def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash pairs (the finalizer of splitmix64)."""
+    """Return a hash of each pair (the finalizer of splitmix64)."""
     x = a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(0x165667B19E3779F9)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
+def _runs(labels: Longs) -> tuple[Longs, NDArray[np.uint64]]:
+    """Return where runs of equal labels start, and the place of each label in its run."""
+    starts = np.flatnonzero(np.diff(labels, prepend=-1))
+    places = np.arange(len(labels)) - np.repeat(starts, np.diff(starts, append=len(labels)))
+    return starts, places.astype(np.uint64)
+
+
 def _components(count: int, a: Longs, b: Longs) -> Longs:
-    """Return each vertex the lowest that it hangs together with; in a few passes over all edges."""
+    """Return the lowest vertex that each vertex is connected with."""
     label = np.arange(count)
     while True:
         low = np.minimum(label[a], label[b])

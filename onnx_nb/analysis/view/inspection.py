@@ -61,7 +61,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
 
 
 def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = None) -> list[tuple[str, str]]:
-    """Return label and text of what a node or scope costs in a run, and of the time it took if ``times`` has seconds."""
+    """Return label and text of a node's or scope's costs in a run, and of its time if ``times`` has seconds."""
     if kind not in ("node", "scope"):
         return []
     loaded = load(model)
