@@ -17,6 +17,35 @@ os.environ["MPLBACKEND"] = "agg"
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
 
+SLOW = {
+    f"tests/{name}.py"
+    for name in (
+        "analysis/compare/test_compare_models",
+        "analysis/compare/test_diff",
+        "analysis/pytorch/test_alignment",
+        "analysis/pytorch/test_compare_torch",
+        "analysis/pytorch/test_odd_modules",
+        "analysis/pytorch/test_record",
+        "analysis/pytorch/test_weights",
+        "analysis/run/test_backend_cases",
+        "analysis/simplify/test_simplify",
+        "analysis/simplify/test_simplify_backend_cases",
+        "drawing/test_graphviz",
+        "drawing/test_html",
+        "test_notebooks",
+        "widgets/test_simplification",
+    )
+}
+"""Files that take more than ten seconds; `make test-fast` leaves them to `make test`."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of the slow files."""
+    for item in items:
+        if item.path.is_relative_to(config.rootpath) and item.path.relative_to(config.rootpath).as_posix() in SLOW:
+            item.add_marker("slow")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show why a test was run once more: that it passed then says nothing of the person who meets it first."""
     for report in terminalreporter.stats.get("rerun", []):
