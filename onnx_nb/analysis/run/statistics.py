@@ -455,7 +455,7 @@ class _Bins:
         self.filled += chunk.size
 
     def _count(self) -> None:
-        # Pillow counts the four bytes of a pixel apart, at twice the speed of numpy's bincount, but is slow to start
+        # Pillow counts bytes at twice the speed of np.bincount, with which capturing ResNet-50 takes 30% more CPU time
         whole = self.filled & ~3 if self.filled >= 1 << 16 else 0
         if whole:
             pixels = Image.frombuffer("RGBA", (whole // 4, 1), self.waiting[:whole], "raw", "RGBA", 0, 1)
