@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def data_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Make a data frame with certain columns, also where there are no rows.
+    """Return a data frame with the given columns, even if there are no rows.
 
     Raises
     ------

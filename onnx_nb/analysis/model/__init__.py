@@ -1,1 +1,1 @@
-"""A model as it lies in files: load, save, wire scan, storage, tensors, external data."""
+"""A model in files: load, save, wire scan, storage, tensors, external data."""

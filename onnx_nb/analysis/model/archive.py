@@ -1,7 +1,7 @@
-"""Frozen dataclasses in one file: what they hold as JSON, their arrays beside it, all in NumPy's own archive.
+"""Frozen dataclasses in one file: their fields as JSON and their arrays, in NumPy's own archive.
 
-Nothing is unpickled, so that a file from somebody else can do no harm. Arrays of one type lie one behind the other: a
-file with thousands of small ones opens as fast as one with a few.
+Nothing is unpickled, so that an untrusted file can do no harm. Arrays of one type are concatenated: a file with
+thousands of small arrays opens as fast as one with a few.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progr
     Parameters
     ----------
     path
-        An existing file is replaced, once all is written.
+        The file to write. An existing file is replaced when the new one is complete.
     content
         A dataclass.
     kind
-        What it is, for `read` to insist on.
+        Kind of the content, which `read` checks.
     progress
-        Called with the part done and what is done next. What it raises ends the work, and nothing is written.
+        Called with the part done and the next step. An error that it raises ends the work; nothing is written.
 
     Raises
     ------
@@ -65,14 +65,14 @@ def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) ->
     path
         The file.
     kind
-        What it has to be.
+        Kind that the content must have.
     classes
-        Of the dataclasses that may occur, by name.
+        The dataclasses that may occur, by name.
 
     Raises
     ------
     ModelFileError
-        If there is no such file, or it is something else.
+        If the file does not exist, or holds something else.
     """
     name = quoted(str(path))
     try:

@@ -292,7 +292,7 @@ class _Auditor:
             self._report("size", "error", (message, "The file is damaged, or was written by a faulty tool."), [found])
 
     def _check_location(self, location: str, users: list[_Found]) -> None:
-        """Check all tensors whose bytes lie at one location."""
+        """Check all tensors with bytes at one location."""
         what = f"{_named(users)} of {self.label}"
         source: Source | None = None
         failed: OnnxNbError | None = None
@@ -337,7 +337,7 @@ class _Auditor:
         for key in dict.fromkeys(keys):
             if key in KNOWN_KEYS:
                 if keys.count(key) > 1:
-                    message = f"{claim.what} gives {key!r} {keys.count(key)} times; the last counts."
+                    message = f"{claim.what} gives {key!r} {keys.count(key)} times; the last one counts."
                     self._report("key", "warning", (message, _REWRITE), [found])
             elif key == "basepath":
                 message = f"{claim.what} has the key 'basepath', with which onnxruntime refuses to load the model."

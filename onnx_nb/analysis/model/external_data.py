@@ -1,7 +1,7 @@
 """Write a model with its weights in files of their own, or in one file; check it with the files of its weights.
 
-`audit` compares the external data that tensors state with the files. `convert` and `inline` write the model anew.
-`check` combines onnx's checker with `audit`.
+`audit` compares the external data that tensors state with the files. `convert` and `inline` write a new copy of the
+model. `check` combines onnx's checker with `audit`.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress
     >>> weight = onnx.numpy_helper.from_array(numpy.arange(1000.0), "w")
     >>> proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     beside = convert(proto, f"{folder}/beside.onnx")
-    ...     onnx.load(inline(beside, f"{folder}/one.onnx")) == proto
+    ...     separate = convert(proto, f"{folder}/separate.onnx")
+    ...     onnx.load(inline(separate, f"{folder}/one.onnx")) == proto
     True
     """
     loaded = load(model)

@@ -337,7 +337,7 @@ class Model(Displayed):
 
 
 class _Internals:
-    """What the package needs of a Model besides its public attributes."""
+    """State of a Model that only the package uses."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage

@@ -1,4 +1,4 @@
-"""What a NodeProto holds: its attributes by name, its subgraphs, and the nodes in these at any depth."""
+"""Contents of a NodeProto: its attributes by name, its subgraphs, and their nodes at any depth."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The fields of many protobuf messages as columns, and which of their strings are equal: numpy, not Python loops.
 
 All messages are read in lock step, the first field of each, then the second of each; equal strings are found by
-hashes of their words and compared. A string becomes a `str` only when somebody asks for it.
+hashes of their words and compared. A string becomes a `str` only on demand.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Longs = NDArray[np.int64]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LENGTHS = np.asarray([0, 8, 0, -1, -1, 4, -1, -1], np.int64)
-"""Of a payload, by wire type; −1 for what is none of ONNX's. Bytes say how many they are."""
-# Where fewer messages are left after so many fields, lock step costs more for each field than taking them in turn.
+"""Bytes of a payload, by wire type; −1 for types that ONNX does not use. Strings state their length."""
+# With fewer messages left after this many fields, lock step costs more per field than one message after another.
 _FEW, _MANY_FIELDS = 30, 100
 
 
@@ -36,9 +36,9 @@ class Fields(NamedTuple):
     tag: Longs
     """Field number << 3 | wire type."""
     start: Longs
-    """Where the tag lies."""
+    """Position of the tag."""
     begin: Longs
-    """Where the payload begins; the number itself is not kept."""
+    """Position of the payload."""
     end: Longs
 
 
@@ -64,7 +64,7 @@ class Spans:
 
     @classmethod
     def joined(cls, parts: Sequence[Spans]) -> Spans:
-        """Put the strings of several buffers behind each other, in one buffer."""
+        """Concatenate the strings of several buffers in one buffer."""
         offsets: dict[int, int] = {}
         buffers: list[bytes] = []
         size = 0
@@ -85,12 +85,12 @@ class Spans:
         return Spans(self.buffer, self.begin[chosen], self.end[chosen])
 
     def pieces(self) -> list[bytes]:
-        """Return the strings as they lie there."""
+        """Return the strings as bytes."""
         buffer = self.buffer
         return [buffer[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
 
     def strings(self) -> list[str]:
-        """Return the strings; what is not UTF-8 in them with backslashes."""
+        """Return the strings; bytes that are not UTF-8 become backslash escapes."""
         whole = self._latin
         found = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
         if not "".join(found).isascii():
@@ -102,14 +102,14 @@ class Spans:
         return self.buffer.decode("latin-1")
 
     def numbered(self) -> tuple[Longs, Longs]:
-        """Return equal strings equal numbers, in order of first appearance, and empty ones −1.
+        """Return a number for each string, in order of first appearance: the same for equal ones, −1 for empty ones.
 
         Returns
         -------
         number
-            Of each string.
+            Number of each string.
         first
-            Where each number appears first.
+            Position at which each number appears first.
         """
         filled = (self.begin < self.end).nonzero()[0]
         begin, end = self.begin[filled], self.end[filled]
@@ -129,7 +129,7 @@ class Spans:
         again = (first[found] != np.arange(len(found))).nonzero()[0]
         like = first[found[again]]
         if not _all_equal(words, begin[again], end[again], begin[like], end[like]):
-            # two strings with one hash: somebody went to great lengths
+            # two strings with one hash: a file made to cause this
             index: dict[bytes, int] = {}
             strings = Spans(self.buffer, begin, end).pieces()
             found = np.asarray([index.setdefault(string, len(index)) for string in strings])
@@ -140,12 +140,12 @@ class Spans:
 
 
 def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
-    """Find the fields of many serialized messages.
+    """Return the fields of many serialized messages.
 
     Raises
     ------
     ModelFileError
-        If a message holds a group, which protobuf once had and ONNX never.
+        If a message holds a protobuf group, a deprecated feature that ONNX never used.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
 
 
 def _in_turn(buffer: bytes, row: int, at: int, end: int) -> tuple[Longs, ...]:
-    """Find the fields of one message, one after the other."""
+    """Return the fields of one message."""
 
     def varint(at: int) -> tuple[int, int]:
         number = shift = 0
@@ -221,7 +221,7 @@ def _strange() -> ModelFileError:
 
 
 def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
-    """Read the varint at each position; give the values and the positions behind them."""
+    """Read the varint at each position; return the values and the positions after them."""
     value = data[at].astype(np.int64)
     after = at + 1
     more = (value >= 128).nonzero()[0]
@@ -238,7 +238,7 @@ def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
 
 
 def _words(buffer: bytes) -> NDArray[np.uint64]:
-    """Return the eight bytes at every position of a buffer as a number, without a copy for each."""
+    """Return the eight bytes at every position of a buffer as a number, without copying them."""
     padded = np.concatenate([np.frombuffer(buffer, np.uint8), np.zeros(8, np.uint8)])
     return np.ndarray((len(buffer) + 1,), "<u8", padded, strides=(1,))
 

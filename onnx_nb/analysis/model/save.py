@@ -1,7 +1,7 @@
-"""Writes a model, and its weights into it or beside it: every file appears complete, and all of them or none.
+"""Write a model, with its weights inside or in separate files: all files appear complete, or none appears.
 
-Weights stream through a few megabytes of memory. Where they go is one decision for `Model.save` and
-`external_data.convert`: the choices are a `Layout`.
+Weights stream through a few megabytes of memory. A `Layout` determines their files, for `Model.save` and
+`external_data.convert`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     Part: TypeAlias = bytes | wire.Chunk
 
 PAGE: Final = 4096
-"""Offsets should be a multiple of it, says the ONNX specification: pages can then be mapped."""
+"""Bytes; by the ONNX specification offsets should be a multiple of it, so that pages can be mapped."""
 
 LARGEST_ALIGNMENT: Final = 1 << 30
+"""Bytes."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How weights lie in files beside the model.
+    """How weights are arranged in files of their own.
 
     Examples
     --------
@@ -48,18 +49,18 @@ class Layout:
     """
 
     location: str
-    """Name of the file; of several files what their names are made of."""
+    """Name of the file; several files derive their names from it."""
     per_tensor: bool = False
     shard_size: int | None = None
     alignment: int = PAGE
     threshold: int = wire.THRESHOLD
-    """Tensors of fewer bytes lie in the model's file."""
+    """Bytes; smaller tensors go into the model's file."""
     attributes: bool = False
-    """Also tensors in attributes, as of Constant nodes."""
+    """Whether tensors in attributes, as of Constant nodes, go into the files too."""
     checksums: bool = False
 
     def file_name(self, part: str) -> str:
-        """Name one of several files."""
+        """Return the name of one of several files."""
         path = Path(self.location)
         return f"{path.stem}-{part}{path.suffix}"
 
@@ -73,22 +74,22 @@ def write_model(
     layout: Layout | None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a model whose weights lie in a storage.
+    """Write a model whose weights are in a storage.
 
     Parameters
     ----------
     path
-        Of the model's file.
+        The model's file.
     proto
         It is not changed.
     storage
-        Where the external data of ``proto`` lies.
+        Holds the external data of ``proto``.
     called
-        What to call the model in messages.
+        Name of the model in messages.
     layout
-        Of the files beside the model; ``None`` puts everything into the model's file.
+        Files of the weights; ``None`` puts everything into the model's file.
     progress
-        Called with a fraction and a message; what it raises ends the writing, and no file has appeared.
+        Called with the part done and a message; an error that it raises ends the writing, and no file appears.
     """
     _check_target(path)
     if layout is not None:
@@ -104,11 +105,11 @@ def write_model(
         if extent is None:
             continue
         if layout is not None and extent.nbytes >= max(layout.threshold, 1):
-            # Tensors that share their bytes go on sharing them, or each save would make the file longer.
+            # Tensors that share their bytes keep sharing them, or each save would make the file longer.
             same = outside.setdefault((extent.source, extent.offset, extent.nbytes), _Stored(extent, place))
             same.tensors.append(target)
         elif index < main:
-            # It need not pass through memory: it is streamed into its place between the parts of the model.
+            # These are streamed into place between the parts of the model, without passing through memory.
             location = f"{MEMORY}/inside/{index}"
             refer(target, location, 0, extent.nbytes)
             inside[location] = extent
@@ -145,7 +146,7 @@ def write_model(
 
 @dataclass
 class _Stored:
-    """Bytes that go into a file beside the model, and the tensors of the new model that they belong to."""
+    """Bytes that go into a file of weights, and the tensors of the new model that use them."""
 
     extent: Extent
     place: Place
@@ -154,7 +155,7 @@ class _Stored:
 
 
 def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layout: Layout | None) -> Extent | None:
-    """Return where the bytes lie that have to be written; ``None`` for those that stay where they are in the proto."""
+    """Return the bytes to write; ``None`` for values that stay in the proto."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return storage.extent(tensor, what)
     if layout is None or tensor.data_type == TensorProto.STRING or tensor.HasField("segment"):
@@ -175,7 +176,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
 
 
 def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]]:
-    """Return which weights lie in which file, and set where."""
+    """Return the weights of each file, and set their offsets."""
     if layout.per_tensor:
         names = _file_names(weights, layout)
         return {name: [stored] for name, stored in zip(names, weights, strict=True)}
@@ -187,7 +188,7 @@ def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]
             raise ModelFileError(
                 f"{stored.extent.what} takes {bytes_text(nbytes)}, more than a shard of "
                 f"{bytes_text(layout.shard_size)}.",
-                advice="Choose a larger shard_size: a tensor lies in one file.",
+                advice="Choose a larger shard_size: a tensor is not split.",
             )
         stored.offset = position + -position % layout.alignment
         if not shards or (layout.shard_size is not None and stored.offset + nbytes > layout.shard_size):
@@ -201,7 +202,7 @@ def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]
 
 
 def _file_names(weights: Iterable[_Stored], layout: Layout) -> Iterator[str]:
-    """Make file names of tensor names: of any text, also on systems that tell no upper from lower case."""
+    """Yield unique file names made of tensor names, valid also where upper and lower case are the same."""
     taken: set[str] = set()
     for stored in weights:
         place = stored.place
@@ -256,7 +257,7 @@ def _check_layout(path: Path, layout: Layout) -> None:
 def _unusable(location: str, path: Path) -> ModelFileError:
     return ModelFileError(
         f"{quoted(location)} cannot hold the weights of {quoted(path.name)}.",
-        advice="Give the name of another file, which is then written beside the model.",
+        advice="Give the name of another file in the model's folder.",
     )
 
 
@@ -264,15 +265,14 @@ def _unusable(location: str, path: Path) -> ModelFileError:
 def together(progress: Progress | None = None, total: int = 0) -> Iterator[Files]:
     """Write files that appear when all are complete, with the usual permissions; if anything fails, none does.
 
-    Files of these names from before are replaced then, or all of them are left. Only a process that is killed between
-    the renamings leaves some of both.
+    Existing files are then replaced, either all or none. Only a process killed between two renamings leaves a mixture.
 
     Parameters
     ----------
     progress
-        Called with a fraction and a message; what it raises counts as failing.
+        Called with the part done and a message; an error that it raises counts as a failure.
     total
-        How many bytes are going to be written.
+        Number of bytes that will be written.
 
     Raises
     ------
@@ -305,7 +305,7 @@ class Files:
         self._temporary: dict[Path, Path] = {}
 
     def add(self, path: Path, parts: Sequence[Part], *, checksum: bool = False) -> str:
-        """Write a file, and give its SHA1 in hexadecimal if that is asked for, else an empty text."""
+        """Write a file; return its SHA1 in hexadecimal if ``checksum``, else an empty string."""
         digest = hashlib.sha1(usedforsecurity=False) if checksum else None
 
         def watch(data: bytes | memoryview) -> None:
@@ -313,7 +313,7 @@ class Files:
                 digest.update(data)
             self._work.add(len(data), f"writing {path.name}")
 
-        temporary = self._temporary[path] = self._beside(path)
+        temporary = self._temporary[path] = self._temporary_name(path)
         try:
             with temporary.open("xb") as file:
                 wire.write(file, [_Watched(part, watch) for part in parts])
@@ -322,43 +322,43 @@ class Files:
         return "" if digest is None else digest.hexdigest()
 
     def appear(self) -> None:
-        """Return the files their names."""
+        """Rename the files to their final names."""
         done: list[Path] = []
-        kept: dict[Path, Path] = {}
+        former: dict[Path, Path] = {}
         try:
             for path, temporary in self._temporary.items():
-                # Of one file alone the renaming itself is all or nothing.
+                # Renaming a single file is atomic.
                 if len(self._temporary) > 1 and os.path.lexists(path):
-                    kept[path] = self._kept(path)
+                    former[path] = self._moved_away(path)
                 temporary.replace(path)
                 done.append(path)
         except BaseException as error:
             for other in done:
-                if other not in kept:
+                if other not in former:
                     other.unlink()
-            for other, former in kept.items():
-                former.replace(other)
+            for other, moved in former.items():
+                moved.replace(other)
             if isinstance(error, OSError):
                 raise _unwritable(path, error) from error
             raise
 
-    def _kept(self, path: Path) -> Path:
-        """Keep the file from before under another name, until all have appeared."""
-        former = self._beside(path)
+    def _moved_away(self, path: Path) -> Path:
+        """Move the existing file to a temporary name, until all files have appeared."""
+        former = self._temporary_name(path)
         try:
             os.link(path, former, follow_symlinks=False)
         except OSError:  # a file system without links
             path.replace(former)
         return former
 
-    def _beside(self, path: Path) -> Path:
+    def _temporary_name(self, path: Path) -> Path:
         other = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
         self._cleanup.callback(other.unlink, missing_ok=True)
         return other
 
 
 class _Watched:
-    """A part of a file that is shown to someone while it is written."""
+    """A part of a file whose bytes are observed while they are written."""
 
     def __init__(self, part: Part, watch: Callable[[bytes | memoryview], None]) -> None:
         self._part = part

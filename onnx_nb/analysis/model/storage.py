@@ -1,7 +1,7 @@
-"""Where the bytes of weights lie: in files, which are mapped or streamed, or in memory.
+"""Locations of the bytes of weights: in files, which are mapped or streamed, or in memory.
 
-`Storage.extent` says it for one tensor. Files are not trusted: every offset, length and location is checked before it
-is used, by onnxruntime's rule that external data lies in the model's folder or below it.
+`Storage.extent` returns that of one tensor. Files are not trusted: every offset, length and location is checked before
+it is used, by onnxruntime's rule that external data must be in the model's folder or below it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEMORY: Final = "onnx_nb.memory"
-"""Locations that start so name bytes held by a Model, not a file of that name."""
+"""Prefix of locations in memory, which name no file."""
 
 
 class Storage:
-    """Where the bytes of a model's weights lie.
+    """Finds the bytes of a model's weights.
 
     Parameters
     ----------
     sources
-        What lies at some locations.
+        Contents of some locations.
     folder
-        Where the files of all other locations are.
+        Folder of the files at all other locations.
     path
         The model's own file.
 
@@ -69,11 +69,11 @@ class Storage:
         self._inside: dict[Path, bool] = {}
 
     def joined(self, sources: Mapping[str, Source]) -> Storage:
-        """Return a storage where something lies at some more locations."""
+        """Return a storage with the contents of further locations."""
         return Storage({**self._sources, **sources}, folder=self.folder, path=self._path)
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
-        """Check where external data lies: nothing of it is trusted."""
+        """Return the location of external data, after checking it: none of it is trusted."""
         claim = Claim.of(tensor, what)
         for _, problem in claim.problems:
             raise problem
@@ -97,7 +97,7 @@ class Storage:
         return values(tensor, what)
 
     def source(self, location: str, what: str) -> Source:
-        """Return what lies at a location; ``what`` lies there is for messages."""
+        """Return the content of a location; ``what`` names it in messages."""
         source = self._sources.get(location)
         if source is None:
             source = File(self._located(location, what), ExternalDataError, what=what)
@@ -108,7 +108,7 @@ class Storage:
         """Return the file, by onnxruntime's rule: inside the folder, also after following symbolic links.
 
         A hub cache keeps a folder of links to files named by their hash. There the model's file is itself a link, and
-        its data may lie where the model's file really is.
+        its data may be in the folder of the link's target.
         """
         if self.folder is None:
             raise MissingFileError(
@@ -119,7 +119,7 @@ class Storage:
         if not location or "\0" in location:
             raise UnsafeLocationError(
                 f"{what} is external data without a usable location: {quoted(location)}.",
-                advice="Export the model again: nothing tells which file was meant.",
+                advice="Export the model again: it is unknown which file was meant.",
             )
         if Path(location).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
             raise UnsafeLocationError(
@@ -142,19 +142,19 @@ class Storage:
         return path
 
     def moved_to(self, folder: Path) -> Storage:
-        """Return the same, but for files that are looked up in another folder."""
+        """Return a storage that looks files up in another folder."""
         kept = {location: source for location, source in self._sources.items() if source.permanent}
         return Storage(kept, folder=folder, path=self._path)
 
     def reads(self, path: Path) -> bool:
-        """Return whether a file is one of those that weights were found in."""
+        """Return whether weights were found in this file."""
         return any(source.path is not None and _is_same(path, source.path) for source in self._sources.values())
 
     def is_inside(self, location: str, source: Source) -> bool:
-        """Return whether onnxruntime finds what lies at a location by itself, given the folder."""
+        """Return whether onnxruntime finds the file at a location by itself, given the folder."""
         if self.folder is None or source.path is None or source.path != self.folder / location:
             return False
-        # each session asks anew, and following links is most of what a small one costs
+        # every session asks, and following links would be most of the cost of a small one
         if source.path not in self._inside:
             self._inside[source.path] = source.path.resolve().is_relative_to(self.folder.resolve())
         return self._inside[source.path]
@@ -162,18 +162,18 @@ class Storage:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a tensor says of its external data, and what is wrong with that, before any file is looked at."""
+    """External data as a tensor states it, with the faults that are visible without the file."""
 
     location: str
     offset: int | None
-    """``None`` if it is no number."""
+    """Bytes before the data in the file; ``None`` if it is not a number."""
     length: int | None
-    """``None`` if it is no number, or not given."""
+    """Bytes; ``None`` if it is not a number, or not given."""
     nbytes: int | None
-    """What type and shape take; ``None`` if that cannot be told."""
+    """Bytes that type and shape take; ``None`` if unknown."""
     entries: Mapping[str, str]
     problems: tuple[tuple[str, OnnxNbError], ...]
-    """With a kind, "number" or "size"."""
+    """Each with its kind, "number" or "size"."""
     what: str
 
     @classmethod
@@ -196,7 +196,7 @@ class Claim:
             numbers[key] = int(value) if value and is_number(value) else None
             if value and numbers[key] is None:
                 message = f"{what} has external data with {key} {quoted(value)}, which is not a number of bytes."
-                advice = "Export the model again: nothing tells what was meant."
+                advice = "Export the model again: it is unknown what was meant."
                 problems.append(("number", ExternalDataError(message, advice=advice)))
         length = numbers["length"]
         if None not in (length, nbytes) and length != nbytes:
@@ -210,14 +210,14 @@ class Claim:
         offset, nbytes = self.offset, self.nbytes if self.length is None else self.length
         if offset is not None and nbytes is not None and offset + nbytes > source.nbytes:
             yield ExternalDataError(
-                f"{self.what} lies at bytes {offset} to {offset + nbytes} of {quoted(source.label)}, which has only "
+                f"{self.what} is at bytes {offset} to {offset + nbytes} of {quoted(source.label)}, which has only "
                 f"{source.nbytes}.",
                 advice="Get the whole file again.",
             )
 
 
 class MissingFileError(ExternalDataError):
-    """There is no file at a location."""
+    """The file at a location does not exist."""
 
 
 class UnsafeLocationError(ExternalDataError):
@@ -239,7 +239,7 @@ def _missing(folder: Path, location: str, what: str, error: Exception) -> Extern
 
 @dataclass(frozen=True)
 class Extent:
-    """Where the bytes of one weight lie; a `wire.Chunk`."""
+    """Location of the bytes of one weight; a `wire.Chunk`."""
 
     source: Source
     offset: int
@@ -258,29 +258,29 @@ class Extent:
 
 
 class Source(Protocol):
-    """What bytes of weights are read from."""
+    """A container of bytes of weights."""
 
     @property
     def nbytes(self) -> int:
-        """How many there are."""
+        """Number of bytes."""
 
     @property
     def label(self) -> str:
-        """What to call it in a message."""
+        """Name in messages."""
 
     @property
     def path(self) -> Path | None:
-        """The file, if it is one: it is never overwritten."""
+        """The file, if it is one; it is never overwritten."""
 
     @property
     def permanent(self) -> bool:
-        """Whether it is meant whatever the folder is."""
+        """Whether it stays the same if the folder changes."""
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
-        """Return some of them without copying; ``what`` they are is for messages."""
+        """Return some of the bytes without copying; ``what`` names them in messages."""
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
-        """Return some of them in pieces, each to be used before the next is asked for."""
+        """Yield some of the bytes in pieces; each is valid until the next."""
 
 
 class File:
@@ -319,7 +319,7 @@ class File:
 
     @property
     def is_linked(self) -> bool:
-        """Whether it is a symbolic link or has several names, either of which onnx refuses to read."""
+        """Whether it is a symbolic link or has several names; onnx refuses to read both."""
         return self.links > 1 or self.path.is_symlink()
 
     def map(self, what: str) -> mmap.mmap:
@@ -358,7 +358,7 @@ class File:
 
 
 class Memory:
-    """Bytes that something in this process holds: the object it was loaded from stays their only owner."""
+    """Bytes that an object of this process holds: the one that the model was loaded from."""
 
     path = None
     permanent = True
@@ -414,11 +414,11 @@ def _ir_bytes(tensor: onnx_ir.TensorProtocol, what: str) -> NDArray[np.uint8]:
 
 
 KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
-"""What the ONNX specification lets a tensor say of its external data; onnxruntime refuses others."""
+"""Keys of external data that the ONNX specification defines; onnxruntime refuses others."""
 
 
 def references(tensor: TensorProto) -> dict[str, str]:
-    """Return what a tensor says of its external data: "location", "offset", "length" and perhaps others."""
+    """Return the entries of external data: "location", "offset", "length" and perhaps others."""
     return {plain_text(entry.key): plain_text(entry.value) for entry in tensor.external_data}
 
 
@@ -428,7 +428,7 @@ def is_number(value: str) -> bool:
 
 
 def refer(tensor: TensorProto, location: str, offset: int, length: int, *, checksum: str = "") -> None:
-    """Make a tensor say that its bytes are external data, and hold none itself."""
+    """Turn a tensor into external data, and remove its own values."""
     for field in VALUE_FIELDS:
         tensor.ClearField(field)
     tensor.data_location = TensorProto.EXTERNAL
@@ -439,14 +439,14 @@ def refer(tensor: TensorProto, location: str, offset: int, length: int, *, check
 
 
 def embed(tensor: TensorProto, extent: Extent) -> None:
-    """Put the bytes that lie elsewhere into the tensor."""
+    """Put external bytes into the tensor."""
     tensor.raw_data = extent.array().tobytes()
     del tensor.external_data[:]
     tensor.ClearField("data_location")
 
 
 def file_names(folder: Path) -> list[str]:
-    """List some files of a folder, for a hint; none if it cannot be read."""
+    """Return the names of some files of a folder, for a hint; empty if it cannot be read."""
     names: list[str] = []
     try:
         with os.scandir(folder) as entries:

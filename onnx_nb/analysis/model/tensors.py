@@ -1,7 +1,7 @@
-"""A TensorProto's values as a numpy array, its element type, and how many bytes it has.
+"""The values of a TensorProto as a numpy array, its element type, and its size in bytes.
 
 The fields of a tensor are not trusted: type, shape and bytes must fit each other before an array is made of them.
-Also the walk over every tensor that a model holds, wherever it may be.
+`placed` walks over every tensor of a model.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _FAULTY: Final = "The file is damaged, or was written by a faulty tool."
 
 DENSE_LIMIT: Final = 1 << 30
-"""A sparse weight is given as a dense array up to so many bytes."""
+"""Bytes up to which a sparse weight is returned as a dense array."""
 
 
 def values(tensor: TensorProto, what: str) -> NDArray[Any]:
-    """Return the values that a tensor holds itself, in whichever of its fields they are.
+    """Return the values inside a tensor, from whichever field holds them.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
 
 
 def _unpacked(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """Return each value its own byte; the first lies in the lowest bits."""
+    """Unpack values to a byte each; the first is in the lowest bits."""
     if bits == 6:
         padded = np.zeros(-(-len(data) // 3) * 3, np.uint8)
         padded[: len(data)] = data
@@ -136,7 +136,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
 
 
 def stored_bytes(tensor: TensorProto, what: str) -> int:
-    """Return how many bytes the values take when they are stored as raw or external data.
+    """Return the bytes that the values take as raw or external data.
 
     Examples
     --------
@@ -152,13 +152,13 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
 
 
 def declared_bytes(tensor: TensorProto) -> int:
-    """Return the same as `stored_bytes` as far as it can be told: 0 of unknown types, −1 of negative shapes."""
+    """Return the same as `stored_bytes`, but 0 for unknown types and −1 for negative shapes."""
     bits = _BITS.get(tensor.data_type, 0)
     return (math.prod(tensor.dims) * bits + 7) // 8 if all(dim >= 0 for dim in tensor.dims) else -1
 
 
 def held_bytes(tensor: TensorProto) -> int:
-    """Return how many bytes of values a tensor holds itself, in whichever of its fields they are."""
+    """Return the bytes of the values inside a tensor, in whichever field they are."""
     if tensor.HasField("raw_data"):
         return len(tensor.raw_data)
     if tensor.data_type == TensorProto.STRING:
@@ -174,7 +174,7 @@ def held_bytes(tensor: TensorProto) -> int:
 
 
 def raw_bytes(tensor: TensorProto, what: str) -> bytes:
-    r"""Return the values that a tensor holds itself as raw data, in whichever of its fields they are.
+    r"""Return the values inside a tensor as raw data, from whichever field holds them.
 
     Examples
     --------
@@ -207,8 +207,8 @@ def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
         return None
     length = declared_bytes(tensor)
     if not 1 << 20 <= length <= wire.PROTO_LIMIT:
-        # Protobuf tells the length of bytes only by copying them. That is spared for large ones, where the shape is
-        # believed until the values are read.
+        # Protobuf returns the length of bytes only by copying them. For large tensors the shape is believed instead,
+        # until the values are read.
         length = len(tensor.raw_data)
     if length < wire.THRESHOLD:
         return None
@@ -304,7 +304,7 @@ def _count(tensor: TensorProto, what: str) -> int:
 
 
 def type_and_shape(tensor: TensorProto) -> str:
-    """Name both in a message.
+    """Return both for a message.
 
     Examples
     --------
@@ -319,7 +319,7 @@ def _shape(dims: Sequence[int]) -> str:
 
 
 def external(proto: ModelProto) -> Iterator[TensorProto]:
-    """Return every tensor with external data, wherever a model can hold one."""
+    """Return every tensor of a model that is external data."""
     return (tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL)
 
 
@@ -329,22 +329,22 @@ def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 
 
 class Place(NamedTuple):
-    """Where in a model a tensor is."""
+    """Place of a tensor in a model."""
 
     kind: str
     """"weight", "sparse values", "sparse indices" or "attribute"."""
     name: str
-    """The weight's; of an attribute its own, or which attribute it is where it has none."""
+    """Name of the weight, or of the attribute."""
     within: str
-    """The body, function or node around it, as " in then_branch of If 'choose'"; empty in the main graph."""
+    """The subgraph, function or node around it, as " in then_branch of If 'choose'"; empty in the main graph."""
     in_attribute: bool = False
     """Whether it is the value of an attribute, not an initializer."""
     in_body: bool = False
-    """Whether it lies in a body of If, Loop or Scan."""
+    """Whether it is in a subgraph of If, Loop or Scan."""
 
     @property
     def label(self) -> str:
-        """Name it in a message.
+        """Label in messages.
 
         Examples
         --------
@@ -363,7 +363,7 @@ _KINDS: Final = {
 
 
 def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
-    """Return every tensor of a model and where it is, the initializers of its main graph first."""
+    """Yield every tensor of a model with its place, the initializers of its main graph first."""
     yield from _graph_tensors(proto.graph, "")
     for function in proto.functions:
         within = f" in function {quoted(plain_text(function.name))}"

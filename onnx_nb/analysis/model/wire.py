@@ -40,7 +40,7 @@ _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_TAG: Final = _GRAPH_NODE << 3 | _BYTES
 _INITIALIZER_TAG: Final = _GRAPH_INITIALIZER << 3 | _BYTES
 _SMALL_TAGS: Final = frozenset((_INITIALIZER_TAG, 13 << 3 | _BYTES))
-"""What there may be thousands of besides nodes: weights and value_info."""
+"""Tags of fields that, like nodes, may occur thousands of times: weights and value_info."""
 _TENSOR_DATA_TYPE, _TENSOR_SEGMENT, _TENSOR_NAME = 2, 3, 8
 _TENSOR_FLOAT_DATA, _TENSOR_RAW_DATA, _TENSOR_DOUBLE_DATA = 4, 9, 10
 _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 13, 14
@@ -63,7 +63,7 @@ class Stripped:
     weights
         How many weights were replaced.
     nbytes
-        Their bytes, none of which were read.
+        Bytes of the weights, which were not read.
     """
 
     proto: bytes
@@ -79,9 +79,9 @@ def scan(source: BinaryIO | bytes, *, location: str, name: str = "model", thresh
     source
         The bytes, or a seekable file opened in binary mode (unbuffered is best: only what is needed is then read).
     location
-        What the references give as their external-data location.
+        External-data location of the references.
     name
-        What to call the source in an error message.
+        Name of the source in error messages.
     threshold
         Weights of fewer bytes are left where they are.
 
@@ -213,7 +213,7 @@ class _Window:
         self._length = _FIRST_READ
 
     def at(self, position: int, need: int) -> int:
-        """Make ``need`` bytes from ``position`` available (fewer at the end) and give their index in `bytes`."""
+        """Make ``need`` bytes from ``position`` available (fewer at the end) and return their index in `bytes`."""
         index = position - self.start
         if index < 0 or index + need > len(self.bytes):
             if self._file is None:
@@ -279,7 +279,7 @@ class _Window:
             yield number, wire_type, start, payload, position
 
     def skip_small(self, position: int, end: int, threshold: int) -> int:
-        """Step over as many nodes and small weights as lie in the window; the loop that decides the speed."""
+        """Skip the nodes and small weights in the window; the loop that decides the speed."""
         index = self.at(position, 1)
         data, start = self.bytes, self.start
         # Four bytes ahead are looked at: a tag and a length of up to three.
@@ -313,7 +313,7 @@ def _scan_model(window: _Window, location: str, threshold: int) -> Stripped:
                     f"{window.name} is not an ONNX model; it may be a single tensor.",
                     advice="Read a tensor with onnx.load_tensor.",
                 )
-            raise _NotProtobufError(f"byte {start} is no field of a ModelProto")
+            raise _NotProtobufError(f"byte {start} is not a field of a ModelProto")
         if number != _MODEL_GRAPH:
             if number == _MODEL_OPSET_IMPORT:
                 opsets += 1
@@ -412,10 +412,10 @@ class Chunk(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """How many."""
+        """Number of bytes."""
 
     def stream(self, size: int) -> Iterator[bytes | memoryview]:
-        """Return them in parts of at most ``size``."""
+        """Yield them in parts of at most ``size`` bytes."""
 
 
 class _Pieces:
@@ -471,7 +471,7 @@ def splice(proto: bytes, chunk_of: Callable[[TensorProto], Chunk | None]) -> lis
     Returns
     -------
     list of bytes or Chunk
-        What the file consists of, in order, for `write`. No weight has been read.
+        Parts of the file, in order, for `write`. No weight has been read.
 
     Examples
     --------
@@ -539,7 +539,7 @@ def write(file: BinaryIO, parts: Sequence[bytes | Chunk]) -> None:
     file
         Opened for writing, and seekable.
     parts
-        As `splice` gives them.
+        As `splice` returns them.
 
     Examples
     --------
@@ -586,7 +586,7 @@ def _joined(parts: Sequence[bytes | Chunk]) -> list[bytes | Chunk]:
 def copy_fields(source: Message, target: Message, *, without: Collection[str] = ()) -> None:
     r"""Copy the fields that are set, except some.
 
-    Texts that are not UTF-8 are copied too: protobuf's parser lets them pass, its setters do not.
+    Strings that are not UTF-8 are copied too: protobuf's parser accepts them, its setters do not.
 
     Examples
     --------
@@ -607,7 +607,7 @@ def copy_fields(source: Message, target: Message, *, without: Collection[str] = 
 
 
 def set_field(message: Message, name: str, value: str | bytes | float) -> None:
-    """Set a field that holds one value; a text may be one that is not UTF-8, as protobuf's parser gives it."""
+    """Set a field that holds one value; a string may be bytes that are not UTF-8, as protobuf's parser returns it."""
     field = message.DESCRIPTOR.fields_by_name[name]
     if isinstance(value, bytes) and field.type == field.TYPE_STRING:
         message.MergeFromString(_text_field(field.number, value))

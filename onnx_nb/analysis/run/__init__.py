@@ -1,1 +1,1 @@
-"""What a model computes: feeds, sessions, windows, capture, statistics, executors."""
+"""Running a model: feeds, sessions, windows, capture, statistics, executors."""

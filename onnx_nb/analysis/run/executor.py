@@ -80,7 +80,7 @@ _cache = threading.local()
 
 
 def run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
-    """Run one feed wherever an executor runs it; return the pickled `Partial`."""
+    """Run one feed in a worker of an executor; return the pickled `Partial`."""
     if getattr(_cache, "token", "") != token:
         job: Job = pickle.loads(payload)  # noqa: S301 (our own)
         _cache.job, _cache.windows, _cache.token = job, job.windows(reuse=True), token

@@ -1,6 +1,6 @@
-"""What a model is run on: arrays checked against its declared inputs, read from anywhere, or made at random.
+"""Feeds of a model: arrays for its inputs, checked, and read from wherever they are.
 
-Files are not trusted: none is unpickled, and none is believed to hold more than it has bytes.
+Files are not trusted: nothing is unpickled, and a header is not believed to describe more bytes than the file has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import numpy_dtype, values
 from onnx_nb.analysis.model.value_info import input_types, listed, type_text
@@ -31,11 +31,11 @@ from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.run.validate_feeds import _described, is_array, validate_feeds
 
 FILE_LIMIT: Final = 1 << 33
-"""A file of feeds holds at most so many bytes, also when unpacked."""
+"""Maximum bytes of a file of feeds, also when unpacked."""
 
 
 def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
-    """Return the feeds that are in whatever holds them, checked, one at a time.
+    """Yield feeds one at a time, checked, from any form they come in.
 
     Parameters
     ----------
@@ -54,17 +54,17 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
             after the inputs or ``input_0``, ``input_1``, …; of a folder of ``.npz`` files or of folders
             ``test_data_set_0``, ``test_data_set_1``, …, a feed each.
         any other iterable
-            of feeds in these forms: a generator, a ``Dataset``, a ``DataLoader``. It is read as it is needed.
+            of feeds in these forms: a generator, a ``Dataset``, a ``DataLoader``. It is read as needed.
 
     Yields
     ------
     dict of str to numpy.ndarray
-        As `validate_feeds` gives it.
+        As `validate_feeds` returns it.
 
     Raises
     ------
     FeedError
-        If a feed does not fit the model, or a file cannot be read; it is named.
+        If a feed does not fit the model, or a file, which the message names, cannot be read.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """Order "input_10" behind "input_9"."""
+    """Sort key that puts "input_10" after "input_9"."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
@@ -165,7 +165,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
 
 
 def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypeProto]) -> dict[str, Any]:
-    """Read one input from each file; the file's name, the tensor's own, or the order tells which."""
+    """Read one input from each file, found by the file's name, the tensor's own, or the order."""
     known = input_types(model)
     order = list(kinds)
     found: dict[str, Any] = {}
@@ -177,7 +177,7 @@ def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypePro
         if own in known and path.stem not in known:
             name = own
         if not name or name in found:
-            message = f"it is not told to which input {_quoted(path)} belongs."
+            message = f"it is unknown to which input {_quoted(path)} belongs."
             raise FeedError(message, advice=f"Name it after one of {listed(known) or 'none'}.")
         found[name] = _viewed(value, known.get(name))
     return found
@@ -189,9 +189,9 @@ def _check_file(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise _unreadable(path, "a file", error) from error
     if not stat.S_ISREG(mode):
-        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy what it gives into one.")
+        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
     if path.suffix not in (".npz", ".npy", ".pb"):
-        message = f"{_quoted(path)} is no file of feeds that is known."
+        message = f"{_quoted(path)} is not a known kind of feed file."
         raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
 
 
@@ -228,7 +228,7 @@ def _npy_file(path: Path) -> tuple[str, NDArray[Any]]:
 
 
 def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
-    """Read an array after checking that its bytes are there: numpy makes room for what the header says."""
+    """Read an array after checking that its bytes exist: numpy allocates what the header declares."""
     version = np.lib.format.read_magic(file)
     if version not in _NPY_HEADERS:
         raise ValueError(f"version {version} of the format")
@@ -252,7 +252,7 @@ _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# what numpy, zipfile and its decompressors raise on damaged files
+# errors of numpy, zipfile and its decompressors on damaged files
 _UNREADABLE: Final = (
     *(OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, KeyError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
@@ -295,7 +295,7 @@ def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -
 
 
 def _viewed(value: Any, kind: TypeProto | None) -> Any:
-    """Return numpy's files of bfloat16 and the like their type back: they come as bytes without a meaning."""
+    """Restore types such as bfloat16, which numpy's files hold as untyped bytes."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "V" and kind is not None:
         dtype = numpy_dtype(kind.tensor_type.elem_type)
         if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:
@@ -310,7 +310,6 @@ def _too_large(path: Path, size: int) -> FeedError:
 def _unreadable(path: Path, what: str, error: Exception) -> FeedError:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
-        near = closest(path.name, [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else [])
-        hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
-        return FeedError(f"there is no file {_quoted(path)}.{hint}")
+        names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        return FeedError(f"there is no file {_quoted(path)}.", advice=closest_text(path.name, names))
     return FeedError(f"{_quoted(path)} cannot be read as {what}: {reason.rstrip('.')}.")

@@ -1,7 +1,8 @@
-"""Which values the operators that read a model's input can take: indices within bounds, axes, sizes, positive scales.
+"""Values that operators accept from a graph input: indices within bounds, axes, sizes, masks, positive scales.
 
-`wishes` follows an input through nodes that hand its values on, into bodies too, to those that restrict them;
-`fitting` does the same for its shape.
+`allowed_values` follows an input through nodes that pass its values on, into subgraphs too, to those that restrict
+them; `required_sizes` does the same for its shape. Operators whose restricted inputs are constants in practice are
+left out.
 """
 
 from __future__ import annotations
@@ -61,53 +62,53 @@ class Use:
         return shape[axis] if shape and -len(shape) <= axis < len(shape) else 0
 
 
-def wishes(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
-    """Return what values an input should have.
+def allowed_values(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
+    """Return the values that an input may have.
 
     Parameters
     ----------
     graph
-        Of a model whose inputs have known sizes and which has no functions.
+        The graph of a model whose inputs have known sizes, without functions.
     name
         The input.
     shape
-        Its shape.
+        Shape of the input.
 
     Returns
     -------
     Range, numpy.ndarray or None
-        A range for each of the values, or the values themselves, or ``None`` if any will do.
+        A range of each value, or the values themselves, or ``None`` if all are allowed.
 
     Examples
     --------
     >>> import onnx.parser
     >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (int32[2] ids, float[9, 4] table) => (float[2, 4] y) { i = Cast<to=7>(ids)  y = Gather(table, i) }'''))
-    >>> wishes(graph, "ids", (2,))
+    >>> allowed_values(graph, "ids", (2,))
     Range(low=0, high=9)
     """
     low, high = -math.inf, math.inf
     for use in _uses(graph, graph.value(name)):
         rule = _RULES.get(use.op, {}).get(use.index)
-        wish = None if rule is None else rule(use, shape)
-        if isinstance(wish, np.ndarray):
-            return wish
-        if wish is not None:
-            low, high = max(low, wish.low - use.added), min(high, wish.high - use.added)
+        allowed = None if rule is None else rule(use, shape)
+        if isinstance(allowed, np.ndarray):
+            return allowed
+        if allowed is not None:
+            low, high = max(low, allowed.low - use.added), min(high, allowed.high - use.added)
     return Range(low, high) if low < high and math.isfinite(high - low) else None
 
 
-def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
-    """Return which sizes an input has to have along some of its axes, for the weights that it meets.
+def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
+    """Return the axis sizes an input must have to be compatible with the weights it is combined with.
 
     Parameters
     ----------
     graph
-        Of the model.
+        The model's graph.
     name
         The input.
     rank
-        Of the input.
+        Rank of the input.
 
     Returns
     -------
@@ -119,7 +120,7 @@ def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
     >>> import onnx.parser
     >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[n, c] x) => (float[n, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }'''))
-    >>> fitting(graph, "x", 2)
+    >>> required_sizes(graph, "x", 2)
     {1: 3}
     """
     found: dict[int, int] = {}
@@ -135,15 +136,15 @@ def fitting(graph: Graph, name: str, rank: int) -> dict[int, int]:
                 todo.extend(
                     output for output in graph.node_outputs(node).tolist() if output >= 0 and output not in seen
                 )
-            elif use.op in _MEETS:
-                axis, size = _MEETS[use.op](use, use.shape(1) or ())
+            elif use.op in _WEIGHT_SIZES:
+                axis, size = _WEIGHT_SIZES[use.op](use, use.shape(1) or ())
                 if size and -rank <= axis < rank:
                     found.setdefault(axis % rank, size)
     return found
 
 
 def _uses(graph: Graph, value: int) -> Iterator[Use]:
-    """Return the nodes that values reach unchanged, or with a constant added."""
+    """Yield the nodes that values reach unchanged, or with a constant added."""
     seen, todo = set[tuple[int, int]](), [(value, 0)]
     while todo and len(seen) < _FOLLOWED:
         value, added = todo.pop()
@@ -158,17 +159,17 @@ def _uses(graph: Graph, value: int) -> Iterator[Use]:
                 if more is not None:
                     todo.extend((output, added + more) for output in graph.node_outputs(node).tolist() if output >= 0)
                 elif use.op in ("Loop", "Scan"):
-                    # a Loop's first two are the trip count and the condition
-                    for frame in graph.bodies(node):
-                        inner = graph.subgraphs[frame].inputs.tolist()
+                    # the first two inputs of a Loop are the trip count and the condition
+                    for subgraph in graph.bodies(node):
+                        inner = graph.subgraphs[subgraph].inputs.tolist()
                         if index < len(inner) and (use.op == "Scan" or index > 1):
                             todo.append((inner[index], added))
 
 
 _FOLLOWED: Final = 2000
-"""At most so many tensors are looked at."""
+"""Maximum number of tensors to follow."""
 
-_FIRST_HANDED_ON: Final = frozenset(
+_PASS_FIRST_INPUT: Final = frozenset(
     (
         *(
             "Cast",
@@ -186,13 +187,13 @@ _FIRST_HANDED_ON: Final = frozenset(
         "onnx_nb.Mark",
     )
 )
-_ALL_HANDED_ON: Final = frozenset(("Concat", "Max", "Min"))
+_PASS_ALL_INPUTS: Final = frozenset(("Concat", "Max", "Min"))
 
 
 def _added(use: Use) -> int | None:
-    """Return what a node adds to the values it hands on; ``None`` if it computes something else."""
+    """Return the number that a node adds to the values it passes on; ``None`` if it computes something else."""
     op, index = use.op, use.index
-    if (index == 0 and op in _FIRST_HANDED_ON) or op in _ALL_HANDED_ON or (op == "Where" and index > 0):
+    if (index == 0 and op in _PASS_FIRST_INPUT) or op in _PASS_ALL_INPUTS or (op == "Where" and index > 0):
         return 0
     if op == "Add" or (op == "Sub" and index == 0):
         other = _constant(use.graph, use.node, 1 - index)
@@ -213,7 +214,7 @@ def _constant(graph: Graph, node: int, index: int) -> Values | None:
         return None
     try:
         return graph.model.tensor(graph.value_names[value])
-    except OnnxNbError:  # a weight that cannot be read is told about when the model runs
+    except OnnxNbError:  # reported when the model runs
         return None
 
 
@@ -222,7 +223,7 @@ def _shape(graph: Graph, node: int, index: int) -> Shape | None:
     if index >= len(values) or values[index] < 0:
         return None
     if graph.value_kind[values[index]] == INITIALIZER and graph.value_subgraph[values[index]] == 0:
-        # not type_of, which has the types of all others inferred
+        # type_of would infer the types of all values
         weight = graph.model.initializers.get(graph.value_names[values[index]])
         return None if weight is None else weight.shape
     found = graph.type_of(int(values[index])).shape
@@ -231,7 +232,7 @@ def _shape(graph: Graph, node: int, index: int) -> Shape | None:
     constant = _constant(graph, node, index)
     if constant is not None:
         return constant.shape
-    # Reshape(…, Shape(x)), of which onnx infers nothing
+    # onnx infers nothing of Reshape(…, Shape(x))
     reshape = int(graph.producer[values[index]])
     if _op(graph, reshape) == "Reshape":
         shape = int(graph.producer[graph.node_inputs(reshape)[1]])
@@ -265,8 +266,7 @@ def _along(axis: int, of_weight: int) -> Callable[[Use, Shape], tuple[int, int]]
 
 
 _SAME_SHAPE: Final = frozenset(("Cast", "Clip", "Identity", "Relu", "onnx_nb.Mark"))
-# operator → by the shape of its weight, along which axis its first input must have which size; 0 if that is unknown
-_MEETS: Final[Mapping[str, Callable[[Use, Shape], tuple[int, int]]]] = {
+_WEIGHT_SIZES: Final[Mapping[str, Callable[[Use, Shape], tuple[int, int]]]] = {
     "BatchNormalization": _along(1, 0),
     "Conv": _convolved,
     "ConvInteger": _convolved,
@@ -331,7 +331,7 @@ def _axes_of_size_one(use: Use, shape: Shape) -> Values | None:
 
 
 def _same_size(_: Use, shape: Shape) -> Values:
-    """Return the target of a Reshape that fits whatever is reshaped."""
+    """Return a target shape of Reshape that fits any input."""
     sizes = np.ones(math.prod(shape), np.int64)
     sizes[:1] = -1
     return sizes.reshape(shape)
@@ -344,7 +344,7 @@ def _parts(use: Use, shape: Shape) -> Values | None:
 
 
 def _padding(use: Use, _: Shape) -> Range:
-    # more than what is there cannot be mirrored
+    # reflection cannot pad by more than there is
     return Range(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
 
 
@@ -391,6 +391,7 @@ _RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
     "Tile": {1: _each(1)},
     "TopK": {1: _each(1)},
     "Unsqueeze": {1: _axes},
+    "ai.onnx.ml.ArrayFeatureExtractor": {1: _into(0, -1)},
     "com.microsoft.DequantizeLinear": {1: _POSITIVE},
     "com.microsoft.EmbedLayerNormalization": {0: _into(2, 0), 1: _into(4, 0)},
     "com.microsoft.GatherBlockQuantized": {1: _into_axis},

@@ -22,7 +22,7 @@ _CHUNK: Final = 1 << 15
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogHistogram:
-    """How many numbers that are not negative lie in each of at most 128 bins, of which an octave has as many as fit.
+    """Counts of non-negative numbers in at most 128 bins, with as many bins per octave as fit.
 
     The bit pattern of a positive float64, read as an integer, grows with the number, by as much in every octave. Bins
     of one width of such integers are what a logarithmic axis needs, and merge exactly as those of `Histogram` do.
@@ -43,7 +43,7 @@ class LogHistogram:
 
     @classmethod
     def of(cls, values: Any) -> LogHistogram:
-        """Count numbers, none of which is negative or NaN."""
+        """Count numbers, which must not be negative or NaN."""
         flat = np.asarray(values, np.float64).ravel()
         counter = LogTally(flat.size)
         for start in range(0, flat.size, _CHUNK):
@@ -59,7 +59,7 @@ class LogHistogram:
 
     @property
     def edges(self) -> Floats:
-        """Where the bins begin and end, ascending, shape (n + 1,); (1,) if there is no bin."""
+        """Edges of the bins, ascending, shape (n + 1,); (1,) if there are no bins."""
         if not len(self.counts):
             return np.zeros(1)
         return self._ends(0, len(self.counts) + 1)
@@ -70,7 +70,7 @@ class LogHistogram:
         return self.zeros + self.codes.total
 
     def percentile(self, percent: float) -> float:
-        """Return the number below which so many percent lie, to the width of a bin; NaN if there is none.
+        """Return a percentile, to the width of a bin; NaN if there are no numbers.
 
         Examples
         --------
@@ -91,7 +91,7 @@ class LogHistogram:
     def _ends(self, start: int, stop: int) -> Floats:
         """Return some of the edges."""
         places = np.arange(self.codes.first + start, self.codes.first + stop)
-        # the end of the last bin may lie beyond the largest number, and beyond 64 bits
+        # the end of the last bin may exceed the largest number, and 64 bits
         last = LARGEST_CODE >> self.codes.exponent
         codes = np.minimum(places, last) << self.codes.exponent
         return np.where(places > last, np.int64(LARGEST_CODE), codes).view(np.float64)

@@ -29,20 +29,19 @@ from onnx_nb.analysis.run.validate_feeds import validate_feeds
 def random_feeds(
     model: ModelLike, seed: int = 0, shapes: Mapping[str, int | Sequence[int]] | None = None
 ) -> dict[str, Any]:
-    """Make random values on which a model runs, for every input that has to be given.
+    """Return random values on which a model runs, for every input without an initializer.
 
-    Floats are standard normal, masks are ones, indices are within what they index, axes and sizes fit what they are
-    applied to. Other integers are from 1 to 7: dividing by 0 would end the process.
+    Floats are standard normal, masks are ones, indices are within bounds, axes and sizes fit the operators that read
+    them. Other integers are from 1 to 7: dividing by 0 would end the process.
 
     Parameters
     ----------
     model
         Any `ModelLike`.
     seed
-        The same seed gives the same values.
+        Seed; the same one makes the same values.
     shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input. Dimensions of which nothing is said
-        are small.
+        Sizes of dimensions by their symbol, and shapes by the name of their input. Other dimensions are small.
 
     Returns
     -------
@@ -52,7 +51,7 @@ def random_feeds(
     Raises
     ------
     FeedError
-        If ``shapes`` does not fit the model, or an input is a map, of which no random ones are made.
+        If ``shapes`` does not fit the model, or an input is a map.
 
     Examples
     --------
@@ -66,7 +65,7 @@ def random_feeds(
     loaded = load(model)
     kinds = {name: kind for name, kind in input_types(loaded).items() if name not in loaded.initializers}
     sizes = _Sizes(loaded, kinds, shapes or {})
-    # types of a larger graph are not inferred, and nothing is gained by telling the sizes
+    # types of a larger graph are not inferred, so known sizes would not help
     large = len(loaded.proto.graph.node) > INFERENCE_LIMIT and not loaded.proto.functions
     graph = Graph.of(loaded if large else _with_sizes(loaded, kinds, sizes))
     found: dict[str, Any] = {}
@@ -77,7 +76,7 @@ def random_feeds(
 
 
 class _Sizes:
-    """The size of every dimension of every input: as asked for, or small."""
+    """Sizes of all dimensions of all inputs: as requested, or small."""
 
     def __init__(self, model: Model, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -86,13 +85,13 @@ class _Sizes:
         symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
         for key, size in asked.items():
             self._take(model, key, size, declared, symbols)
-        self.fitting = {
-            name: input_constraints.fitting(Graph.of(model), name, len(shape))
+        self.required = {
+            name: input_constraints.required_sizes(Graph.of(model), name, len(shape))
             for name, shape in declared.items()
             if shape is not None and not all(isinstance(dim, int) for dim in shape)
         }
-        for name, fitting in self.fitting.items():
-            for axis, size in fitting.items():
+        for name, required in self.required.items():
+            for axis, size in required.items():
                 dim = (declared[name] or ())[axis]
                 if isinstance(dim, str):
                     self.symbols.setdefault(dim, size)
@@ -126,7 +125,7 @@ class _Sizes:
         for axis, dim in enumerate(shape):
             size = self._of_symbol(dim) if isinstance(dim, str) else dim
             if size is None:
-                size = self.fitting[name].get(axis) or _small("", axis, len(shape), is_float=is_float)
+                size = self.required[name].get(axis) or _small("", axis, len(shape), is_float=is_float)
             found.append(size)
         return tuple(found)
 
@@ -144,7 +143,7 @@ def _is_total(symbol: str, symbols: Iterable[str]) -> bool:
 
 
 def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
-    """Return the size of a dimension of which nothing is said: one example, eight tokens, or a small picture."""
+    """Return the default size of a dimension: one example, eight tokens, or a small image."""
     if "batch" in symbol or (axis == 0 and rank > 1):
         return 1
     return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
@@ -154,7 +153,7 @@ def _evaluated(formula: str, symbols: Mapping[str, int]) -> int:
     try:
         return _value_of(ast.parse(formula[:1000], mode="eval").body, symbols)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return 8  # a name that is no formula
+        return 8  # a name, not a formula
 
 
 def _value_of(tree: ast.expr, symbols: Mapping[str, int]) -> int:
@@ -190,7 +189,7 @@ def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> 
         try:
             proto = inliner.inline_local_functions(proto)
         except (onnx.checker.ValidationError, RuntimeError):
-            # of recursive functions, say: less is known then, and onnxruntime says what is wrong
+            # recursive functions, for instance: less is known then, and onnxruntime reports the fault
             return with_proto(model, proto)
     return with_proto(model, proto)
 
@@ -212,28 +211,28 @@ def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProt
     if dtype is None:
         message = f"no random values are made for input {quoted(name)}, which is {type_text(kind)}."
         raise FeedError(message, advice="Give it in feeds.")
-    wish = input_constraints.wishes(graph, name, shape)
-    if isinstance(wish, np.ndarray):
-        return wish.astype(dtype)
+    allowed = input_constraints.allowed_values(graph, name, shape)
+    if isinstance(allowed, np.ndarray):
+        return allowed.astype(dtype)
     if dtype.kind == "O":
         return _words(random, shape)
     if dtype.kind == "b":
         return np.ones(shape, dtype) if _is_mask(name) else random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
-        if wish is None and _is_mask(name):
+        if allowed is None and _is_mask(name):
             return np.ones(shape, dtype)
         largest = int(_iinfo(dtype).max)
-        # never 0 of itself: integers divided by it end the process
-        low, high = (1, 8) if wish is None else (int(max(wish.low, 0)), int(wish.high))
+        # not 0: an integer division by 0 ends the process
+        low, high = (1, 8) if allowed is None else (int(max(allowed.low, 0)), int(allowed.high))
         return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
-    if wish is not None:
-        return np.asarray(random.uniform(wish.low, wish.high, shape)).astype(dtype)
+    if allowed is not None:
+        return np.asarray(random.uniform(allowed.low, allowed.high, shape)).astype(dtype)
     if name.endswith("attention_mask"):
         return np.ones(shape, dtype)
     numbers = np.asarray(random.standard_normal(shape))
     if dtype.kind == "c":
         return (numbers + 1j * random.standard_normal(shape)).astype(dtype)
-    # a type of powers of two has no sign
+    # a type of powers of two only has no sign
     return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
 
 
@@ -253,4 +252,4 @@ def _words(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
     return words
 
 
-_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # knows the types of numpy too
+_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # covers the types of numpy too

@@ -40,7 +40,7 @@ Value: TypeAlias = "onnxruntime.OrtValue"
 """A value of onnxruntime; in ``Value | None``, None is an absent optional value."""
 
 _MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
-"""What lies in a serialized model that holds marks: the domain of a node."""
+"""Bytes in a serialized model that holds marks: the domain of a node."""
 
 
 @known_keywords
@@ -71,12 +71,12 @@ def run(
     Returns
     -------
     dict of str to numpy.ndarray
-        Sequences are lists of arrays, and an optional value that is not there is ``None``.
+        Sequences are lists of arrays, and an absent optional value is ``None``.
 
     Raises
     ------
     FeedError
-        If an input is missing, unknown, or has another type or shape than declared, or if these are several feeds.
+        If an input is missing or unknown, has another type or shape than declared, or if there are several feeds.
     OnnxNbError
         If onnxruntime cannot run the model.
 
@@ -119,7 +119,7 @@ def create(
     providers
         Execution providers, best first; the CPU if ``None``.
     outputs
-        Names of tensors of the main graph that the session is to give instead of the model's outputs.
+        Names of tensors of the main graph that the session outputs instead of the model's outputs.
     threads
         How many threads an operator may use; onnxruntime's choice if ``None``.
     transient
@@ -184,7 +184,7 @@ def create(
         data = _serialized(loaded, _with_marks(proto))
     wanted = list(providers or ["CPUExecutionProvider"])
     try:
-        # what fails is told: onnxruntime would print it, and go on without the provider
+        # raised: onnxruntime would print it, and continue without the provider
         session = ort.InferenceSession(data, options, providers=wanted, enable_fallback=False)
     except Exception as error:
         raise _refused(loaded, error) from error
@@ -212,7 +212,7 @@ def release_arena() -> None:
 
 @functools.cache
 def _make_arena() -> None:
-    """Let this process have one; it grows by what is asked for, not to the next power of two."""
+    """Create the arena of this process; it grows by the requested bytes, not to the next power of two."""
     import onnxruntime as ort
 
     kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
@@ -222,7 +222,7 @@ def _make_arena() -> None:
 
 @functools.cache
 def _nothing() -> onnxruntime.InferenceSession:
-    """Return a session that has next to nothing to do."""
+    """Return a session with almost nothing to do."""
     node = helper.make_node("Constant", [], ["y"], value_int=0)
     graph = helper.make_graph([node], "nothing", [], [ValueInfoProto(name="y")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -239,9 +239,9 @@ def run_session(
     session
         From `create`.
     feeds
-        An array for each input, as `validate_feeds` gives them.
+        An array for each input, as `validate_feeds` returns them.
     name
-        What to call the model in an error message.
+        Name of the model in error messages.
 
     Raises
     ------
@@ -281,7 +281,7 @@ def run_values(
     values
         One for each input; see `to_value`.
     name
-        What to call the model in an error message.
+        Name of the model in error messages.
 
     Raises
     ------
@@ -309,8 +309,8 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
     Parameters
     ----------
     array
-        Any type, strings and those of ``ml_dtypes`` too; a list is a sequence. What numpy and onnxruntime lay out alike
-        is not copied: do not change the array while the value is in use.
+        Any type, strings and those of ``ml_dtypes`` too; a list is a sequence. Types that numpy and onnxruntime store
+        in the same way are not copied: do not change the array while the value is in use.
     data_type
         The element type (``onnx.TensorProto.DataType``) of a sequence that is empty.
 
@@ -350,7 +350,7 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     Raises
     ------
     OnnxNbError
-        If it is a map, of which onnxruntime gives no array.
+        If it is a map, which onnxruntime cannot convert to arrays.
 
     Examples
     --------
@@ -396,7 +396,7 @@ def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
 
 
 def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
-    """Return a feed as a value; its declared type tells what an empty sequence would hold."""
+    """Return a feed as a value; its declared type is needed for empty sequences."""
     return to_value(value, data_type=ort_types.element_type(ort_type) or TensorProto.FLOAT)
 
 
@@ -413,7 +413,7 @@ def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
 def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
     element = ort_types.element_type(kind)
     if element is None:
-        message = f"onnxruntime gives no array of a value of type {kind}."
+        message = f"onnxruntime cannot convert a value of type {kind} to an array."
         raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
     found: list[Any] = _opener(element).run(["y"], {"x": value})[0]
     return found
@@ -421,13 +421,13 @@ def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
 
 @functools.cache
 def _opener(data_type: int) -> onnxruntime.InferenceSession:
-    """Return a session that hands a sequence on: what a session gives, onnxruntime turns into a list."""
+    """Return a session that outputs its input sequence, which onnxruntime converts to a list."""
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(data_type, None))
     return _tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
 
 
 def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto]) -> onnxruntime.InferenceSession:
-    """Make a session of a few nodes that give "y"."""
+    """Return a session of a few nodes that make "y"."""
     given = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
     graph = helper.make_graph(nodes, "value", given, [ValueInfoProto(name="y")])
     return create(
@@ -445,7 +445,7 @@ def _serialized(model: Model, proto: ModelProto) -> bytes:
 
 
 def _with_marks(source: ModelProto) -> ModelProto:
-    """Return a model whose marks onnxruntime can run: a local function says that they do nothing."""
+    """Return a model whose marks onnxruntime can run: a local function implements them as Identity."""
     domain, op = MARK
     nodes = all_nodes(itertools.chain(source.graph.node, *(function.node for function in source.functions)))
     if not any((node.domain, node.op_type) == MARK for node in nodes) or any(
@@ -466,7 +466,7 @@ def _with_marks(source: ModelProto) -> ModelProto:
 
 
 def _without_notes(source: ModelProto) -> ModelProto:
-    """Return a model without what exporters note of each node and value: onnxruntime would only copy it around."""
+    """Return a model without the metadata of nodes and values, which onnxruntime would only copy."""
     parts = source.graph.node, source.graph.value_info, source.graph.input, source.graph.output
     if not any(one.metadata_props or one.doc_string for part in parts for one in part):
         return source

@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 BINS: Final = 128
-"""A histogram has at most so many bins."""
+"""Maximum number of bins of a histogram."""
 
 _CHUNK: Final = 1 << 17
-"""Values taken at once: their float64 copies stay in a core's own cache."""
-_TOLD: Final = 32
-"""Progress is told once in so many chunks."""
+"""Values processed at once: their float64 copies stay in a core's own cache."""
+_REPORTED: Final = 32
+"""Chunks between two progress reports."""
 _WAITING: Final = 1 << 19
-"""The bins of so many values are counted at once: numpy's counting is slow to start."""
+"""Values whose bins are counted at once: counting is slow to start."""
 _ROW: Final = 8192
-"""BLAS divides longer vectors among threads."""
+"""Values; BLAS splits longer vectors among threads."""
 _DEPTH: Final = 45
-"""A bin is not narrower than the largest magnitude divided by two to this: multiples of it must be exact in float64."""
+"""Bits; the narrowest bin is the largest magnitude divided by 2**_DEPTH, so that its multiples are exact in float64."""
 _FINEST: Final = -1074
-"""The exponent of the smallest number above zero."""
+"""Exponent of the smallest number above zero."""
 _SPREAD: Final = 1 - 2**-4
-"""Up to this part of the mean square, the square of the mean is taken from it: that costs at most four bits."""
+"""Part of the mean square up to which the squared mean is subtracted from it, at a cost of at most four bits."""
 _SAFE: Final = 400
-"""Squares of numbers below two to this, and above its inverse, neither overflow nor vanish."""
+"""Exponent; squares of numbers between 2**-_SAFE and 2**_SAFE neither overflow nor vanish."""
 
 Number = int | float
 Floats = NDArray[np.floating[Any]]
@@ -42,7 +42,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histogram:
-    """How many finite values lie in each of at most `BINS` bins.
+    """Counts of finite values in at most `BINS` bins.
 
     Examples
     --------
@@ -54,9 +54,9 @@ class Histogram:
     """
 
     exponent: int
-    """Bins are two to this wide."""
+    """A bin is 2**exponent wide."""
     first: int
-    """The first bin starts at this multiple of the width."""
+    """The first bin starts at ``first`` times the width."""
     counts: NDArray[np.int64]
     """Values in each bin, read-only; neither the first nor the last is 0. Shape (n,); (0,) if there is no value."""
 
@@ -70,7 +70,7 @@ class Histogram:
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """Where the bins begin and end, shape (n + 1,); a value on an edge is in the bin that begins there."""
+        """Edges of the bins, shape (n + 1,); a value on an edge is in the bin that begins there."""
         places = np.arange(self.first, self.first + len(self.counts) + 1, dtype=np.float64)
         with np.errstate(over="ignore"):
             edges = np.ldexp(places, self.exponent)
@@ -83,7 +83,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def merge(self, other: Histogram) -> Histogram:
-        """Return the histogram of the values of both: exactly, in whichever order parts are merged."""
+        """Return the histogram of the values of both; exact, and independent of the order of merges."""
         if not len(self.counts) or not len(other.counts):
             return self if len(self.counts) else other
         exponent = max(self.exponent, other.exponent)
@@ -128,7 +128,7 @@ EMPTY: Final = Histogram(_FINEST, 0, np.zeros(0, np.int64))
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What is known of the values of an array without keeping it.
+    """Statistics of the values of an array.
 
     `min`, `max`, `mean`, `std` and `histogram` are over the finite values, NaN if there are none. Complex numbers count
     by magnitude. Strings are only counted.
@@ -171,7 +171,7 @@ class Statistics:
         kind = _computable(array.dtype)
         if kind is None:
             return cls(count=array.size)
-        # a signalling NaN is no more than a NaN, and the magnitude of a complex number may be infinite
+        # signalling NaNs count as NaN, and the magnitude of a complex number may be infinite
         with np.errstate(invalid="ignore", over="ignore"):
             return _Pass(array, kind, progress).statistics()
 
@@ -186,7 +186,7 @@ class Statistics:
         return self.histogram.total
 
     def merge(self, other: Statistics) -> Statistics:
-        """Return the statistics of the values of both; the same parts in the same order give the same bits."""
+        """Return the statistics of the values of both; merging the same parts in the same order is bit-identical."""
         if not self.finite or not other.finite:
             known = self if self.finite else other
             low, high, mean, std = known.min, known.max, known.mean, known.std
@@ -212,9 +212,9 @@ class Statistics:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Statistics):
             return NotImplemented
-        # NaN stands for "no finite value", and is then as good as any other answer
+        # NaN means "no finite value", and equals itself here
         return all(
-            mine == yours or (mine != mine and yours != yours)  # noqa: PLR0124 (of NaN alone)
+            mine == yours or (mine != mine and yours != yours)  # noqa: PLR0124 (true of NaN only)
             for mine, yours in ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         )
 
@@ -223,17 +223,17 @@ class Statistics:
 
 
 class _Moments(NamedTuple):
-    """Of some finite values: how many, their mean and standard deviation."""
+    """Number, mean and standard deviation of finite values."""
 
     size: int
     mean: float
     std: float
 
     def merge(self, other: _Moments) -> _Moments:
-        """Return those of both together (Chan, Golub, LeVeque 1979)."""
+        """Return the moments of both together (Chan, Golub, LeVeque 1979)."""
         total = self.size + other.size
         scale = max(abs(self.mean), abs(other.mean), self.std, other.std)
-        # by a power of two, which changes no digit
+        # scaling by a power of two is exact
         exponent = math.frexp(scale)[1]
         mean, other_mean, std, other_std = (
             math.ldexp(value, -exponent) for value in (self.mean, other.mean, self.std, other.std)
@@ -246,7 +246,7 @@ class _Moments(NamedTuple):
 
 
 def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the type in which numpy computes fast with such values, and exactly; ``None`` if they are no numbers."""
+    """Return the type in which numpy computes with such values fast and exactly; ``None`` if they are not numbers."""
     if dtype.kind == "b" or dtype.name in ("int2", "uint2", "int4", "uint4"):
         return np.dtype(np.int8)
     if dtype.isbuiltin == 2 or dtype == np.float16:  # the types of ml_dtypes
@@ -259,7 +259,7 @@ def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 class _Pass:
-    """One walk over an array, a chunk at a time: more would read a large array from memory again."""
+    """One pass over an array, a chunk at a time, so that a large array is read from memory once."""
 
     def __init__(self, array: NDArray[Any], kind: np.dtype[Any], progress: Callable[[float], None] | None) -> None:
         self.array = array
@@ -290,7 +290,7 @@ class _Pass:
             moments = own if moments is None else moments.merge(own)
         if moments is None:
             return Statistics(count=self.array.size, nan=self.nan, posinf=self.posinf, neginf=self.neginf)
-        # what rounding would blur
+        # exact, without rounding
         mean, std = (float(low), 0.0) if low == high else (moments.mean, moments.std)
         histogram = tally.histogram()
         _spare.append(scratch)
@@ -302,16 +302,16 @@ class _Pass:
         self.neginf += int(np.count_nonzero(chunk == -np.inf))
 
     def _chunks(self) -> Iterator[NDArray[Any]]:
-        """Return the values a piece at a time; complex ones by magnitude."""
+        """Yield the values a chunk at a time; complex ones as magnitudes."""
         for number, piece in enumerate(_pieces(self.array)):
-            if self.progress is not None and number % _TOLD == 0:
+            if self.progress is not None and number % _REPORTED == 0:
                 self.progress(min(1.0, number * _CHUNK / self.array.size))
             chunk = piece.astype(self.kind, copy=False)
             yield np.abs(chunk) if self.kind.kind == "c" else chunk
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Return all values, flat and few at a time; in the order in which they lie in memory, where that is possible."""
+    """Yield all values, flat, a chunk at a time; in memory order where possible."""
     if array.flags.c_contiguous or array.flags.f_contiguous:
         flat = array.ravel(order="K")
         for start in range(0, flat.size, _CHUNK):
@@ -328,7 +328,7 @@ def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) -> _Moments:
     """Return the moments of finite values of at most some magnitude; ``values`` is overwritten."""
     np.copyto(values, chunk)
-    # squares of what is huge or tiny leave float64
+    # squares of huge or tiny values leave the range of float64
     magnitude = math.frexp(largest)[1]
     exponent = magnitude if abs(magnitude) > _SAFE else 0
     if exponent:
@@ -345,14 +345,14 @@ def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) 
 
 
 class Tally:
-    """Counts finite values a chunk at a time, in bins as wide as those so far ask for.
+    """Counts finite values a chunk at a time, in bins that widen as needed.
 
     Parameters
     ----------
     size
-        How many values there may be.
+        Maximum number of values.
     scratch
-        Memory that nothing else uses meanwhile.
+        Memory for intermediate results, not used elsewhere meanwhile.
 
     Examples
     --------
@@ -371,28 +371,28 @@ class Tally:
         self._before = EMPTY
 
     def add(self, chunk: NDArray[Any], least: Number, most: Number) -> None:
-        """Count at most 65,536 values, flat, of which these are the smallest and the largest."""
+        """Count at most 65,536 flat values, with their smallest and largest."""
         self._low, self._high = min(self._low, least), max(self._high, most)
         if self._bins is None or not self._bins.hold(least, most):
-            # bins that are wide enough from now on; those from before merge into them exactly
+            # wider bins from now on; the previous ones merge into them exactly
             self._before = self.histogram()
             self._bins = _Bins(self._low, self._high, self._scratch)
         self._bins.add(chunk)
 
     def histogram(self) -> Histogram:
-        """Return what was counted; nothing can be added after this."""
+        """Return the counts; nothing can be added after this."""
         return self._before if self._bins is None else self._before.merge(self._bins.histogram())
 
 
 def _squares(values: NDArray[np.float64]) -> float:
-    """Return the sum of squares: BLAS adds so short rows in one thread, and therefore always in one order."""
+    """Return the sum of squares: BLAS sums short rows in one thread, and therefore always in the same order."""
     whole = values.size - values.size % _ROW
     rows, rest = values[:whole].reshape(-1, _ROW), values[whole:]
     return float(np.vecdot(rows, rows).sum()) + float(np.vecdot(rest, rest))
 
 
 class _Scratch:
-    """Memory for what is computed of one array: fresh memory for each would cost as much as what is done in it."""
+    """Memory for intermediate results: fresh memory for each array would cost as much as the computation."""
 
     def __init__(self, size: int = _WAITING) -> None:
         chunk = min(size, _CHUNK)
@@ -403,11 +403,11 @@ class _Scratch:
 
 
 _spare: Final[list[_Scratch]] = []
-"""Used before, and used by none now: one for each thread at most."""
+"""Scratch memory not in use now; at most one per thread."""
 
 
 class _Bins:
-    """Counts finite values; bins as narrow as `BINS` of them between two extremes allow, and some beside these."""
+    """Counts finite values in the narrowest bins of which `BINS` span two extremes, with spare ones on both sides."""
 
     def __init__(self, low: Number, high: Number, scratch: _Scratch) -> None:
         finest = 0 if isinstance(low, int) else _FINEST
@@ -424,23 +424,23 @@ class _Bins:
         self.first = _floor(low, exponent)
         self.depth = math.frexp(largest)[1]
         spare = BINS - 1 - (_floor(high, exponent) - self.first)
-        # where all are positive it stays so, and numbers of float32 stay such
+        # positive bins stay positive, and values stay float32
         if self.first and abs(self.first) < 1 << 23:
             self.first -= spare // 2
-        # numbers divided by more than one may vanish, and are counted as zero though they lie below it
+        # numbers divided by more than one may underflow to zero, and negative ones must not count as zero
         self.may_vanish = exponent > 0 > self.first
         self.negative = 0
-        # the width is a number of float32, and so are all multiples that arise
+        # the width, and all multiples of it that occur, are exact in float32
         self.exact_in_float32 = abs(exponent) <= 126
         self.counts = np.zeros(256, np.int64)
         self.waiting, self.scaled = scratch.waiting, scratch.scaled
         self.filled = 0
-        # bytes wait, of which those below zero wrap around: the first bin is then taken off the counts, not the values
+        # bins wait as bytes, where negative ones wrap around: then the counts are shifted, not the values
         self.signed = -128 <= self.first < 0
         self.base = 0 if self.signed else self.first
 
     def hold(self, low: Number, high: Number) -> bool:
-        """Return whether there are bins for all between two numbers, and these are as wide as such numbers ask for."""
+        """Return whether the bins cover all values between two numbers, and are wide enough for these."""
         if math.frexp(max(abs(low), abs(high)))[1] > self.depth:
             return False
         return self.first <= _floor(low, self.exponent) and _floor(high, self.exponent) < self.first + BINS
@@ -464,10 +464,10 @@ class _Bins:
         self.filled = 0
 
     def _places(self, chunk: NDArray[Any]) -> NDArray[Any]:
-        """Return the bin of each value, less the base; every step is exact."""
+        """Return the bin of each value, minus the base; every step is exact."""
         if chunk.dtype.kind != "f":
             shifted = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
-            # of unsigned numbers too: what is beyond int64 wraps around and back
+            # unsigned numbers beyond int64 wrap around and back
             places: NDArray[np.intp] = shifted.astype(np.intp) - self.base
             return places
         if chunk.dtype == np.float32 and self.exact_in_float32:
@@ -479,7 +479,7 @@ class _Bins:
                 scaled *= math.ldexp(1, -self.exponent)
             else:
                 np.ldexp(scaled, -self.exponent, out=scaled)
-        if self.first:  # else they are not negative, and become whole numbers all the same
+        if self.first:  # otherwise none is negative, and the cast truncates
             np.floor(scaled, out=scaled)
         if self.base:
             scaled -= scaled.dtype.type(self.base)
@@ -500,7 +500,7 @@ class _Bins:
 
 
 def _floor(value: Number, exponent: int) -> int:
-    """Return how many whole times two to the exponent is in a number, exactly."""
+    """Return ``floor(value / 2**exponent)``, exactly."""
     numerator, denominator = value.as_integer_ratio()
     if exponent >= 0:
         return numerator // (denominator << exponent)

@@ -53,7 +53,7 @@ def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, w
     Parameters
     ----------
     job
-        What to run.
+        The model, and the values to record.
     feeds
         Read here, as they are needed.
     store

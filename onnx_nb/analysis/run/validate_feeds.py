@@ -26,8 +26,8 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     model
         Any `ModelLike`.
     feeds
-        A value for each input: an array or torch tensor, a list of them for a sequence, ``None`` for an optional that
-        is not there. Inputs that have an initializer may be left out.
+        A value for each input: an array or torch tensor, a list of them for a sequence, ``None`` for an absent
+        optional. Inputs that have an initializer may be left out.
 
     Returns
     -------
@@ -37,8 +37,8 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     Raises
     ------
     FeedError
-        If an input is missing or unknown, or its type, rank or a dimension is not what the model declares, or
-        dimensions with one symbol differ. It says what is expected and what is given.
+        If an input is missing or unknown, or its type, rank or a dimension differs from the declared one, or
+        dimensions with the same symbol differ. The message states what is expected and what is given.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
-    """Return a value as onnxruntime takes it if it is of this type; ``sizes`` are those of symbols met so far."""
+    """Return a value as onnxruntime takes it if it is of this type; ``sizes`` holds those of symbols so far."""
     which = kind.WhichOneof("value")
     if which == "optional_type":
         return None if value is None else _checked(what, kind.optional_type.elem_type, value, sizes)
@@ -120,11 +120,11 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
 
 
 def _reshaping(declared: Dims, shape: tuple[int, ...]) -> str:
-    """Advise what would make the shape fit, where it is one of the usual mistakes."""
+    """Return advice for common mistakes in shapes."""
     if fits(declared, (1, *shape)):
         return "The first axis is missing: use array[None]."
     if shape[:1] == (1,) and fits(declared, shape[1:]):
-        return "The first axis is too much: use array[0]."
+        return "There is one axis too many: use array[0]."
     if len(shape) == 4 and fits(declared, tuple(shape[axis] for axis in (0, 3, 1, 2))):
         return "The channels come first: use array.transpose(0, 3, 1, 2)."
     return ""
@@ -136,7 +136,7 @@ def _strings(given: str, array: NDArray[Any]) -> NDArray[Any]:
     strings = np.empty(array.shape, object)
     for place, value in np.ndenumerate(array):
         if not isinstance(value, str | bytes):
-            raise FeedError(f"{given} {value!r:.60} is in it, which is no str.")
+            raise FeedError(f"{given} {value!r:.60} is in it, which is not a str.")
         strings[place] = plain_text(value)
     return strings
 
@@ -157,7 +157,7 @@ def _described(value: object) -> str:
 
 
 def _array(what: str, value: Any) -> NDArray[Any]:
-    """Return an array or whatever can be made one; a torch tensor from any device, and of types that numpy lacks."""
+    """Return a value as an array; also torch tensors of any device, and of types that numpy lacks."""
     if not _is_torch(value):
         return np.asarray(value)
     import torch

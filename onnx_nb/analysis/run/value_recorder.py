@@ -58,7 +58,7 @@ class Job(NamedTuple):
 
 @dataclass(eq=False)
 class Partial:
-    """What one feed, or several consecutive ones, gave."""
+    """Results of one feed, or of several consecutive ones."""
 
     records: dict[int, Record]
     arrays: dict[int, dict[tuple[int, ...], Any]]
@@ -106,7 +106,7 @@ def run_feed(
     Parameters
     ----------
     job
-        What to record.
+        The values to record, and how.
     windows
         Of the job.
     feed
@@ -201,7 +201,7 @@ class Record:
         self._pending = None
 
 
-class _Stopped(Exception):  # noqa: N818 (nothing is wrong)
+class _Stopped(Exception):  # noqa: N818 (not an error)
     def __init__(self, value: int) -> None:
         super().__init__(value)
         self.value = value

@@ -112,7 +112,7 @@ class Windows:
         self.graph = graph
         self.wanted = frozenset(wanted)
         self.memory_limit = memory_limit
-        # memory that one value leaves is used for the next, where there is room for some that fits none
+        # the arena reuses memory of dropped values, and may hold some that fits no other value
         self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
         self._single = single
         self._reuse = reuse

@@ -424,7 +424,7 @@ def test_a_broken_tensor_is_not_converted(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"attribute 'value' of Constant 'c' of everything has 5000 bytes, but"):
         external_data.convert(proto, tmp_path / "model.onnx", attributes=True)
     path = written(model_of(outside("w", 1000, location="data", length=4000)), tmp_path / "in", data=bytes(3999))
-    with pytest.raises(ExternalDataError, match=r"weight 'w' of model.onnx lies at bytes 0 to 4000 of 'data'"):
+    with pytest.raises(ExternalDataError, match=r"weight 'w' of model.onnx is at bytes 0 to 4000 of 'data'"):
         external_data.convert(path, tmp_path / "model.onnx")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 
@@ -894,7 +894,7 @@ def test_the_checker_misses_what_check_finds(tmp_path: Path) -> None:
     assert external_data.check(path, full=True).ok
     os.truncate(tmp_path / "model.onnx.data", 100)
     onnx.checker.check_model(path, full_check=True)
-    with pytest.raises(ExternalDataError, match=r"lies at bytes 0 to 4000 of 'model.onnx.data', which has only 100"):
+    with pytest.raises(ExternalDataError, match=r"is at bytes 0 to 4000 of 'model.onnx.data', which has only 100"):
         external_data.check(path)
 
 

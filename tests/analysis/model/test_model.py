@@ -868,7 +868,7 @@ def with_entries(**entries: str) -> ModelProto:
         ({"offset": "1e3"}, "offset '1e3', which is not a number"),
         ({"offset": "\u0664"}, "which is not a number"),
         ({"offset": "9" * 5000}, "which is not a number"),
-        ({"offset": "4097"}, "lies at bytes 4097 to 8097 of 'data', which has only 5000"),
+        ({"offset": "4097"}, "is at bytes 4097 to 8097 of 'data', which has only 5000"),
         ({"offset": "9000000000000000000"}, "which has only 5000"),
         ({"length": "-1"}, "length '-1', which is not a number"),
         ({"length": "3999"}, r"has 3999 bytes of external data, but FLOAT with shape \[1000\] takes 4000"),

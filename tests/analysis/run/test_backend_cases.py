@@ -302,7 +302,6 @@ CONSTRAINED = {
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), (1,)),
     **dict.fromkeys(("SequenceAt", "SequenceErase", "SplitToSequence", "ReverseSequence", "Scatter"), (1,)),
     **dict.fromkeys(("RoiAlign", "SequenceInsert", "TensorScatter"), (2,)),
-    "ArrayFeatureExtractor": (1,),
     "DFT": (1, 2),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "STFT": (1, 3),

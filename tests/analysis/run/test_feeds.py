@@ -263,7 +263,7 @@ def test_torch_tensors_without_values_are_refused() -> None:
             r"takes int64 \[batch\], and is given int32 \[2\]\. Use array.astype\('int64'\)",
         ),
         ({"x": X[0]}, r"given float32 \[3\]\. The first axis is missing: use array\[None\]\."),
-        ({"x": X[None]}, r"given float32 \[1, 2, 3\]\. The first axis is too much: use array\[0\]\."),
+        ({"x": X[None]}, r"given float32 \[1, 2, 3\]\. There is one axis too many: use array\[0\]\."),
         ({"x": X[:, :2]}, r"takes float32 \[batch, 3\], and is given float32 \[2, 2\]"),
         ({"table": TABLE.T}, r"takes float32 \[4, 3\], and is given float32 \[3, 4\]"),
         (

@@ -260,7 +260,7 @@ def test_values_smaller_than_a_byte_pass_through() -> None:
         ),
         ({**FEEDS, "x": [1.0] * 500}, "is given a list, not an array"),
         ({**FEEDS, "x": FEEDS["x"][:5]}, r"input 'x' takes float32 \[500\], and is given float32 \[5\]"),
-        ({**FEEDS, "x": FEEDS["x"][None]}, r"given float32 \[1, 500\]. The first axis is too much"),
+        ({**FEEDS, "x": FEEDS["x"][None]}, r"given float32 \[1, 500\]. There is one axis too many"),
     ],
 )
 def test_feeds_that_do_not_fit(feeds: dict[str, Any], problem: str) -> None:
