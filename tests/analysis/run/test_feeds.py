@@ -326,7 +326,7 @@ def test_what_is_the_same_in_other_clothes_is_taken() -> None:
     strings = parsed("g (string[n] x) => (string[n] y) { y = Identity(x) }")
     for values in (np.array(["a", "é"]), np.array(["a", "é"], object), np.array([b"a", "é".encode()])):
         assert session.run(strings, [values])["y"].tolist() == ["a", "é"]
-    with pytest.raises(FeedError, match="None is in it, which is no str"):
+    with pytest.raises(FeedError, match="None is in it, which is not a str"):
         validate_feeds(strings, {"x": np.array(["a", None], object)})
     sequence = parsed("g (seq(float[n]) x) => (int64 n) { n = SequenceLength(x) }")
     assert session.run(sequence, {"x": [X[0], X[0, :1]]})["n"] == 2
