@@ -290,6 +290,10 @@ class _Drawing:
             )
         self._edges = boxes.edges()
         self._many = {value for value, n in Counter(edge.value for edge in self._edges).items() if n > MANY}
+        self._stubs: dict[Box, dict[str, int]] = {}
+        for value, source, target, _ in (edge for edge in self._edges if edge.value in self._many):
+            self._stubs.setdefault(source, {})[_stub(value)] = value
+            self._stubs.setdefault(target, {})[_stub(value, target)] = value
         self._ends = {end for edge in self._edges for end in (edge.source, edge.target)}
         self._ports = self._ports_of_nodes()
         self._lit = {boxes.of_node(node) for node in marks.nodes} | {boxes.of_scope(scope) for scope in marks.scopes}
@@ -410,9 +414,8 @@ class _Drawing:
 
     def _draw_stubs(self, dot: Any, box: Box) -> None:
         """Draw the names at a box of the tensors with too many readers for lines."""
-        for edge in self._edges if self._many else ():
-            if edge.value in self._many and box in (edge.source, edge.target):
-                self._draw_name(dot, _stub(edge.value, edge.target if box == edge.target else None), edge.value)
+        for identifier, value in self._stubs.get(box, {}).items():
+            self._draw_name(dot, identifier, value)
 
     def _draw_name(self, dot: Any, identifier: str, value: int) -> None:
         """Draw a tensor as its name: at a stub, or where no node makes it."""

@@ -75,7 +75,7 @@ class Outline:
         for node in drawn[self.inside[drawn] < 0].tolist():
             self.members[tree.node_scope[node]].append(node)
         self.home: list[int] = []
-        """The body (or the main graph) that a subgraph is or, as a function called there, lies in."""
+        """The main graph or body of each subgraph; for a call the one around it."""
         for number, subgraph in enumerate(graph.subgraphs):
             self.home.append(number if subgraph.function is None else self.home[subgraph.parent])
         self.branch = {0: 0}
@@ -250,7 +250,7 @@ class Boxes:
     def __init__(self, outline: Outline, opened: set[int]) -> None:
         self._outline = outline
         self.front: list[int] = []
-        """The outermost closed scope that a scope is or lies in; −1 if the scope shows open."""
+        """The outermost closed scope at or around each scope; −1 if the scope shows open."""
         for scope, parent in enumerate(outline.parent):
             above = self.front[parent] if scope else -1
             self.front.append(above if above >= 0 or scope in opened or not scope else scope)
@@ -315,7 +315,7 @@ class Boxes:
                 yield read, Box("enter", node), is_outer
 
     def _below(self, scope: int) -> NDArray[np.bool_]:
-        """Return which scopes lie in a scope."""
+        """Return which scopes are inside a scope."""
         inside = np.zeros(self._outline.scope_count, bool)
         inside[scope] = True
         for each in range(scope + 1, len(inside)):  # parents come before children

@@ -371,7 +371,7 @@ def test_dot_draws_every_box_and_edge(name: str, theme: Any) -> None:
     (pictures / f"graphviz-{name.replace(' ', '-')}-{theme}.png").write_bytes(drawn.pipe("png"))
 
 
-def test_weights_scalars_and_attributes_stand_in_their_node() -> None:
+def test_weights_scalars_and_attributes_are_in_their_node() -> None:
     source = to_graphviz(models.functions()).source
     assert "block.0.weight" not in source.replace("tooltip", "")
     node = {n: next(line for line in source.splitlines() if line.strip().startswith(f"node{n} ")) for n in (4, 10)}
@@ -381,7 +381,7 @@ def test_weights_scalars_and_attributes_stand_in_their_node() -> None:
     assert "Mul B 0.5" in words[10]
 
 
-def test_closed_scopes_say_what_is_in_them_and_how_often() -> None:
+def test_closed_scopes_show_their_contents_and_repeats() -> None:
     source = to_graphviz(models.chain(1000), open=[]).source
     words = SPACES.sub(" ", re.sub("<[^>]*>|&#160;", " ", source))
     assert "layers 0–57 ×58" in words
@@ -483,7 +483,7 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
 
 
 @needs_dot
-def test_faults_are_marked_and_explained() -> None:
+def test_problems_are_marked_and_explained() -> None:
     drawn = to_graphviz(dangling())
     objects, edges = laid_out(drawn)
     assert "⚠" in objects["node0"]["label"]
@@ -502,7 +502,7 @@ def test_cycles_are_drawn() -> None:
 
 
 @needs_dot
-def test_faults_in_closed_scopes_mark_the_scope() -> None:
+def test_problems_in_closed_scopes_mark_the_scope() -> None:
     nodes = [helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/{'abc'[i // 12]}/Relu_{i}") for i in range(36)]
     nodes[30].op_type = "Unheard"
     ends = [helper.make_tensor_value_info(f"t{i}", TensorProto.FLOAT, [2]) for i in (0, 36)]
@@ -537,7 +537,7 @@ def test_a_tensor_with_many_readers_is_drawn_as_stubs_with_its_name(readers: int
 
 
 @needs_dot
-def test_dot_finds_an_end_with_all_of_a_transformer_open() -> None:
+def test_dot_finishes_with_all_of_a_transformer_open() -> None:
     """Masks and shapes that every layer reads made it run for minutes."""
     objects, _ = laid_out(to_graphviz(models.exported("bert", dynamo=True), open=["*"]))
     assert sum(name.startswith("node") for name in objects) > 400
@@ -551,7 +551,7 @@ def test_an_empty_graph_says_so() -> None:
 
 
 @needs_dot
-def test_a_branch_without_nodes_is_there() -> None:
+def test_a_branch_without_nodes_is_drawn() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float x) => (float y) {
         y = If(c) <then_branch = t () => (float o) { o = Abs(x) }, else_branch = e () => (float x) {} > }"""
     objects, _ = laid_out(to_graphviz(onnx.parser.parse_model(text)))

@@ -118,7 +118,7 @@ def test_values_without_numbers_have_no_statistics() -> None:
         assert len(packed.arrays["bins"]) == packed.arrays["ptr"][-1]
 
 
-def test_a_weight_that_is_not_there_does_not_hinder_the_page(tmp_path: Path) -> None:
+def test_a_missing_weight_does_not_prevent_the_page(tmp_path: Path) -> None:
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
     weight.external_data.add(key="location", value="gone.bin")
     info = helper.make_tensor_value_info
@@ -180,7 +180,7 @@ def _enough(_done: float, _message: str) -> None:
     raise RuntimeError("enough")
 
 
-def test_a_pair_takes_statistics_into_its_page(tmp_path: Path) -> None:
+def test_a_diff_takes_statistics_into_its_page(tmp_path: Path) -> None:
     path = models.exported("bert", dynamo=True)
     pair = DiffPanel(path, models.transformed("bert", "fp16"))
     told: list[float] = []

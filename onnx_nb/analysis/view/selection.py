@@ -97,7 +97,7 @@ def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
 
 
 def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None) -> list[str]:
-    """Return the tensors that a selected tensor or node stands for; ``index`` tells nodes without a name apart."""
+    """Return the tensors of a selected tensor or node; ``index`` distinguishes nodes without a name."""
     if kind != "node":
         return [name] if kind == "tensor" else []
     graph = Graph.of(load(model))

@@ -53,8 +53,8 @@ def layers(count: int, *, changed: Mapping[int, str], named: bool = True) -> onn
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def told(model: Any) -> tuple[dict[str, str], list[str], dict[str, int]]:
-    """Return texts by group, the nodes that are marked, and the rows with how many of them differ."""
+def differences_of(model: Any) -> tuple[dict[str, str], list[str], dict[str, int]]:
+    """Return texts by scope, the nodes that are marked, and the rows with how many of them differ."""
     made, graph = columns(model), Graph.opened(model)
     tree = scopes(graph)
     table = made.strings()
@@ -73,29 +73,29 @@ def told(model: Any) -> tuple[dict[str, str], list[str], dict[str, int]]:
         ("scalar", "Mul", "Mul B 0.25, others 0.5"),
     ],
 )
-def test_what_differs_is_said_and_marked(what: str, node: str, text: str) -> None:
-    texts, marked, rows = told(layers(12, changed={3: what, 7: what}))
+def test_differences_are_described_and_marked(what: str, node: str, text: str) -> None:
+    texts, marked, rows = differences_of(layers(12, changed={3: what, 7: what}))
     assert rows == {"layer 0–11": 2}
     assert texts["layer.3"] == texts["layer.7"] == text
     assert texts["layer 0–11"] == "layer.3, layer.7"
     assert marked == [f"/net/layer.3/{node}", f"/net/layer.7/{node}"]
 
 
-def test_equal_layers_do_not_differ_though_their_learned_numbers_do() -> None:
-    texts, marked, rows = told(layers(12, changed={}))
+def test_equal_layers_with_other_weights_do_not_differ() -> None:
+    texts, marked, rows = differences_of(layers(12, changed={}))
     assert rows == {"layer 0–11": 0}
     assert (texts, marked) == ({}, [])
 
 
-def test_what_is_read_from_elsewhere_differs_from_a_weight() -> None:
+def test_a_computed_input_differs_from_a_weight() -> None:
     # one more edge is another structure: that layer is no member of the row
-    _, marked, rows = told(layers(12, changed={11: "computed"}))
+    _, marked, rows = differences_of(layers(12, changed={11: "computed"}))
     assert (rows, marked) == ({"layer 0–10": 0}, [])
 
 
 def test_without_names_layers_are_compared_too() -> None:
     proto = layers(40, changed={5: "axis"}, named=False)
-    _, _, rows = told(proto)
+    _, _, rows = differences_of(proto)
     assert list(rows.values()) == [1]
     made, graph = columns(proto), Graph.of(proto)
     (marked,) = np.flatnonzero(made.arrays["node_flags"] & DIFFERS).tolist()
@@ -112,7 +112,7 @@ def test_rows_of_nodes_are_compared_and_parts_of_long_rows_counted() -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     graph = helper.make_graph(nodes, "g", [x], [y])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    texts, marked, rows = told(proto)
+    texts, marked, rows = differences_of(proto)
     assert rows == {"LeakyRelu": 2}
     assert marked == ["leaky5", "leaky90"]
     assert texts == {"LeakyRelu": "leaky5, leaky90"}
@@ -126,7 +126,7 @@ def test_rows_of_nodes_are_compared_and_parts_of_long_rows_counted() -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_exactly_the_changed_layers_differ(count: int, changed: dict[int, str]) -> None:
-    texts, marked, rows = told(layers(count, changed=changed))
+    texts, marked, rows = differences_of(layers(count, changed=changed))
     assert list(rows.values()) == [len(changed)]
     assert {name for name in texts if name.startswith("layer.")} == {f"layer.{i}" for i in changed}
     assert {name.split("/")[2] for name in marked} == {f"layer.{i}" for i in changed}
@@ -134,7 +134,7 @@ def test_exactly_the_changed_layers_differ(count: int, changed: dict[int, str]) 
 
 @pytest.mark.parametrize("dynamo", [True, False])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_layers_of_real_models_are_alike(name: str, dynamo: bool) -> None:
-    _, _, rows = told(models.exported(name, dynamo=dynamo))
+def test_layers_of_real_models_do_not_differ(name: str, dynamo: bool) -> None:
+    _, _, rows = differences_of(models.exported(name, dynamo=dynamo))
     assert rows
     assert max(rows.values()) == 0

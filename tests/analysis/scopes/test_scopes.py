@@ -56,71 +56,71 @@ def tree_of(name: str) -> tuple[Graph, Scopes]:
     return graph, scopes(graph)
 
 
-def line_of(tree: Scopes, group: int) -> list[int]:
-    """The groups above a group, from the root to the group itself."""
-    line = [group]
+def line_of(tree: Scopes, scope: int) -> list[int]:
+    """The scopes above a scope, from the root to the scope itself."""
+    line = [scope]
     while tree.scope_parent[line[-1]] >= 0:
         line.append(int(tree.scope_parent[line[-1]]))
     return line[::-1]
 
 
 def sibling_cycles(graph: Graph, tree: Scopes) -> list[list[int]]:
-    """Cycles among the children of one group, found edge by edge; nodes are counted behind the groups."""
-    groups = len(tree.scope_parent)
-    lines = [line_of(tree, g) for g in range(groups)]
+    """Cycles among the children of one scope, found edge by edge; nodes are counted behind the scopes."""
+    scopes = len(tree.scope_parent)
+    lines = [line_of(tree, g) for g in range(scopes)]
     after: dict[int, list[int]] = {}
-    for frame in range(len(graph.subgraphs)):
-        ranks = {int(node): i for i, node in enumerate(graph.subgraph_order(frame))}
-        for a, b in zip(*(ends.tolist() for ends in graph.subgraph_edges(frame)), strict=True):
+    for subgraph in range(len(graph.subgraphs)):
+        ranks = {int(node): i for i, node in enumerate(graph.subgraph_order(subgraph))}
+        for a, b in zip(*(ends.tolist() for ends in graph.subgraph_edges(subgraph)), strict=True):
             if graph.folded[a] or graph.folded[b] or ranks[a] >= ranks[b]:
                 continue
-            above_a, above_b = [*lines[tree.node_scope[a]], groups + a], [*lines[tree.node_scope[b]], groups + b]
+            above_a, above_b = [*lines[tree.node_scope[a]], scopes + a], [*lines[tree.node_scope[b]], scopes + b]
             level = next(i for i, (x, y) in enumerate(zip(above_a, above_b, strict=False)) if x != y)
             after.setdefault(above_a[level], []).append(above_b[level])
-    vertices = range(groups + graph.node_count)
+    vertices = range(scopes + graph.node_count)
     return [members for members in strongly_connected(vertices, after) if len(members) > 1]
 
 
 def check_tree(graph: Graph, tree: Scopes) -> None:
     """What a drawing relies on."""
-    groups = len(tree.scope_parent)
+    scopes = len(tree.scope_parent)
     assert tree.scope_parent[0] == -1
     assert tree.scope_kind[0] == ROOT
-    assert all(0 <= tree.scope_parent[g] < g for g in range(1, groups))
+    assert all(0 <= tree.scope_parent[g] < g for g in range(1, scopes))
     assert {
         len(c) for c in (tree.scope_name, tree.scope_path, tree.scope_class, tree.scope_node, tree.scope_repeat)
-    } == {groups}
+    } == {scopes}
     assert len(tree.node_scope) == graph.node_count
     drawn = ~graph.folded
-    direct = np.bincount(tree.node_scope[drawn], minlength=groups)
+    direct = np.bincount(tree.node_scope[drawn], minlength=scopes)
     children = Counter(tree.scope_parent[1:].tolist())
-    for group in range(groups):
-        assert direct[group] + children[group] <= structure.CHILDREN_LIMIT
-        if tree.scope_kind[group] in (SCOPE, *ROWS, CHUNK):
-            assert direct[group] + children[group] > 1, f"{tree.scope_path[group]} is a frame around one box"
-            assert tree.scope_name[group]
-        assert (tree.scope_node[group] >= 0) == (tree.scope_kind[group] in (BODY, BRANCH, FUNCTION))
-        if group and tree.scope_repeat[group] > 1:
-            assert tree.scope_kind[group] in (*ROWS, CHUNK)
+    for scope in range(scopes):
+        assert direct[scope] + children[scope] <= structure.CHILDREN_LIMIT
+        if tree.scope_kind[scope] in (SCOPE, *ROWS, CHUNK):
+            assert direct[scope] + children[scope] > 1, f"{tree.scope_path[scope]} is a subgraph around one box"
+            assert tree.scope_name[scope]
+        assert (tree.scope_node[scope] >= 0) == (tree.scope_kind[scope] in (BODY, BRANCH, FUNCTION))
+        if scope and tree.scope_repeat[scope] > 1:
+            assert tree.scope_kind[scope] in (*ROWS, CHUNK)
     for node in range(graph.node_count):
-        # what lies in a body is drawn there, folded nodes with their readers
+        # nodes of a subgraph are drawn there, folded nodes with their readers
         branches = [g for g in line_of(tree, int(tree.node_scope[node])) if tree.scope_kind[g] in (BRANCH, FUNCTION)]
-        frame = int(graph.node_subgraph[node])
+        subgraph = int(graph.node_subgraph[node])
         if drawn[node]:
-            assert len(branches) == len(frame_line(graph, frame)) - 1
+            assert len(branches) == len(subgraph_line(graph, subgraph)) - 1
         if branches and drawn[node]:
-            assert tree.scope_node[branches[-1]] == graph.subgraphs[frame].owner_node
-            called = graph.subgraphs[frame].function is not None
+            assert tree.scope_node[branches[-1]] == graph.subgraphs[subgraph].owner_node
+            called = graph.subgraphs[subgraph].function is not None
             assert (tree.scope_kind[branches[-1]] == FUNCTION) == called
-            assert called or tree.scope_name[branches[-1]] == graph.subgraphs[frame].attribute
-    for group in np.flatnonzero(tree.scope_kind == BODY).tolist():
-        owner = int(tree.scope_node[group])
-        assert tree.scope_parent[group] == tree.node_scope[owner]
-        assert [tree.scope_kind[g] for g in tree.children(group)] == [BRANCH] * len(graph.bodies(owner))
+            assert called or tree.scope_name[branches[-1]] == graph.subgraphs[subgraph].attribute
+    for scope in np.flatnonzero(tree.scope_kind == BODY).tolist():
+        owner = int(tree.scope_node[scope])
+        assert tree.scope_parent[scope] == tree.node_scope[owner]
+        assert [tree.scope_kind[g] for g in tree.children(scope)] == [BRANCH] * len(graph.bodies(owner))
 
 
-def frame_line(graph: Graph, frame: int) -> list[int]:
-    line = [frame]
+def subgraph_line(graph: Graph, subgraph: int) -> list[int]:
+    line = [subgraph]
     while graph.subgraphs[line[-1]].parent >= 0:
         line.append(graph.subgraphs[line[-1]].parent)
     return line
@@ -150,19 +150,19 @@ def test_repeats_hold_equal_layers(name: str) -> None:
     inside: dict[int, list[str]] = {}
     for node in graph.order.tolist() if len(graph.subgraphs) == 1 else []:
         if not graph.folded[node]:
-            for group in line_of(tree, int(tree.node_scope[node])):
-                inside.setdefault(group, []).append(graph.operators[graph.op_index[node]][0])
+            for scope in line_of(tree, int(tree.node_scope[node])):
+                inside.setdefault(scope, []).append(graph.operators[graph.op_index[node]][0])
     for roof in np.flatnonzero(tree.scope_kind == REPEAT).tolist():
         members = []
         waiting = tree.children(roof).tolist()
         while waiting:
-            group = waiting.pop(0)
-            if tree.scope_kind[group] == CHUNK:
-                waiting += tree.children(group).tolist()
+            scope = waiting.pop(0)
+            if tree.scope_kind[scope] == CHUNK:
+                waiting += tree.children(scope).tolist()
             else:
-                members.append(group)
+                members.append(scope)
         assert len(members) == tree.scope_repeat[roof]
-        assert len({tuple(inside[group]) for group in members}) <= 1
+        assert len({tuple(inside[scope]) for scope in members}) <= 1
 
 
 def top_names(name: str) -> list[str]:
@@ -216,11 +216,11 @@ def test_llama_shows_its_layers_as_one(exporter: str) -> None:
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_what_prepares_masks_is_one_scope_beside_the_modules(name: str, exporter: str) -> None:
+def test_operators_that_prepare_masks_are_one_scope(name: str, exporter: str) -> None:
     graph, tree = tree_of(f"{name}, {exporter}")
-    (group,) = (g for g in tree.children(0) if tree.scope_name[g] == "shapes and masks")
-    inside = {group}
-    for each in range(group + 1, len(tree.scope_parent)):
+    (scope,) = (g for g in tree.children(0) if tree.scope_name[g] == "shapes and masks")
+    inside = {scope}
+    for each in range(scope + 1, len(tree.scope_parent)):
         if tree.scope_parent[each] in inside:
             inside.add(each)
     nodes = [n for n in range(graph.node_count) if tree.node_scope[n] in inside and not graph.folded[n]]
@@ -228,7 +228,7 @@ def test_what_prepares_masks_is_one_scope_beside_the_modules(name: str, exporter
     operators = {graph.operators[graph.op_index[n]][0] for n in nodes}
     assert "Range" in operators
     assert not operators & {"MatMul", "Gemm", "LayerNormalization", "Softmax", "Gelu", "Tanh"}
-    # what is left beside the modules are layers of one node
+    # what is left outside the modules are layers of one node
     outside = {graph.operators[graph.op_index[n]][0] for n in tree.members(0) if not graph.folded[n]}
     assert outside <= {"Gather", "MatMul"}
     assert not sibling_cycles(graph, tree)
@@ -260,7 +260,7 @@ def test_a_shape_carries_nothing_learned_and_a_result_does() -> None:
     assert "shapes and masks" not in scopes(Graph.of(prepared(feeds_back=True))).scope_name
 
 
-def test_flat_names_are_grouped_by_their_weights() -> None:
+def test_nodes_with_flat_names_get_scopes_from_their_weights() -> None:
     _, tree = tree_of("densenet121")
     assert tree.source == "weights"
     assert top_names("densenet121") == [
@@ -404,7 +404,7 @@ def test_long_rows_are_divided_in_levels(count: int, levels: int) -> None:
         assert tree.scope_name[chunk] == f"h 0–{tree.scope_repeat[chunk] - 1}"
 
 
-def test_nodes_between_repeated_layers_go_under_the_same_roof() -> None:
+def test_nodes_between_repeated_layers_join_the_repeat() -> None:
     scopes_ = [s for i in range(4) for s in (f"/h.{i}", f"/h.{i}", "")]
     graph = Graph.of(made(row(*scopes_, "/end", "/end")))
     tree = scopes(graph)
@@ -426,7 +426,7 @@ def test_siblings_with_unrelated_names_are_not_repeats() -> None:
     assert scopes(graph).scope_name[1:] == ["query", "key", "value"]
 
 
-def test_a_flat_row_without_pattern_is_chunked() -> None:
+def test_a_flat_row_without_pattern_is_divided() -> None:
     ops = ["Relu", "Tanh", "Neg", "Abs", "Exp"]
     order = np.random.default_rng(0).integers(0, 5, 3000)
     nodes = [helper.make_node(ops[op], [f"t{i - 1}" if i else "x"], [f"t{i}"]) for i, op in enumerate(order)]
@@ -456,7 +456,7 @@ def torch_node(source: str, target: str, scopes_: list[str], classes: list[str])
     return node
 
 
-def test_metadata_gives_scopes_and_classes() -> None:
+def test_metadata_has_scopes_and_classes() -> None:
     classes = ["my.Net", "my.Encoder", "my.Layer", "aten.relu.default"]
     nodes = [
         torch_node(f"t{i - 1}" if i else "x", f"t{i}", ["", "enc", f"enc.layer.{i // 2}", f"relu_{i}"], classes)
@@ -511,7 +511,7 @@ PARTS = st.lists(st.sampled_from(["a", "b", "h.0", "h.1", "h.2", "h.3", "c"]), m
 
 @st.composite
 def scoped(draw: st.DrawFn) -> onnx.ModelProto:
-    """Random directed acyclic graphs whose nodes lie in random scopes: nearly all of them tangled."""
+    """Random directed acyclic graphs whose nodes are in random scopes: nearly all of them tangled."""
     nodes = []
     for i in range(draw(st.integers(4, 40))):
         read = draw(st.lists(st.integers(max(-1, i - 6), i - 1), min_size=1, max_size=3))
@@ -602,7 +602,7 @@ def test_equal_branches_side_by_side_are_one_box(
         assert len(inside) == times * next(len(ops) for ops, n in chains.items() if n == times)
 
 
-def test_equal_branches_are_told_apart_by_what_they_read() -> None:
+def test_equal_branches_that_read_other_tensors_are_distinct() -> None:
     """Two fans of one Relu each, then one of the readers of both: only what hangs in the same place is equal."""
     nodes = [helper.make_node("Relu", ["x"], [f"h{i}"], f"hub{i}") for i in range(2)]
     nodes += [helper.make_node("Neg", [f"h{i % 2}"], [f"n{i}"]) for i in range(20)]

@@ -23,7 +23,7 @@ TYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, n
 @given(
     arrays.arrays(TYPES, SHAPES), st.lists(st.integers(-3, 30), max_size=4), st.integers(-5, 50), st.integers(-5, 50)
 )
-def test_a_page_shows_what_lies_there(array: NDArray[Any], index: list[int], row: int, column: int) -> None:
+def test_a_page_shows_the_cells_of_the_array(array: NDArray[Any], index: list[int], row: int, column: int) -> None:
     shown = page(array, index=index, row=row, column=column)
     assert len(shown.cells) <= ROWS
     assert all(len(line) <= COLUMNS for line in shown.cells)
@@ -109,12 +109,12 @@ def test_small_types_are_shown_too(dtype: Any) -> None:
     assert picture(array) is not None
 
 
-def test_strings_are_shown_and_cut() -> None:
+def test_strings_are_shown_and_shortened() -> None:
     assert page(np.asarray(["a", "b" * 100], object)).cells[1][0].endswith("…")
     assert picture(np.asarray([["a", "b"], ["c", "d"]], object)) is None
 
 
-def test_a_weight_in_a_body_is_read_where_it_lies() -> None:
+def test_a_weight_in_a_subgraph_is_read() -> None:
     inner = numpy_helper.from_array(np.asarray([5.0, 7.0], np.float32), "w")
     outer = numpy_helper.from_array(np.asarray([1.0, 2.0], np.float32), "w0")
     info = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])

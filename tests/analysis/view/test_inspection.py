@@ -27,7 +27,7 @@ def model_of(node: onnx.NodeProto) -> onnx.ModelProto:
     )
 
 
-def test_attributes_given_and_defaults_left_out_are_told_apart() -> None:
+def test_set_attributes_and_omitted_defaults_are_distinguished() -> None:
     node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"])
     assert inspect(model_of(node), "node", 0).attributes == (("alpha", "0.01", "default"),)
     node = onnx.helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.5)
@@ -66,13 +66,13 @@ def test_every_kind_of_attribute_has_a_text() -> None:
     assert (texts["g"], texts["ts"], texts["tp"]) == ("a graph of 0 nodes", "tensors", "type proto")
 
 
-def test_a_megabyte_of_text_is_cut() -> None:
+def test_a_megabyte_of_text_is_shortened() -> None:
     node = onnx.helper.make_node("Mine", ["x"], ["y"], domain="mine", s="<script>" * 100_000, doc_string="d" * 10**6)
     found = inspect(model_of(node), "node", 0)
     assert len(json.dumps(found.to_json())) < 3 * LONGEST
 
 
-def test_a_weight_says_where_its_bytes_lie() -> None:
+def test_a_weight_names_the_location_of_its_bytes() -> None:
     path = models.light("densenet121")
     model = load(path)
     name = max(model.initializers.values(), key=lambda info: info.nbytes).name
@@ -112,7 +112,7 @@ def test_figures_of_a_scope_are_those_of_its_nodes() -> None:
     assert bound.keys() == set() or "counted for" in rows
 
 
-def test_figures_say_how_long_a_node_took() -> None:
+def test_figures_include_the_time_of_a_node() -> None:
     model = load(models.one_node())
     captured = capture(model)
     rows = dict(figures(model, "node", 0, overlay(model, captured)))
@@ -122,7 +122,7 @@ def test_figures_say_how_long_a_node_took() -> None:
         figures(model, "node", 9)
 
 
-def test_numbers_inside_of_bodies_and_calls_say_whose_they_are() -> None:
+def test_figures_inside_subgraphs_and_calls_name_what_they_are_counted_in() -> None:
     model = load(models.control_flow())
     graph = Graph.opened(model)
     times = overlay(model, capture(model), label="seconds")

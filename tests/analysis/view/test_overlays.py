@@ -36,23 +36,23 @@ def test_numbers_by_name_of_node_or_tensor_reach_their_scopes(chain: Model) -> N
         made = overlay(chain, by_node, label="x", reduce=reduce)  # type: ignore[arg-type]  # of two literals
         assert made.nodes[:150].tolist() == list(by_node.values())
         assert np.isnan(made.nodes[150:]).all()
-        for group in range(len(tree.scope_parent)):
-            inside = [node for node in range(150) if _is_in(tree.scope_parent, int(tree.node_scope[node]), group)]
+        for scope in range(len(tree.scope_parent)):
+            inside = [node for node in range(150) if _is_in(tree.scope_parent, int(tree.node_scope[node]), scope)]
             expected = combine([made.nodes[node] for node in inside]) if inside else math.nan
-            assert made.scopes[group] == pytest.approx(expected, nan_ok=True)
+            assert made.scopes[scope] == pytest.approx(expected, nan_ok=True)
     tensors = {graph.value_names[int(graph.node_outputs(node)[0])]: by_node[graph.names[node]] for node in range(150)}
     assert np.array_equal(overlay(chain, tensors).nodes[:150], made.nodes[:150])
 
 
-def _is_in(parent: np.ndarray[tuple[int], np.dtype[np.int32]], group: int, around: int) -> bool:
-    while group >= 0:
-        if group == around:
+def _is_in(parent: np.ndarray[tuple[int], np.dtype[np.int32]], scope: int, around: int) -> bool:
+    while scope >= 0:
+        if scope == around:
             return True
-        group = int(parent[group])
+        scope = int(parent[scope])
     return False
 
 
-def test_names_that_are_not_there_are_told(chain: Model) -> None:
+def test_unknown_names_are_listed(chain: Model) -> None:
     name = Graph.of(chain).names[0]
     made = overlay(chain, {name: 1.0, "nobody": 2.0})
     assert made.unmatched == ("nobody",)
@@ -90,10 +90,10 @@ def test_an_opened_call_has_the_number_of_its_node() -> None:
     calls = np.flatnonzero((tree.scope_kind == FUNCTION) & (tree.scope_parent == 0))
     assert len(calls) == 3
     seconds, std = overlay(model, cap), overlay(model, cap, label="std")
-    for group in calls:
-        node = int(tree.scope_node[group])
-        assert seconds.scopes[group] == cap.nodes[node].seconds
-        assert std.scopes[group] == cap.statistics(model.proto.graph.node[node].output[0]).std
+    for scope in calls:
+        node = int(tree.scope_node[scope])
+        assert seconds.scopes[scope] == cap.nodes[node].seconds
+        assert std.scopes[scope] == cap.statistics(model.proto.graph.node[node].output[0]).std
     # and is counted once
     assert seconds.scopes[0] == pytest.approx(sum(cost.seconds for cost in cap.nodes))
     # what is known inside of a call goes before what is said of it
@@ -122,7 +122,7 @@ def test_a_profile_of_onnxruntime_gives_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"a": 1}', "[1, 2]", '[{"cat": "Node"}]', "[]"])
-def test_what_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "profile.json"
     path.write_text(content)
     with pytest.raises(OnnxNbError, match=r"profile|times"):

@@ -41,15 +41,15 @@ def test_the_cost_of_all_nodes_is_that_of_the_model_and_shared_weights_count_onc
     assert whole == run_costs(model)[0].total
 
 
-def test_scopes_count_with_all_that_lies_in_them() -> None:
+def test_scopes_count_with_everything_in_them() -> None:
     model = models.exported("bert", dynamo=True)
     graph = Graph.of(model)
     tree = scopes(graph)
-    group = max(range(1, len(tree.scope_parent)), key=lambda each: int((tree.node_scope == each).sum()))
-    found = select(model, [], [group])
-    assert set(found.nodes.tolist()) >= {n for n in range(graph.node_count) if int(tree.node_scope[n]) == group}
-    assert found.cost.parameters == run_costs(model)[0].of_scope(group).parameters
-    assert found.cost.known_macs == run_costs(model)[0].of_scope(group).known_macs
+    scope = max(range(1, len(tree.scope_parent)), key=lambda each: int((tree.node_scope == each).sum()))
+    found = select(model, [], [scope])
+    assert set(found.nodes.tolist()) >= {n for n in range(graph.node_count) if int(tree.node_scope[n]) == scope}
+    assert found.cost.parameters == run_costs(model)[0].of_scope(scope).parameters
+    assert found.cost.known_macs == run_costs(model)[0].of_scope(scope).known_macs
 
 
 def test_a_node_inside_a_body_cannot_be_extracted_and_its_owner_can() -> None:
@@ -68,7 +68,7 @@ def test_a_node_inside_a_body_cannot_be_extracted_and_its_owner_can() -> None:
     assert (both.inputs, both.outputs, both.obstacle) == (("c", "x"), ("y",), "")
 
 
-def test_what_cannot_be_selected_is_said() -> None:
+def test_an_impossible_selection_is_explained() -> None:
     model = onnx.parser.parse_model(BRANCHES)
     assert select(model, []).obstacle.startswith("No node is selected")
     with pytest.raises(OnnxNbError, match="no node number 99"):
