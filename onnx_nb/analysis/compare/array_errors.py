@@ -32,10 +32,7 @@ _NO_CODES: Final = np.zeros(0, np.int64)
 
 
 class Sums(NamedTuple):
-    """The figures of some finite pairs that need more than addition to merge; `ErrorStats` has fields of their names.
-
-    `finite_sums` leaves those at their defaults that `ErrorSize` does not have.
-    """
+    """Figures of finite pairs that need more than addition to merge, with the names that `ErrorStats` has."""
 
     finite: int = 0
     max_abs: float = math.nan
@@ -100,10 +97,7 @@ class Sums(NamedTuple):
 
 
 def finite_sums(reference: NDArray[Any], candidate: NDArray[Any]) -> tuple[int, Sums] | None:
-    """Return the number of equal pairs and the sums that `ErrorSize` has, as `Pass` finds them to the last bit.
-
-    None if a value is not finite. The arrays are floats of at most 64 bits, of one shape and not empty.
-    """
+    """Return the number of equal pairs and the sums of `ErrorSize`; None if a value of the two arrays is not finite."""
     references, candidates = (np.ascontiguousarray(array).reshape(-1) for array in (reference, candidate))
     if references.size <= _BLOCK:
         return _block_sums(references, candidates)
@@ -134,10 +128,7 @@ def _block_sums(reference: NDArray[Any], candidate: NDArray[Any]) -> tuple[int, 
 
 
 class Pass:
-    """One pass over two arrays of numbers of the same shape.
-
-    Its attributes are the results; the tallies still have to be made histograms.
-    """
+    """One pass over two arrays of numbers of the same shape: its attributes are the results."""
 
     def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], *, rtol: float, atol: float) -> None:
         # indices count in C order, which onnxruntime's arrays have
@@ -156,7 +147,7 @@ class Pass:
         self._one_dtype = dtypes[0] == dtypes[1]
         # float64 cannot represent every 64-bit integer
         self._exact_integers = self._one_dtype and dtypes[0].kind in "iu" and dtypes[0].itemsize == 8
-        self._ulp_of = None if self.is_complex else _coarser(*dtypes)
+        self._ulp_of = None if self.is_complex else coarser(*dtypes)
         with np.errstate(all="ignore"):
             self._run(reference.shape)
 
@@ -329,10 +320,7 @@ class Pass:
 
 
 def _blocks(shape: Sequence[int], axis: int) -> Iterator[tuple[int, tuple[int, int, int], int]]:
-    """Yield the blocks of a C-ordered array: contiguous, and either spanning the axis or inside one index of it.
-
-    Each is its start, its lengths before, along and after the axis, and the index along the axis where it starts.
-    """
+    """Yield contiguous blocks of an array: start, lengths before, along and after the axis, first index along it."""
     size = math.prod(shape)
     if not size:
         return
@@ -437,7 +425,7 @@ def _in_ulp(codes: NDArray[np.int64], magnitude: Floats, precision: tuple[int, i
 
 
 @functools.cache
-def _coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
+def coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
     """Return the mantissa bits and the least exponent of the coarser of two types; None if one is not a float."""
     found = []
     for dtype in (one, other):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
 
-_Sides = tuple[lockstep.Running | lockstep.Recorded, lockstep.Running | lockstep.Recorded]
+_Sides = tuple[lockstep.Side, lockstep.Side]
 _SIDES: Final[tuple[tuple[int, Literal["reference", "candidate"], str], ...]] = (
     (0, "reference", "candidate"),
     (1, "candidate", "reference"),
@@ -144,9 +144,7 @@ def compare(
 # --- running --------------------------------------------------------------------------------------------------------
 
 
-def _side(
-    given: ModelLike | Capture, limit: int, providers: Sequence[str] | None
-) -> lockstep.Running | lockstep.Recorded:
+def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> lockstep.Side:
     if not isinstance(given, Capture):
         return lockstep.Running(load(given), memory_limit=limit, providers=providers)
     side = lockstep.Recorded(given)
@@ -236,17 +234,13 @@ def _rest(
     """Run the other feeds, here or on an executor; yield their results in order."""
     if executor is None:
         for number, feed in feeds:
-            report = functools.partial(_report, done, number)
+            report = functools.partial(lambda number, part, what: done.reached(number + part, what), number)
             yield lockstep.run(sides, plan, feed, number, progress=report)
         return
     results = spread(executor, lockstep.run_remote, lockstep.pickled(sides, plan), feeds)
     for number, found in enumerate(results, 2):
         yield found
         done.reached(number, f"{number} feeds done")
-
-
-def _report(done: CountedWork, number: int, part: float, what: str) -> None:
-    done.reached(number + part, what)
 
 
 # --- results --------------------------------------------------------------------------------------------------------

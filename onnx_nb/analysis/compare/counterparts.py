@@ -54,17 +54,7 @@ def inverse(there: Ints, count: int) -> Ints:
 def counterparts(
     graphs: tuple[Graph, Graph], node: tuple[Ints, Ints], value: tuple[Ints, Ints], states: tuple[States, States]
 ) -> tuple[Counterparts, Counterparts]:
-    """Return the columns of both models, with counterparts of scopes, from those of nodes and values.
-
-    Parameters
-    ----------
-    graphs
-        Opened graphs.
-    node, value
-        Counterparts of the nodes and values of either graph.
-    states
-        States of the nodes and values of either graph.
-    """
+    """Return the columns of both models from the counterparts and states of nodes and values of the opened graphs."""
     trees = scopes(graphs[0]), scopes(graphs[1])
     scope = _matched_scopes(trees[0], trees[1], node[0]), _matched_scopes(trees[1], trees[0], node[1])
     first, second = (
@@ -122,10 +112,7 @@ def mark_readers(graph: Graph, state: NDArray[np.uint8]) -> None:
 
 
 def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
-    """Return for each scope the one of the other tree that shares most of its nodes, by Dice's coefficient.
-
-    A scope of the same path is preferred if it shares any.
-    """
+    """Return for each scope the one that shares most nodes, by Dice's coefficient; one of the same path first."""
     count, others = len(tree.scope_parent), len(other.scope_parent)
     matched = np.flatnonzero(there >= 0)
     direct = tree.node_scope[matched].astype(np.int64) * others + other.node_scope[there[matched]]

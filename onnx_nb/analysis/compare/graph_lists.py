@@ -15,13 +15,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.compare.weight_values import Weights
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted
+from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
 from onnx_nb.analysis.graph.node_table import LARGE
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.model import label_of, storage_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
@@ -119,15 +119,7 @@ class Numbers:
 
 
 class GraphLists:
-    """The columns of a graph as lists, and which of its nodes and values are matched.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    number
-        Numbers for operators, attributes and types, shared with the other graph.
-    """
+    """The columns of a graph as lists, and which of its nodes and values are matched."""
 
     def __init__(self, graph: Graph, number: Numbers) -> None:
         self.graph = graph
@@ -159,7 +151,6 @@ class GraphLists:
         self.node = [-1] * graph.node_count
         """Counterpart of each node, −1 for none."""
         self.value = [-1] * graph.value_count
-        self._weight_protos: dict[int, dict[int, onnx.TensorProto]] = {}
 
     def _numbered_attributes(self, number: Numbers) -> list[int]:
         """Return a number for the attributes of each node."""
@@ -217,21 +208,11 @@ class GraphLists:
 
     def sample(self, value: int) -> bytes:
         """Return the first bytes of a weight, which distinguish it from nearly all others of its type."""
-        graph = self.graph
-        index = int(graph.value_subgraph[value])
-        if index not in self._weight_protos:
-            subgraph = graph.subgraphs[index]
-            self._weight_protos[index] = dict(zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False))
-        tensor = self._weight_protos[index].get(value)
-        if tensor is None:
-            return b""
-        label = f"weight {quoted(self.value_names[value])} of {label_of(graph.model)}"
-        try:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                return storage_of(graph.model).extent(tensor, label).array()[:SAMPLE].tobytes()
-            return tensors.raw_bytes(tensor, label)[:SAMPLE]
-        except (OnnxNbError, ValueError):  # a missing file, or strings
-            return b""
+        return self._weights.head(value, SAMPLE)
+
+    @functools.cached_property
+    def _weights(self) -> Weights:
+        return Weights(self.graph)
 
 
 def _lists(ptr: Ints, values: Ints) -> list[list[int]]:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,46 +44,8 @@ _SAMPLED: Final = 64
 """Elements of each value in its `Sample`."""
 
 
-class Receiver(Protocol):
-    """Receives the values of a side. An exception of its methods ends the run."""
-
-    def take(self, value: int, content: Any) -> None:
-        """Receive the array of a value, a list of arrays for a sequence, None for any other type."""
-
-    def held(self) -> int:
-        """Return the bytes of received values that are in memory."""
-
-    def before(self, what: str) -> None:
-        """Receive a description of what runs next."""
-
-
-class Side(Protocol):
-    """A source of values: a model that runs, or a capture."""
-
-    graph: Graph
-
-    @property
-    def source(self) -> Callable[[], Side]:
-        """A function that makes the same side in another process."""
-
-    def steps(
-        self, feed: Mapping[str, Any], number: int, wanted: Collection[int], receiver: Receiver
-    ) -> Iterator[float]:
-        """Pass the wanted values of a feed on, some in each step; yield the fraction of the run that is done."""
-
-
 class Running:
-    """A model that runs on each feed.
-
-    Parameters
-    ----------
-    model
-        Model, which runs without graph optimization so that no value is lost.
-    memory_limit
-        As `capture` takes it.
-    providers
-        As `capture` takes it.
-    """
+    """A model that runs on each feed, without graph optimization so that no value is lost."""
 
     def __init__(self, model: Model, *, memory_limit: int, providers: Sequence[str] | None) -> None:
         self.graph = Graph.of(model)
@@ -91,18 +53,14 @@ class Running:
         self._providers = providers
         self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
 
-    @property
-    def source(self) -> Callable[[], Side]:  # noqa: D102
-        model, limit, providers = self.graph.model, self._memory_limit, self._providers
-        return functools.partial(Running, model, memory_limit=limit, providers=providers)
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = functools.partial(Running, memory_limit=self._memory_limit, providers=self._providers)
+        return make, (self.graph.model,)
 
-    def steps(  # noqa: D102
-        self,
-        feed: Mapping[str, Any],
-        number: int,  # noqa: ARG002
-        wanted: Collection[int],
-        receiver: Receiver,
+    def steps(
+        self, feed: Mapping[str, Any], _number: int, wanted: Collection[int], receiver: _Receiver
     ) -> Iterator[float]:
+        """Pass the wanted values of a feed on, some in each step; yield the fraction of the run that is done."""
         if self._runs is None or self._runs[0] != frozenset(wanted):
             self._runs = (frozenset(wanted), *self._windows(frozenset(wanted)))
         _, windows, original = self._runs
@@ -133,17 +91,13 @@ class Recorded:
         self.feeds = capture.feeds
         self._capture = capture
 
-    @property
-    def source(self) -> Callable[[], Side]:  # noqa: D102
-        return functools.partial(Recorded, self._capture)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recorded, (self._capture,)
 
-    def steps(  # noqa: D102
-        self,
-        feed: Mapping[str, Any],  # noqa: ARG002
-        number: int,
-        wanted: Collection[int],
-        receiver: Receiver,
+    def steps(
+        self, _feed: Mapping[str, Any], number: int, wanted: Collection[int], receiver: _Receiver
     ) -> Iterator[float]:
+        """Pass the wanted values of a feed on, one in each step; yield the fraction that is done."""
         for done, (value, name) in enumerate(self.names.items(), 1):
             if value in wanted:
                 receiver.take(value, self.array(name, number))
@@ -154,14 +108,11 @@ class Recorded:
         return self._capture[(name, number) if self.feeds > 1 else name]
 
 
-def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a feed of the reference as the candidate takes it: by name, else by position, cast to its types.
+Side = Running | Recorded
 
-    Raises
-    ------
-    FeedError
-        If the candidate needs other inputs.
-    """
+
+def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a feed of the reference as the candidate takes it: by name, else by position, cast to its types."""
     kinds = input_types(model)
     needed = [name for name in kinds if name not in model.initializers]
     if not set(needed) <= set(feed):
@@ -184,7 +135,7 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
 class _Sink(Sink):
     """Passes the values of windows on to a receiver."""
 
-    def __init__(self, graph: Graph, original: Mapping[int, int], receiver: Receiver) -> None:
+    def __init__(self, graph: Graph, original: Mapping[int, int], receiver: _Receiver) -> None:
         super().__init__(graph, lambda _, what: receiver.before(what))
         self._original, self._receiver = original, receiver
 
@@ -232,23 +183,7 @@ def run(
     sampled: bool = False,
     progress: Callable[[float, str], None] | None = None,
 ) -> Found:
-    """Run both sides on one feed.
-
-    Parameters
-    ----------
-    sides
-        Reference and candidate.
-    plan
-        Values to compare.
-    feed
-        Feed of the reference.
-    number
-        Number of the feed, from 0.
-    sampled
-        Whether to keep a sample of every value.
-    progress
-        Called with the fraction done (0 … 1) and what runs next.
-    """
+    """Run reference and candidate on the feed of a number; ``sampled`` keeps a sample of every value."""
     with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
         pairing = _Pairing(sides[1].graph.model, plan, number, sampled=sampled, pool=pool, folder=folder)
         done, over = [0.0, 0.0], [not plan.seen[0], not plan.seen[1]]
@@ -258,7 +193,10 @@ def run(
                 progress(sum(done) / 2, what)
 
         steps = [
-            side.steps(feed, number, plan.seen[at], _SideReceiver(pairing, at, before)) for at, side in enumerate(sides)
+            side.steps(
+                feed, number, plan.seen[at], _Receiver(functools.partial(pairing.take, at), pairing.held, before)
+            )
+            for at, side in enumerate(sides)
         ]
         while not all(over):
             turn = _turn(pairing.waiting, done, over)
@@ -286,15 +224,12 @@ class _Waiting:
     uses: int
 
 
-class _SideReceiver:
+class _Receiver(NamedTuple):
     """The receiver of one side's values."""
 
-    def __init__(self, pairing: _Pairing, side: int, before: Callable[[str], None]) -> None:
-        self._pairing, self._side = pairing, side
-        self.held, self.before = pairing.held, before
-
-    def take(self, value: int, content: Any) -> None:
-        self._pairing.take(self._side, value, content)
+    take: Callable[[int, Any], None]
+    held: Callable[[], int]
+    before: Callable[[str], None]
 
 
 class _Pairing:
@@ -430,13 +365,13 @@ _local = threading.local()
 
 def pickled(sides: tuple[Side, Side], plan: Plan) -> bytes:
     """Pickle the arguments that `run_remote` needs in another process."""
-    return pickle.dumps((tuple(side.source for side in sides), plan))
+    return pickle.dumps((sides, plan))
 
 
 def run_remote(token: str, payload: bytes, numbered: tuple[int, Mapping[str, Any]]) -> bytes:
     """Run both sides on a feed in a worker of an executor, which reuses the sessions for the next feed."""
     if getattr(_local, "token", "") != token:
-        sources, plan = pickle.loads(payload)  # noqa: S301 (our own)
-        _local.sides, _local.plan, _local.token = tuple(make() for make in sources), plan, token
+        _local.sides, _local.plan = pickle.loads(payload)  # noqa: S301 (our own)
+        _local.token = token
     number, feed = numbered
     return pickle.dumps(run(_local.sides, _local.plan, feed, number))

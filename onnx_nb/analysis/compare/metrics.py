@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.array_errors import WORST, Pass, Sums, finite_sums
+from onnx_nb.analysis.compare.array_errors import WORST, Pass, Sums, coarser, finite_sums
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import count_text, shape_text
 from onnx_nb.analysis.run.log_histogram import NOTHING, Floats, LogHistogram
@@ -30,6 +29,8 @@ ATOL: Final = 1e-5
 """Default absolute tolerance."""
 SAMPLED: Final = 256
 """Pairs of values in `ErrorStats.sample`."""
+_COUNTS: Final = ("equal", "nan_mismatch", "inf_mismatch", "outside")
+_HISTOGRAMS: Final = ("signed", "absolute", "relative", "ulp")
 
 Number = bool | int | float | complex | str
 
@@ -202,20 +203,14 @@ class ErrorStats(ErrorSize):
             rtol=rtol,
             atol=atol,
             count=reference.size,
-            equal=found.equal,
-            nan_mismatch=found.nan_mismatch,
-            inf_mismatch=found.inf_mismatch,
-            outside=found.outside,
+            **{name: getattr(found, name) for name in _COUNTS},
             **found.sums._asdict(),
             argmax=_argmax(found, argmax),
             worst=tuple(
                 Worst(_index(place, reference.shape), _number(one[place]), _number(other[place]), error, feed)
                 for error, place in found.worst
             ),
-            signed=found.signed.histogram(),
-            absolute=found.absolute.histogram(),
-            relative=found.relative.histogram(),
-            ulp=found.ulp.histogram(),
+            **{name: getattr(found, name).histogram() for name in _HISTOGRAMS},
             channel_axis=found.axis,
             channels=found.channels,
             sample=_sampled(one, other),
@@ -283,17 +278,11 @@ class ErrorStats(ErrorSize):
             rtol=self.rtol,
             atol=self.atol,
             count=self.count + other.count,
-            equal=self.equal + other.equal,
-            nan_mismatch=self.nan_mismatch + other.nan_mismatch,
-            inf_mismatch=self.inf_mismatch + other.inf_mismatch,
-            outside=self.outside + other.outside,
+            **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},
             **Sums.of(self).merge(Sums.of(other))._asdict(),
             argmax=argmax,
             worst=tuple(sorted(self.worst + other.worst, key=lambda worst: -worst.error)[:WORST]),
-            signed=self.signed.merge(other.signed),
-            absolute=self.absolute.merge(other.absolute),
-            relative=self.relative.merge(other.relative),
-            ulp=self.ulp.merge(other.ulp),
+            **{name: getattr(self, name).merge(getattr(other, name)) for name in _HISTOGRAMS},
             channel_axis=self.channel_axis if same_axis else -1,
             channels=np.maximum(self.channels, other.channels) if same_axis else np.zeros(0),
             sample=_spread(np.concatenate([self.sample, other.sample])),
@@ -313,26 +302,7 @@ class ErrorStats(ErrorSize):
 
 
 class LazyErrors:
-    """The errors of two arrays that nobody changes: their size now, the rest when `stats` is first read.
-
-    Both arrays stay in memory until then.
-
-    Parameters
-    ----------
-    reference, candidate, rtol, atol, argmax
-        As `ErrorStats.of` takes them.
-
-    Raises
-    ------
-    AlignmentError
-        As `ErrorStats.of` does.
-
-    Examples
-    --------
-    >>> found = LazyErrors(np.array([1.0, 2, 3]), np.array([1, 2.5, 3]))
-    >>> found.size.max_abs, found.stats.worst[0].index
-    (0.5, (1,))
-    """
+    """The errors of two arrays that nobody changes, which are kept until `stats` is first read; their size at once."""
 
     size: ErrorSize
     """What `stats` has of the same names, to the last bit."""
@@ -403,16 +373,8 @@ def classes_axis(output: NDArray[Any]) -> int | None:
 
 def precision(errors: ErrorSize) -> float:
     """Return the distance from 1 to the next number in the coarser of the two types; 0 if one is not a float."""
-    found = [_digits(dtype) for dtype in errors.dtypes]
-    return 2.0 ** -min(found) if min(found) >= 0 else 0.0
-
-
-@functools.cache
-def _digits(dtype: str) -> int:
-    try:
-        return int(ml_dtypes.finfo(dtype).nmant)  # type: ignore[no-untyped-call]
-    except (TypeError, ValueError):
-        return -1
+    found = None if "string" in errors.dtypes else coarser(*map(np.dtype, errors.dtypes))
+    return 2.0 ** -found[0] if found is not None else 0.0
 
 
 def _finite_size(reference: NDArray[Any], candidate: NDArray[Any]) -> ErrorSize | None:

@@ -21,19 +21,7 @@ Ends = tuple[Mapping[int, int], Mapping[int, int]]
 def trusted_pairs(
     sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]], ends: Ends
 ) -> dict[int, int]:
-    """Return nodes of equal name and operator, unless more of their inputs and readers contradict than confirm it.
-
-    Parameters
-    ----------
-    sides
-        Reference and candidate.
-    subgraphs
-        Index of the subgraph of each.
-    left
-        Nodes of each subgraph that are not matched.
-    ends
-        Outputs of the subgraphs.
-    """
+    """Return nodes of equal name and operator, unless more of their surroundings contradict than confirm it."""
     names = _Names(sides, subgraphs, left)
     while True:
         doubtful = names.doubtful(ends)

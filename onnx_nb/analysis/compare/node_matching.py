@@ -64,30 +64,7 @@ class Matching:
 
 
 def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] | None = None) -> Matching:
-    """Match the nodes and values of two graphs, one to one.
-
-    Parameters
-    ----------
-    reference, candidate
-        Two graphs; bodies are matched if their owners are.
-    mapping
-        Names of nodes or tensors of the main graphs that match, reference first; they override everything else.
-        ``None`` means that the reference's has no counterpart.
-
-    Raises
-    ------
-    AlignmentError
-        If a name in ``mapping`` is not in its graph, is of the other kind, or is mapped to twice.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> head = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) '
-    >>> graphs = [Graph.of(onnx.parser.parse_model(head + body)) for body in
-    ...           ("{ y = Relu(x)  z = Neg(y) }", "{ a = Relu(x)  b = Abs(a)  z = Neg(b) }")]
-    >>> match(*graphs).node.tolist()
-    [0, 2]
-    """
+    """Match the nodes and values of two graphs, one to one; a mapping of names overrides all else."""
     matcher = _Matcher(reference, candidate)
     matcher.apply(mapping or {})
     waiting = [(0, 0)]
@@ -220,7 +197,7 @@ class _Matcher:
         """Match the inputs of two subgraphs, and number the pairs of their outputs."""
         a, b = self.sides
         one, other = a.graph.subgraphs[f], b.graph.subgraphs[g]
-        pair = self._ports if not f else _by_position
+        pair: Callable[..., Iterable[Link]] = zip if f else self._ports  # those of bodies match by position
         for v, w in pair(one.inputs.tolist(), other.inputs.tolist()):
             self._pair_values(v, w, STRUCTURE)
         self._ends = {}, {}
@@ -318,7 +295,7 @@ class _Matcher:
         """Match equal nodes, equally many on both sides: by names, by weights, in order."""
         a, b = self.sides
         found = False
-        for key in (_own_name, _weight_names, _weight_samples) if len(mine) > 1 else ():
+        for key in _DISTINGUISHING if len(mine) > 1 else ():
             keys = {n: key(a, n) for n in mine}, {m: key(b, m) for m in others}
             for n, m in _equal_keys(mine, others, keys[0].__getitem__, keys[1].__getitem__, single=True):
                 found |= self._pair(n, m, how)
@@ -556,10 +533,6 @@ def _follows(side: GraphLists, value: int, source: int) -> bool:
     return False
 
 
-def _by_position(mine: Sequence[int], others: Sequence[int]) -> list[Link]:
-    return list(zip(mine, others, strict=False))
-
-
 def _equal_keys(
     mine: Sequence[int],
     others: Sequence[int],
@@ -621,16 +594,12 @@ def _descriptive_name(side: GraphLists, value: int) -> Hashable:
     return None if "::" in name or _NUMBERED.fullmatch(name) else ("name", name)
 
 
-def _own_name(side: GraphLists, node: int) -> Hashable:
-    return side.names[node]
-
-
-def _weight_names(side: GraphLists, node: int) -> Hashable:
-    return tuple(side.value_names[value] for value in side.weights(node))
-
-
-def _weight_samples(side: GraphLists, node: int) -> Hashable:
-    return tuple(side.sample(value) for value in side.weights(node))
+_DISTINGUISHING: Final[tuple[Callable[[GraphLists, int], Hashable], ...]] = (
+    lambda side, node: side.names[node],
+    lambda side, node: tuple(side.value_names[value] for value in side.weights(node)),
+    lambda side, node: tuple(side.sample(value) for value in side.weights(node)),
+)
+"""Keys of nodes that are equal in everything else: the name, names of the weights, their first bytes."""
 
 
 def _main_values(side: GraphLists) -> dict[str, int]:

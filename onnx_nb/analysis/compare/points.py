@@ -30,17 +30,7 @@ def point_at(
     cumulative: ErrorStats | LazyErrors | None = None,
     isolated: ErrorStats | LazyErrors | None = None,
 ) -> Point:
-    """Return the point at which a value of the candidate's graph was compared.
-
-    Parameters
-    ----------
-    graph, value
-        The candidate and its value: its name and that of the node that makes it are part of the point.
-    name
-        Name of the point, which is also that of the reference's value.
-    matched, depth, op_type, scope, source, output, difference, cumulative, isolated
-        As `Point` has them.
-    """
+    """Return the point of that name at which a value of the candidate's graph was compared."""
     maker = int(graph.producer[value])
     node = graph.names[maker] if maker >= 0 else ""
     tensor = graph.value_names[value]
@@ -50,15 +40,7 @@ def point_at(
 
 
 def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
-    """Return the comparison with `Point.difference` of the first divergent point filled in, if a reason is found.
-
-    Parameters
-    ----------
-    comparison
-        Any.
-    explain
-        Returns proven differences at a point. It is called only if the point has none so far.
-    """
+    """Return the comparison with what ``explain`` finds to differ at the first divergent point, if it has nothing."""
     first = comparison.first_divergent()
     texts = [] if first is None or first.difference else list(explain(first))
     if first is None or not texts:

@@ -72,10 +72,7 @@ class Option(NamedTuple):
 
 
 def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Option]:
-    """Return the matches that names and graphs suggest for computed values of the main graphs, the most likely first.
-
-    A value may have several options, and be part of several.
-    """
+    """Return the matches that names and graphs suggest for computed values of the main graphs, the likeliest first."""
     mine, yours = values(reference), values(candidate)
     if sum(name.endswith(DEQUANTIZED) for name in mine) > sum(name.endswith(DEQUANTIZED) for name in yours):
         turned = [
@@ -204,15 +201,7 @@ class Sample:
 
 
 def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list[Option]:
-    """Choose one option for each value of the reference, each value of the candidate at most once.
-
-    Parameters
-    ----------
-    found
-        Errors of the options whose values were both computed and have the same shape.
-    listed
-        Result of `options`.
-    """
+    """Return one option for each value of the reference, each value of the candidate at most once."""
     by_value: dict[int, list[Option]] = {}
     for option in listed:
         if option in found:
@@ -270,17 +259,7 @@ def matched_by_values(
     doubtful: Mapping[int, tuple[int, float]],
     operators: tuple[Mapping[int, str], Mapping[int, str]],
 ) -> list[Option]:
-    """Match values by shape and sampled elements, where each is the other's nearest and nothing else is as near.
-
-    Parameters
-    ----------
-    references, candidates
-        Values of either side that are not matched, or not well.
-    doubtful
-        Doubtful matches of the reference's values: the candidate's value and its distance. Another must be far nearer.
-    operators
-        Operator that makes each value, on either side, which decides between equal values.
-    """
+    """Match by shape and sampled elements values that are each other's nearest."""
     by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
     for side, samples in enumerate((references, candidates)):
         for value, sample in samples.items():

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import label_of, storage_of
@@ -45,6 +46,18 @@ class Weights:
         """Return what to call a weight in an error."""
         return f"weight {quoted(self.graph.value_names[value])} of {label_of(self.graph.model)}"
 
+    def head(self, value: int, nbytes: int) -> bytes:
+        """Return the first bytes of a weight; none if they cannot be read, as those of strings."""
+        tensor = self.proto(value)
+        if not isinstance(tensor, onnx.TensorProto):
+            return b""
+        try:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                return storage_of(self.graph.model).extent(tensor, self.label(value)).array()[:nbytes].tobytes()
+            return tensors.raw_bytes(tensor, self.label(value))[:nbytes]
+        except (OnnxNbError, ValueError):
+            return b""
+
     def content(self, value: int, tensor: onnx.TensorProto) -> tuple[object, Iterator[bytes | memoryview]]:
         """Return the location of a weight's bytes, which is None inside the model, and the bytes in pieces."""
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -64,10 +77,7 @@ def equal_inside(one: Weight | None, other: Weight | None) -> bool:
 
 
 def difference(one: Weights, v: int, other: Weights, w: int, check: Callable[[], None]) -> str:
-    """Return how the values of two weights of one type differ; empty if they do not.
-
-    ``check`` is called after each piece; what it raises ends the work.
-    """
+    """Return how the values of two weights of one type differ; ``check`` is called between pieces."""
     old, new = one.proto(v), other.proto(w)
     if not isinstance(old, onnx.TensorProto) or not isinstance(new, onnx.TensorProto):
         return "" if _without_names(old) == _without_names(new) else "other values"

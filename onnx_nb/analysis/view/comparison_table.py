@@ -39,25 +39,7 @@ _TEXTS: Final = ("name", "reference", "candidate", "op_type", "matched", "node",
 
 
 def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress | None = None) -> Columns:
-    """Return all points as columns; ``frontend/protocol/comparison.ts`` reads them.
-
-    Parameters
-    ----------
-    comparison
-        Any.
-    details
-        Maximum number of bytes of packed `detail_of` columns, those of the worst points first.
-    progress
-        Called with the fraction done and the next step. If it raises, the work ends.
-
-    Examples
-    --------
-    >>> from onnx_nb.analysis.compare.comparison import Comparison, Point
-    >>> point = Point("a", "a", "a", "name", 0, "Add", cumulative=ErrorStats.of(np.ones(4), np.full(4, 1.5)))
-    >>> packed = columns_of(Comparison("m.onnx", "m-int8.onnx", (point,)))
-    >>> packed.arrays["cumulative_max_abs"].tolist(), packed.meta["names"], packed.meta["first"]
-    ([0.5], ['a'], 0)
-    """
+    """Return all points as columns, with packed details of the worst in at most ``details`` bytes."""
     points = comparison.points
     arrays: dict[str, Any] = {
         "output": np.asarray([point.output for point in points], np.uint8),
@@ -180,13 +162,7 @@ def tensor_at(comparison: Comparison, name: str, model: Model) -> str | None:
 
 
 def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
-    """Return where the sections of a model begin, from the longest common paths that form at most ``most`` sections.
-
-    Examples
-    --------
-    >>> sections(["embeddings", "encoder.layer.0.a", "encoder.layer.0.b", "encoder.layer.1.a", "pooler"])
-    [(0, 'embeddings'), (1, 'layer.0'), (3, 'layer.1'), (4, 'pooler')]
-    """
+    """Return where the sections of a model begin, from the longest common paths that form at most ``most`` sections."""
     if not names:
         return []
     separator = "/" if sum(name.startswith("/") for name in names) > len(names) // 2 else "."
