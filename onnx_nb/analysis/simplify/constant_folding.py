@@ -1,8 +1,7 @@
-"""Find what a model computes that is known before it runs, and put constants in its place.
+"""Constant folding: compute what does not depend on the inputs of a model, and store it.
 
-Nodes of an explicit set of deterministic operators whose inputs are all constant run in onnxruntime, all at once and
-without its optimizations. Shapes are folded where they are known: wholly as constants, and in part where a Reshape may
-keep a dimension or work it out (0 and −1). What would make the model larger than asked is left, and said.
+Nodes of an explicit list of deterministic operators whose inputs are all constant run in onnxruntime, all at once and
+without its optimizations. Results that would enlarge the model beyond the budget are not stored, with a reason.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.elements import Op
 
 FREE: Final = 1024
-"""Results of at most so many bytes are always folded: the node that goes takes as much."""
+"""Bytes of a result that is always folded: the node that is removed takes as much."""
 
 _DETERMINISTIC: Final = """
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift BitwiseAnd
@@ -45,9 +44,9 @@ _DETERMINISTIC: Final = """
     Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter
     ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor"""
 DETERMINISTIC: Final = frozenset(_DETERMINISTIC.split())
-"""Standard operators that compute the same whenever they run. Never one that is random or keeps a state."""
+"""Standard operators that compute the same whenever they run; none is random or keeps a state."""
 QUANTIZING: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""They say how a weight is stored, so they are folded only if asked."""
+"""Operators that describe how a weight is stored, folded only on request."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +56,12 @@ class Left:
     node: str
     op_type: str
     nbytes: int
-    """Of what it makes; 0 if unknown."""
+    """Bytes of its outputs; 0 if unknown."""
     why: str
 
 
 class Folding:
-    """Puts constants in the place of what does not depend on the inputs of a model.
-
-    Parameters
-    ----------
-    rewriting
-        The graph.
-    budget
-        By how many bytes all folds together may make the model larger.
-    spent
-        How many of them are taken already.
-    quantizing
-        Whether QuantizeLinear and DequantizeLinear are folded too.
-    """
+    """Replaces what does not depend on the inputs of a graph by constants, within a budget of bytes."""
 
     def __init__(self, rewriting: Editor, *, budget: int, spent: int = 0, quantizing: bool = False) -> None:
         self.net = rewriting
@@ -85,7 +72,7 @@ class Folding:
         self._refused: set[int] = set()
 
     def known_integers(self) -> int:
-        """Fold the integers that the walk for types has computed, as the shapes of what has a fixed shape."""
+        """Fold the integers that type inference computed, as the shapes of tensors of fixed shape."""
         net, count = self.net, 0
         known: dict[int, NDArray[Any]] = {}
         for op, case in net.cases:
@@ -101,13 +88,13 @@ class Folding:
             declared = net.kind(value)
             if declared is None or declared.elem_type != onnx.helper.np_dtype_to_tensor_dtype(array.dtype):
                 continue
-            with net.change("fold_shapes", value, f"it is always {_said(array)}"):
+            with net.change("fold_shapes", value, f"it is always {_short(array)}"):
                 net.make_constant(value, array)
             count += 1
         return count
 
     def constants(self) -> int:
-        """Run the nodes whose inputs are constant, and put their results in their place."""
+        """Run the nodes whose inputs are constant, and store their results."""
         while True:
             ops = self._foldable()
             wanted = self._wanted(ops)
@@ -122,7 +109,7 @@ class Folding:
             maker = self.net.maker(value)
             if maker is None:
                 continue
-            with self.net.change("fold_constants", value, "all that it reads is constant"):
+            with self.net.change("fold_constants", value, "its inputs are constant"):
                 self.net.make_constant(value, array)
         return len(found)
 
@@ -140,12 +127,14 @@ class Folding:
             nbytes = self._bytes(op)
             if nbytes is None:
                 if not all(v < 0 or net.is_constant(v) for v in op.inputs):
-                    continue  # once what it reads is folded more is known
-                self._leave(op, 0, "the size of what it makes is not known before it runs")
+                    continue  # more is known once its inputs are folded
+                self._leave(op, 0, "the size of its outputs is not known before it runs")
                 continue
             if nbytes > max(self._paid(op), self.budget, FREE):
                 self._leave(
-                    op, nbytes, f"it would make {bytes_text(nbytes)}, more than the budget of {bytes_text(self.budget)}"
+                    op,
+                    nbytes,
+                    f"its outputs take {bytes_text(nbytes)}, more than the budget of {bytes_text(self.budget)}",
                 )
                 continue
             made.update(v for v in op.outputs if v >= 0)
@@ -168,7 +157,7 @@ class Folding:
         return total
 
     def _range_bytes(self, op: Op) -> int | None:
-        """Return the size of a range, which exporters let begin and end at vectors of one element too."""
+        """Return the size of a Range; exporters write its ends as vectors of one element, too."""
         found = [self.net.constant(value) for value in op.inputs]
         ends = [array for array in found if array is not None and array.size == 1]
         if len(ends) < 3:
@@ -177,7 +166,7 @@ class Folding:
         return max(0, math.ceil((limit - start) / delta)) * ends[0].itemsize if delta else None
 
     def _paid(self, op: Op) -> int:
-        """Return the bytes of constants that nobody needs any more once a node is folded."""
+        """Return the bytes of constants that become unused once a node is folded."""
         net = self.net
         return sum(
             net.constant_bytes(value)
@@ -186,7 +175,7 @@ class Folding:
         )
 
     def _wanted(self, ops: Sequence[Op]) -> list[int]:
-        """Return what folded nodes make and others read."""
+        """Return the outputs of folded nodes that other nodes read."""
         net = self.net
         folded = {op.number for op in ops}
         return [
@@ -197,7 +186,7 @@ class Folding:
         ]
 
     def _over_budget(self, wanted: Sequence[int]) -> set[int]:
-        """Return the nodes whose results no longer fit."""
+        """Return the nodes whose results no longer fit the budget."""
         over: set[int] = set()
         spent = 0
         for value in wanted:
@@ -208,7 +197,7 @@ class Folding:
                 continue
             if self.spent + spent + nbytes > self.budget:
                 over.add(op.number)
-                why = f"{bytes_text(nbytes)} do not fit what is left of the budget of {bytes_text(self.budget)}"
+                why = f"{bytes_text(nbytes)} do not fit the rest of the budget of {bytes_text(self.budget)}"
                 self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
             else:
                 spent += nbytes
@@ -217,7 +206,7 @@ class Folding:
         return over
 
     def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
-        """Run nodes in onnxruntime; if it refuses, one after the other, so that one that it lacks stays alone."""
+        """Run nodes in onnxruntime at once; if it fails, one by one, so that only the nodes it cannot run are left."""
         try:
             return self._run_together(ops, wanted, {})
         except OnnxNbError:
@@ -232,7 +221,7 @@ class Folding:
             except OnnxNbError as error:
                 self._leave(op, 0, f"onnxruntime cannot run it: {error}")
         asked = set(wanted)
-        # what reads a result of a node that stays could not be computed, so what that node reads is wanted after all
+        # a node that stays needs its inputs after all
         return {
             v: array for v, array in found.items() if v in asked or any(n in self._refused for n in self.net.readers[v])
         }
@@ -254,7 +243,7 @@ class Folding:
             node = proto.graph.node.add()
             writer.write_node(op, node, _name)
         proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
-        model = with_proto(net.source, proto, f"the constants of {net.source.name}", net.large)
+        model = with_proto(net.source, proto, f"constants of {net.source.name}", net.large)
         made_session = session.create(model, optimize=False, transient=True)
         results = session.run_session(made_session, {}, name=model.name)
         return {value: np.asarray(results[_name(value)]) for value in wanted}
@@ -272,5 +261,5 @@ def _bits(elem_type: int) -> int:
     return small.get(dtype.name, dtype.itemsize * 8)
 
 
-def _said(array: NDArray[Any]) -> str:
+def _short(array: NDArray[Any]) -> str:
     return shortened(" ".join(str(array.tolist()).split()), 60)

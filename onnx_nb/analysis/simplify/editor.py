@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph import shape_inference
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.storage import Source
-    from onnx_nb.analysis.simplify.node_ids import NodeIds
-    from onnx_nb.analysis.simplify.rule import Rule
+    from onnx_nb.analysis.simplify.elements import NodeIds, Rule
 
 NEAR_AT_MOST: Final = 64
 """Readers of the most-read value whose readers are looked at again when it changes."""
@@ -44,17 +43,7 @@ class _Open:
 
 
 class Editor(KnownGraph):
-    """A graph that rules change.
-
-    Parameters
-    ----------
-    model, ids, prefix
-        As in `KnownGraph`.
-    new_id
-        Returns the id of the next node that is added.
-    skipped
-        Names of rules, and keys of single changes, that are not to be made.
-    """
+    """A graph that rules change; changes whose rule or key is in ``skipped`` are not made."""
 
     def __init__(
         self,
@@ -331,14 +320,10 @@ class Editor(KnownGraph):
         inputs: Sequence[int],
         outputs: Sequence[int],
         attributes: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        domain: str = "",
-        at: Op | None = None,
-        like: Op | None = None,
+        **options: Any,
     ) -> Op:
         """Replace nodes by one, as `add`; nodes whose other outputs are unused are removed."""
-        made = self.add(olds, op_type, inputs, outputs, attributes, name=name, domain=domain, at=at, like=like)
+        made = self.add(olds, op_type, inputs, outputs, attributes, **options)
         for op in olds:
             self._drop_if_useless(op)
         for value in made.outputs:
@@ -481,16 +466,7 @@ class Editor(KnownGraph):
         )
 
     def run(self, rules: Iterable[Rule], tell: Callable[[int], None] | None = None) -> None:
-        """Apply rules until none applies.
-
-        Parameters
-        ----------
-        rules
-            Each is tried on the operators it names, in the order given; nodes near a change are looked at again. When
-            the same rules run once more they look only at nodes near what was changed since.
-        tell
-            Called now and then with the number of nodes that wait. It may raise to cancel.
-        """
+        """Apply rules in their order until none applies; when run once more they look only near what changed since."""
         by_type: dict[str, list[Rule]] = {}
         for_all = []
         rules = [rule for rule in rules if self.opset() >= rule.since]

@@ -1,10 +1,10 @@
-"""What an editor works on: nodes, constants, types; and the record of each change."""
+"""What an editor works on: nodes with ids, constants, types, rules, and the record of each change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 from numpy.typing import NDArray
@@ -13,7 +13,14 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph import shape_inference
 
+if TYPE_CHECKING:
+    from onnx import FunctionProto
+
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.simplify.editor import Editor
+
 Array = NDArray[Any]
+Apply = Callable[["Editor", "Op"], str | None]
 
 LEFT_OUT: Final = -1
 """An optional input or output that is left out."""
@@ -117,3 +124,81 @@ def kind(elem_type: int, shape: Sequence[int | str | None] | None) -> shape_infe
 def kind_of(array: Array) -> shape_inference.Kind:
     """Return the type of an array."""
     return kind(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way to rewrite a node and its neighbors."""
+
+    name: str
+    does: str
+    """What it does, in one line."""
+    apply: Apply
+    """Rewrites the graph and returns the reason; returns None, with nothing changed, where the rule does not apply."""
+    ops: tuple[str, ...]
+    """Standard operators that the rule starts from; all if empty."""
+    since: int = 0
+    """Lowest opset for which the rule holds."""
+
+
+def rule(rules: list[Rule], name: str, *ops: str, since: int = 0) -> Callable[[Apply], Apply]:
+    """Register a function as a rule; the first line of its docstring says what it does."""
+
+    def register(apply: Apply) -> Apply:
+        does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        rules.append(Rule(name, does, apply, ops, since))
+        return apply
+
+    return register
+
+
+# --- ids of nodes -----------------------------------------------------------------------------------------------------
+
+# ONNX gives nodes no identity: a node keeps its id however often the model is written between the rounds.
+Place = tuple[int | str, str]
+"""A graph: `MAIN`, a function ("function", its label), or a subgraph (id of the owner node, name of the attribute)."""
+NodeIds = Mapping[Place, tuple[int, ...]]
+"""The ids of the nodes of each graph, in order."""
+Key = tuple[int, tuple[int, ...]]
+"""Id of a node, and the ids of the calls of functions that it is inside of."""
+
+MAIN: Final[Place] = ("", "")
+
+
+def label(function: FunctionProto) -> str:
+    """Return the label of a local function, as in keys of changes: "domain.name"."""
+    overload = f":{plain_text(function.overload)}" if function.overload else ""
+    return f"{plain_text(function.domain)}.{plain_text(function.name)}{overload}"
+
+
+def place_of(function: FunctionProto) -> Place:
+    """Return the place of the nodes of a local function."""
+    return "function", label(function)
+
+
+def first_ids(graph: Graph, start: int, main: Place = MAIN) -> dict[Place, tuple[int, ...]]:
+    """Return consecutive ids for the nodes of a graph and its subgraphs."""
+    return {
+        (start + each.owner_node, each.attribute) if each.owner_node >= 0 else main: tuple(
+            range(start + each.start, start + each.stop)
+        )
+        for each in graph.subgraphs
+    }
+
+
+def identify(graph: Graph, ids: NodeIds) -> list[Key]:
+    """Return the key of each node of a graph, in which calls may be opened; id −1 for a node that `ids` lacks."""
+    found: list[Key] = [(-1, ())] * graph.node_count
+    calls: list[tuple[int, ...]] = []
+    for each in graph.subgraphs:
+        owner = found[each.owner_node][0] if each.owner_node >= 0 else -1
+        around = calls[each.parent] if each.parent >= 0 else ()
+        calls.append((*around, owner) if each.function is not None else around)
+        place = MAIN if each.owner_node < 0 else (owner, each.attribute)
+        listed = ids.get(place_of(each.function) if each.function is not None else place, ())
+        if len(listed) == each.stop - each.start:
+            found[each.start : each.stop] = [(id_, calls[-1]) for id_ in listed]
+    return found

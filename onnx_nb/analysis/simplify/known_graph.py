@@ -20,8 +20,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import read_tensor
 from onnx_nb.analysis.model.value_info import Dims, dimensions
-from onnx_nb.analysis.simplify.elements import Array, Constant, Op, kind
-from onnx_nb.analysis.simplify.node_ids import NodeIds, identify
+from onnx_nb.analysis.simplify.elements import Array, Constant, NodeIds, Op, identify, kind
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -33,18 +32,7 @@ DEPENDS_ON_CALL: Final = "(depends on the call)"
 
 
 class KnownGraph:
-    """A graph and what is known about it.
-
-    Parameters
-    ----------
-    model
-        It is not changed. Its initializers are taken for constants: one that a caller may override must be an input
-        only.
-    ids
-        Ids of its nodes.
-    prefix
-        Where the graph is: empty for the main graph, "domain.name/" for a function.
-    """
+    """A graph and what is known about it; ``prefix`` is empty for the main graph, "domain.name/" for a function."""
 
     def __init__(self, model: Model, ids: NodeIds, prefix: str) -> None:
         graph = self.graph = Graph.of(model)

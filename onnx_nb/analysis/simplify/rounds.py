@@ -21,18 +21,17 @@ from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import label_of, with_proto
-from onnx_nb.analysis.simplify import cleaning
+from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
 from onnx_nb.analysis.simplify.editor import Editor
-from onnx_nb.analysis.simplify.node_ids import MAIN, NodeIds, Place, first_ids, label, place_of
+from onnx_nb.analysis.simplify.elements import MAIN, NodeIds, Place, first_ids, label, place_of
 from onnx_nb.analysis.simplify.rules import FOLDING, RULES
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.simplify.elements import Change
-    from onnx_nb.analysis.simplify.rule import Rule
+    from onnx_nb.analysis.simplify.elements import Change, Rule
 
 ROUNDS: Final = 8
 """Rounds at most, each with a new inference of all types."""
@@ -55,47 +54,22 @@ class Step:
 
 
 class Rounds:
-    """Simplifies the graphs of a model, one after another.
-
-    Parameters
-    ----------
-    skipped
-        Names of stages and rules, and keys of changes, that are not to be made.
-    contrib
-        Whether operators of onnxruntime may be used.
-    quantizing
-        Whether QuantizeLinear and DequantizeLinear are folded.
-    budget
-        Bytes by which folding may enlarge the model.
-    tell
-        Called with progress.
-    trace
-        Whether the model after each step is kept.
-    """
+    """Simplifies the graphs of a model, one after another."""
 
     def __init__(
-        self,
-        skipped: frozenset[str],
-        *,
-        contrib: bool,
-        quantizing: bool,
-        budget: int,
-        tell: Progress,
-        trace: bool,
+        self, skipped: frozenset[str], *, contrib: bool, quantizing: bool, budget: int, tell: Progress, trace: bool
     ) -> None:
         self.fold = "constant_folding" not in skipped
         self.optimize = "rewrites" not in skipped
         self.infer = "shape_inference" not in skipped
         self.skipped = skipped if self.fold else skipped | set(FOLDING)
-        self.contrib, self.quantizing, self.budget, self.tell = contrib, quantizing, budget, tell
-        self.trace = trace
+        self.contrib, self.quantizing, self.budget, self.tell, self.trace = contrib, quantizing, budget, tell, trace
         self.steps: list[Step] = []
         self.changes: list[Change] = []
         self.left: list[Left] = []
         self.same: dict[str, str] = {}
         """For a tensor of the main graph that is gone the equal tensor that replaced it."""
         self.original_ids: NodeIds = {}
-        """Ids of the nodes of the original."""
         self.node_ids: dict[Place, tuple[int, ...]] = {}
         """Ids of the nodes of the model, as far as it is simplified."""
         self._ids = itertools.count()
@@ -164,8 +138,8 @@ class Rounds:
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> list[Left]:
         net.run([rule for rule in RULES if rule.name == "extract_constants"])
         if first:
-            cleaning.remove_unused_nodes(net)
-            cleaning.remove_unused_initializers(net)
+            rules_redundancy.remove_unused_nodes(net)
+            rules_redundancy.remove_unused_initializers(net)
         folding = Folding(net, budget=self.budget, spent=self._spent, quantizing=self.quantizing)
         if self.fold:
             folding.known_integers()
@@ -181,10 +155,10 @@ class Rounds:
         return list(folding.left.values())
 
     def _apply(self, net: Editor, rules: Sequence[Rule]) -> None:
-        cleaning.merge_constants(net)
+        rules_redundancy.merge_constants(net)
         for late in (False, True):
             net.run([rule for rule in rules if (rule.name in _LATE) == late], self._tell_waiting)
-        cleaning.remove_unused_nodes(net)
+        rules_redundancy.remove_unused_nodes(net)
         self._keep(net, "rewrite")
 
     def _tell_waiting(self, count: int) -> None:

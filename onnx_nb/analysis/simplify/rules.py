@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from onnx_nb.analysis.errors import SimplificationError
 from onnx_nb.analysis.formatting import closest_text, quoted
-from onnx_nb.analysis.simplify.cleaning import CLEANING
 from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
-from onnx_nb.analysis.simplify.rules_no_ops import NO_OPS
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
-from onnx_nb.analysis.simplify.rules_shapes import SHAPE_RULES
+from onnx_nb.analysis.simplify.rules_redundancy import CLEANING, NO_OPS, SHAPE_RULES
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.simplify.rule import Rule
+    from onnx_nb.analysis.simplify.elements import Rule
 
 RULES: Final[tuple[Rule, ...]] = (*NO_OPS, *FUSIONS, *SHAPE_RULES)
 """Rules that make standard operators of standard operators, in the order in which they are tried on a node."""

@@ -10,8 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.elements import kind
-from onnx_nb.analysis.simplify.rule import Rule, rule
+from onnx_nb.analysis.simplify.elements import Rule, kind, rule
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.value_info import Dims

@@ -1,9 +1,9 @@
-"""Rewrites to operators that onnxruntime has kernels for, for ``simplify(…, target="onnxruntime")``.
+"""Rules for ``simplify(…, target="onnxruntime")``, which use operators that onnxruntime has kernels for.
 
-They find what exporters write out for an activation or a normalization, and what a product or a convolution can do on
-the way. The operators are the standard's where the model's opset has them, else of com.microsoft; only in float32, of
-which each has a kernel on every processor. onnxruntime's own optimizer makes the same when it loads a model; here each
-has a name and a reason and can be undone, metadata stays, and weights stay where they are.
+They find activations and normalizations that exporters write as several nodes, and what a MatMul or Conv can do at
+once. The operators are standard where the model's opset has them, else of com.microsoft; only float32, for which each
+has a kernel on every processor. onnxruntime's own optimizer does the same when it loads a model; here each change has
+a name and a reason and can be undone, metadata stays, and weights stay where they are.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.elements import LEFT_OUT
-from onnx_nb.analysis.simplify.rule import Rule, rule
+from onnx_nb.analysis.simplify.elements import LEFT_OUT, Rule, rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.elements import Op
 
 CONTRIB: list[Rule] = []
-"""Every rewrite for onnxruntime, in the order in which it is tried on a node."""
+"""Rules for onnxruntime, in the order in which they are tried on a node."""
 MICROSOFT: Final = "com.microsoft"
 
 _rule = functools.partial(rule, CONTRIB)
@@ -38,7 +37,7 @@ _rule = functools.partial(rule, CONTRIB)
 
 @_rule("fuse_gelu", "Erf", "Tanh")
 def _gelu(net: Editor, op: Op) -> str | None:
-    """Make Gelu of x · ½ · (1 + erf(x / √2)), and of its approximation by tanh."""
+    """Replace x · ½ · (1 + erf(x / √2)), and its approximation by tanh, by Gelu."""
     found = _times(net, op.inputs[0])
     if found is None or not _is_float(net, op.outputs[0]):
         return None
@@ -65,7 +64,7 @@ def _gelu(net: Editor, op: Op) -> str | None:
 
 
 def _plus_cube(net: Editor, value: int) -> tuple[int, list[Op]] | None:
-    """Return x where a value is x + 0.044715 · x³, and the nodes that compute it."""
+    """Return x and the nodes that compute a value if it is x + 0.044715 · x³."""
     add = net.maker(value)
     if add is None or add.op_type != "Add" or add.domain:
         return None
@@ -80,7 +79,7 @@ def _plus_cube(net: Editor, value: int) -> tuple[int, list[Op]] | None:
 
 
 def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
-    """Return the nodes that make x · ½ · (1 + y) of what a node makes, in whatever order; None if nothing does."""
+    """Return the nodes that make x · ½ · (1 + y) from the output y of a node, in any order; None if there are none."""
     plus = _only_reader(net, op, "Add")
     if plus is None or _scalar(net, _other(plus, op.outputs[0])) != 1:
         return None
@@ -101,12 +100,12 @@ def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
         else:
             return None
         olds.append(product)
-    return olds if _is_alike(net, olds[-1].outputs[0], x) else None
+    return olds if _same_shape(net, olds[-1].outputs[0], x) else None
 
 
 @_rule("fuse_quick_gelu", "Sigmoid")
 def _quick_gelu(net: Editor, op: Op) -> str | None:
-    """Make QuickGelu of x · sigmoid(α · x), also of SiLU, of which α is 1."""
+    """Replace x · sigmoid(α · x) by QuickGelu, also SiLU, where α is 1."""
     product = _only_reader(net, op, "Mul")
     if product is None or not _is_float(net, op.outputs[0]):
         return None
@@ -117,7 +116,7 @@ def _quick_gelu(net: Editor, op: Op) -> str | None:
             return None
         alpha = scaled[1]
         olds.insert(0, scaled[2])
-    if not _is_alike(net, product.outputs[0], x):
+    if not _same_shape(net, product.outputs[0], x):
         return None
     net.replace(olds, "QuickGelu", [x], product.outputs, {"alpha": alpha}, domain=MICROSOFT)
     return "x · sigmoid(α · x) is QuickGelu"
@@ -125,15 +124,15 @@ def _quick_gelu(net: Editor, op: Op) -> str | None:
 
 @_rule("fuse_bias_gelu", "Add")
 def _bias_gelu(net: Editor, op: Op) -> str | None:
-    """Take a bias into the Gelu that follows."""
+    """Fuse the Add of a bias into the Gelu after it."""
     gelu = _only_reader(net, op, "Gelu", domains=("", MICROSOFT))
     if gelu is None or gelu.attribute("approximate", "none") != "none" or not _is_float(net, op.outputs[0]):
         return None
     for slot in (0, 1):
         bias, data = op.inputs[slot], op.inputs[1 - slot]
-        if _is_per_feature(net, bias, op.outputs[0]) and _is_alike(net, op.outputs[0], data):
+        if _is_per_feature(net, bias, op.outputs[0]) and _same_shape(net, op.outputs[0], data):
             net.replace([op, gelu], "BiasGelu", [data, bias], gelu.outputs, domain=MICROSOFT)
-            return "BiasGelu adds the bias on its own"
+            return "BiasGelu adds the bias"
     return None
 
 
@@ -149,18 +148,18 @@ class _Normalization:
     """None if it is all ones."""
     beta: int | None
     epsilon: float
-    centerd: bool
-    """Whether it takes the mean away."""
+    centered: bool
+    """Whether it subtracts the mean."""
     olds: list[Op]
 
 
 @_rule("fuse_layer_normalization", "Sqrt")
 def _layer_normalization(net: Editor, op: Op) -> str | None:
-    """Make LayerNormalization or RMSNormalization, if the opset has it, of what computes it."""
+    """Replace the nodes that compute a LayerNormalization or RMSNormalization, if the opset has it."""
     found = _normalization(net, op)
-    if found is None or net.opset() < (17 if found.centerd else 23):
+    if found is None or net.opset() < (17 if found.centered else 23):
         return None
-    name = "LayerNormalization" if found.centerd else "RMSNormalization"
+    name = "LayerNormalization" if found.centered else "RMSNormalization"
     inputs = [found.data, *_weights(net, found)]
     net.replace(found.olds, name, inputs, found.olds[-1].outputs, {"axis": -1, "epsilon": found.epsilon})
     return f"it computes a {name}"
@@ -168,13 +167,13 @@ def _layer_normalization(net: Editor, op: Op) -> str | None:
 
 @_rule("fuse_skip_layer_normalization", "LayerNormalization", "RMSNormalization", "Sqrt")
 def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
-    """Take the sum before a LayerNormalization or RMSNormalization into it."""
+    """Fuse an Add into the LayerNormalization or RMSNormalization after it."""
     found = _normalization(net, op) if op.op_type == "Sqrt" else _whole(net, op)
     add = net.maker(found.data) if found is not None else None
     if found is None or add is None or add.op_type != "Add" or add.domain or add.subgraph != op.subgraph:
         return None
     shape = net.shape(found.data)
-    if shape is None or len(shape) not in (2, 3) or not all(_is_alike(net, found.data, v) for v in add.inputs):
+    if shape is None or len(shape) not in (2, 3) or not all(_same_shape(net, found.data, v) for v in add.inputs):
         return None
     inputs, olds, bias = list(add.inputs), [add, *found.olds], LEFT_OUT
     for slot in (0, 1):
@@ -186,18 +185,18 @@ def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
                 olds.insert(0, inner)
     inputs += _weights(net, found)
     if bias >= 0:
-        inputs += [LEFT_OUT] * (found.centerd and found.beta is None) + [bias]
+        inputs += [LEFT_OUT] * (found.centered and found.beta is None) + [bias]
     made = olds[-1].outputs[0]
     others = net.is_output(found.data) or any(other not in olds for other in net.uses(found.data))
     outputs = [made, LEFT_OUT, LEFT_OUT, found.data] if others else [made]
-    name = "SkipLayerNormalization" if found.centerd else "SkipSimplifiedLayerNormalization"
-    # others may read the sum before it is normalized, so the new node stands where the sum was made
+    name = "SkipLayerNormalization" if found.centered else "SkipSimplifiedLayerNormalization"
+    # other nodes may read the sum, so the new node takes the place of the Add
     net.replace(olds, name, inputs, outputs, {"epsilon": found.epsilon}, domain=MICROSOFT, at=add)
-    return f"{name} adds on its own"
+    return f"{name} computes the sum"
 
 
 def _whole(net: Editor, op: Op) -> _Normalization | None:
-    """Return what one standard node normalizes, if it does so over the last axis with constant weights."""
+    """Return the normalization of a standard node over the last axis with constant weights."""
     shape, axis = net.shape(op.inputs[0]), op.attribute("axis", -1)
     if not shape or axis % len(shape) != len(shape) - 1 or any(value >= 0 for value in op.outputs[1:]):
         return None
@@ -205,12 +204,12 @@ def _whole(net: Editor, op: Op) -> _Normalization | None:
     weights = [op.inputs[1]] if beta is None else [op.inputs[1], beta]
     if not _is_float(net, op.outputs[0]) or not all(_is_per_feature(net, w, op.inputs[0]) for w in weights):
         return None
-    centerd = op.op_type == "LayerNormalization"
-    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centerd, [op])
+    centered = op.op_type == "LayerNormalization"
+    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centered, [op])
 
 
 def _normalization(net: Editor, root: Op) -> _Normalization | None:
-    """Find the normalization of which a Sqrt is the middle."""
+    """Return the normalization that a Sqrt is part of."""
     add = net.before(root, 0, "Add")
     if add is None or not _is_float(net, root.outputs[0]):
         return None
@@ -223,20 +222,20 @@ def _normalization(net: Editor, root: Op) -> _Normalization | None:
 
 
 def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
-    """Return a normalization of which the variance is found: what comes before, and what after the square root."""
-    data, centerd, sub = base, False, net.maker(base)
+    """Return the normalization around a variance: the nodes before it, and those after its square root."""
+    data, centered, sub = base, False, net.maker(base)
     if sub is not None and sub.op_type == "Sub" and not sub.domain and sub.subgraph == root.subgraph:
         mean = net.maker(sub.inputs[1])
         if mean is not None and mean.op_type == "ReduceMean" and not mean.domain and mean.subgraph == root.subgraph:
             if mean.inputs[0] != sub.inputs[0] or not _is_of_last(net, mean):
                 return None
-            data, centerd, olds = sub.inputs[0], True, [mean, sub, *olds]
+            data, centered, olds = sub.inputs[0], True, [mean, sub, *olds]
     divided = _divided(net, root, base)
     if divided is None:
         return None
     olds = [*olds, root, *divided]
     found: dict[str, int] = {}
-    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centerd else (("gamma", "Mul"),):
+    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centered else (("gamma", "Mul"),):
         after = _only_reader(net, olds[-1], op_type)
         other = _other(after, olds[-1].outputs[0]) if after is not None else LEFT_OUT
         if after is not None and _is_per_feature(net, other, data):
@@ -245,7 +244,7 @@ def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) ->
     shape = net.shape(data)
     if not shape or not isinstance(shape[-1], int) or not shape[-1]:
         return None
-    return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centerd, olds)
+    return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centered, olds)
 
 
 def _divided(net: Editor, root: Op, base: int) -> list[Op] | None:
@@ -268,7 +267,7 @@ def _squares(net: Editor, op: Op) -> bool:
 
 
 def _is_of_last(net: Editor, mean: Op) -> bool:
-    """Return whether a reduction is over the last axis, and keeps it."""
+    """Return whether a reduction is over the last axis and keeps it."""
     shape, named = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
     if not shape or named is None or len(named) != 1:
         return False
@@ -276,7 +275,7 @@ def _is_of_last(net: Editor, mean: Op) -> bool:
 
 
 def _weights(net: Editor, found: _Normalization) -> list[int]:
-    """Return gamma, of ones if there is none, and beta if there is one."""
+    """Return gamma, which is ones by default, and beta if there is one."""
     gamma = found.gamma
     if gamma is None:
         (*_, size) = net.shape(found.data) or (0,)
@@ -285,12 +284,12 @@ def _weights(net: Editor, found: _Normalization) -> list[int]:
     return [gamma] if found.beta is None else [gamma, found.beta]
 
 
-# --- what products and convolutions do on the way ---------------------------------------------------------------------
+# --- fused products and convolutions ---------------------------------------------------------------------
 
 
 @_rule("fuse_scale_and_transpose_into_matmul", "MatMul")
 def _into_matmul(net: Editor, op: Op) -> str | None:
-    """Make FusedMatMul of a MatMul and what transposes or scales its inputs, or scales its result."""
+    """Fuse what transposes or scales the inputs of a MatMul, or scales its output, into FusedMatMul."""
     if not _is_float(net, op.outputs[0]) or any(len(net.shape(value) or ()) < 2 for value in op.inputs):
         return None
     inputs, olds, given, alpha = list(op.inputs), [op], dict[str, Any](), 1.0
@@ -317,7 +316,7 @@ def _into_matmul(net: Editor, op: Op) -> str | None:
         return None
     outputs = olds[-1].outputs
     net.replace(olds, "FusedMatMul", inputs, outputs, given | {"alpha": alpha}, like=op, domain=MICROSOFT)
-    return "FusedMatMul scales and transposes on its own"
+    return "FusedMatMul scales and transposes"
 
 
 def _swaps_last(net: Editor, op: Op) -> bool:
@@ -334,7 +333,7 @@ def _add_into_conv(net: Editor, op: Op) -> str | None:
     if not _is_float(net, op.outputs[0]):
         return None
     for conv, other in net.operands(op, "Conv"):
-        if other == conv.outputs[0] or not _is_alike(net, conv.outputs[0], other) or not _is_plain(net, conv):
+        if other == conv.outputs[0] or not _same_shape(net, conv.outputs[0], other) or not _is_plain(net, conv):
             continue
         inputs = [*conv.inputs, *[LEFT_OUT] * (3 - len(conv.inputs)), other]
         net.replace([conv, op], "FusedConv", inputs, op.outputs, conv.attribute_values(), like=conv, domain=MICROSOFT)
@@ -350,7 +349,7 @@ _NUMBERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
     "LeakyRelu": (("alpha", 0.01),),
     "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
 }
-"""Activations that FusedConv and FusedGemm know, and their attributes in order."""
+"""Activations of FusedConv and FusedGemm, and their attributes in order."""
 
 
 def _numbers(net: Editor, op: Op) -> list[float] | None:
@@ -370,7 +369,7 @@ def _numbers(net: Editor, op: Op) -> list[float] | None:
 
 @_rule("fuse_activation_into_conv", *_NUMBERS)
 def _activation_into_conv(net: Editor, op: Op) -> str | None:
-    """Take an activation into the Conv before it, as a FusedConv."""
+    """Fuse an activation into the Conv before it, as FusedConv."""
     conv = net.maker(op.inputs[0])
     if conv is None or net.only_use(op.inputs[0]) is not op or conv.subgraph != op.subgraph:
         return None
@@ -382,22 +381,22 @@ def _activation_into_conv(net: Editor, op: Op) -> str | None:
         return None
     given = conv.attribute_values() | {"activation": op.op_type, "activation_params": numbers or None}
     net.replace([conv, op], "FusedConv", conv.inputs, op.outputs, given, like=conv, domain=MICROSOFT)
-    return f"FusedConv computes {op.op_type} on its own"
+    return f"FusedConv computes {op.op_type}"
 
 
 @_rule("fuse_activation_into_gemm", "Relu", "Sigmoid", "Tanh", "LeakyRelu")
 def _activation_into_gemm(net: Editor, op: Op) -> str | None:
-    """Take an activation into the Gemm before it, as a FusedGemm."""
+    """Fuse an activation into the Gemm before it, as FusedGemm."""
     gemm = net.before(op, 0, "Gemm")
     if gemm is None or not _is_float(net, op.outputs[0]):
         return None
     numbers = dict(zip(("activation_alpha",), _numbers(net, op) or (), strict=False))
     given = gemm.attribute_values() | {"activation": op.op_type} | numbers
     net.replace([gemm, op], "FusedGemm", gemm.inputs, op.outputs, given, like=gemm, domain=MICROSOFT)
-    return f"FusedGemm computes {op.op_type} on its own"
+    return f"FusedGemm computes {op.op_type}"
 
 
-# --- what several rules ask -------------------------------------------------------------------------------------------
+# --- shared by rules -------------------------------------------------------------------------------------------
 
 
 def _is_float(net: Editor, value: int) -> bool:
@@ -405,31 +404,31 @@ def _is_float(net: Editor, value: int) -> bool:
 
 
 def _is_plain(net: Editor, conv: Op) -> bool:
-    """Return whether a Conv is one that onnxruntime fuses: of pictures, with float32 weights."""
+    """Return whether onnxruntime can fuse a Conv: of images, with float32 weights."""
     return len(net.shape(conv.inputs[0]) or ()) == 4 and _is_float(net, conv.inputs[1])
 
 
 def _scalar(net: Editor, value: int) -> float | None:
-    """Return a constant of one element; None if it is none."""
+    """Return the number in a constant of one element; None for other values."""
     array = net.constant(value)
     return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
 
 
 def _times(net: Editor, value: int) -> tuple[int, float, Op] | None:
-    """Return x, a number and the node if a value is x times that number, of the shape of x."""
+    """Return x, a number and the node, if a value is x times that number and has the shape of x."""
     maker = net.maker(value)
     if maker is None or maker.op_type not in ("Mul", "Div") or maker.domain:
         return None
     for slot in (1, 0) if maker.op_type == "Mul" else (1,):
         number, x = _scalar(net, maker.inputs[slot]), maker.inputs[1 - slot]
-        if number is None or net.is_constant(x) or not _is_alike(net, value, x):
+        if number is None or net.is_constant(x) or not _same_shape(net, value, x):
             continue
         if maker.op_type == "Mul" or number:
             return x, number if maker.op_type == "Mul" else 1 / number, maker
     return None
 
 
-def _is_alike(net: Editor, value: int, other: int) -> bool:
+def _same_shape(net: Editor, value: int, other: int) -> bool:
     """Return whether two values are float32 and always have the same shape."""
     one, two = symbolic_dims.sizes(net, value), symbolic_dims.sizes(net, other)
     return one is not None and one == two and _is_float(net, value) and _is_float(net, other)
@@ -444,16 +443,11 @@ def _is_per_feature(net: Editor, weight: int, data: int) -> bool:
 
 
 def _only_reader(net: Editor, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
-    """Return the node that alone reads what a node makes, if it is of one of some operators, in the same frame."""
+    """Return the only node that reads the output of a node, if it is one of some operators in the same subgraph."""
     reader = net.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
-    if (
-        reader is None
-        or reader.op_type not in op_types
-        or reader.domain not in domains
-        or reader.subgraph != op.subgraph
-    ):
+    if reader is None or reader.op_type not in op_types or reader.domain not in domains:
         return None
-    return reader
+    return reader if reader.subgraph == op.subgraph else None
 
 
 def _other(op: Op, value: int) -> int:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import SimplificationError
@@ -29,8 +29,8 @@ from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
+from onnx_nb.analysis.model.value_info import dimensions, type_text
 from onnx_nb.analysis.simplify.elements import Change
-from onnx_nb.analysis.simplify.requested_shapes import Axes, with_shapes
 from onnx_nb.analysis.simplify.rounds import Rounds, Step
 from onnx_nb.analysis.simplify.rules import rules, skipped_names
 from onnx_nb.analysis.simplify.verify import Check, Verdict
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare import metrics
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.constant_folding import Left
-    from onnx_nb.analysis.simplify.node_ids import NodeIds
+    from onnx_nb.analysis.simplify.elements import NodeIds
+
+Axes = Mapping[int, str] | Sequence[int]
 
 BUDGET: Final = 1 << 20
 """Bytes by which constant folding may enlarge a model by default."""
@@ -249,7 +251,7 @@ def simplify(
         raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {known}.")
     skipped = skipped_names(skip)
     feeds = list(feeds) if isinstance(feeds, Iterator) else feeds
-    shaped = with_shapes(loaded, shapes, dynamic_axes)
+    shaped = _with_shapes(loaded, shapes, dynamic_axes)
     constants, overridable = _without_overridable(shaped)
     rounds = Rounds(
         skipped,
@@ -409,3 +411,124 @@ def _operators(model: Model) -> Mapping[str, int]:
         for node in all_nodes(function.node):
             counts[f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type] += 1
     return MappingProxyType(dict(counts))
+
+
+# --- requested shapes -------------------------------------------------------------------------------------------------
+
+
+def _with_shapes(
+    model: Model, shapes: Mapping[str | None, Any] | None, dynamic_axes: Mapping[str, Axes] | None
+) -> Model:
+    """Return a model whose inputs have the shapes and dynamic axes that are asked for; the same model if none are."""
+    _check_mapping("shapes", shapes, '{"x": [1, 3, None, None]}')
+    _check_mapping("dynamic_axes", dynamic_axes, '{"x": {0: "batch"}}')
+    if not shapes and not dynamic_axes:
+        return model
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    requested = _Requested(model, proto)
+    for name, axes in (dynamic_axes or {}).items():
+        requested.free(name, axes)
+    if dynamic_axes:
+        # shapes that were declared or inferred for a fixed size no longer hold
+        del proto.graph.value_info[:]
+        for info in proto.graph.output:
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+    for key, shape in (shapes or {}).items():
+        requested.bind(key, shape)
+    for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_param in requested.sizes:
+                dim.dim_value = requested.sizes[dim.dim_param]
+    return with_proto(model, proto)
+
+
+def _check_mapping(name: str, given: Any, example: str) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        message = f"{name} is {given!r:.80}, and must map names of inputs."
+        raise SimplificationError(message, advice=f"For example {name}={example}.")
+
+
+class _Requested:
+    """The inputs of a model, and the size of each symbol that the requested shapes bind."""
+
+    def __init__(self, model: Model, proto: ModelProto) -> None:
+        self.called = label_of(model)
+        self.sizes: dict[str, int] = {}
+        # before version 4 of the format every initializer was an input too
+        has_own_weights = proto.ir_version >= 4 or not proto.ir_version
+        weights = {plain_text(tensor.name) for tensor in proto.graph.initializer} if has_own_weights else ()
+        self.inputs: dict[str, ValueInfoProto] = {
+            plain_text(info.name): info for info in proto.graph.input if plain_text(info.name) not in weights
+        }
+
+    def input(self, name: object) -> ValueInfoProto:
+        """Return the declaration of an input."""
+        if isinstance(name, str) and name in self.inputs:
+            return self.inputs[name]
+        listed = ", ".join(
+            f"{quoted(known)} ({type_text(info.type)})" for known, info in list(self.inputs.items())[:20]
+        )
+        message = f"{self.called} has no input {quoted(str(name))}."
+        if name is None:
+            message = f"{self.called} has {len(self.inputs)} inputs, and {{None: shape}} is for a model with one."
+        raise SimplificationError(message, advice=f"Its inputs: {listed or 'none'}.")
+
+    def free(self, name: str, axes: Any) -> None:
+        """Make axes of an input dynamic."""
+        info = self.input(name)
+        shape = info.type.tensor_type.shape.dim
+        is_listed = isinstance(axes, Iterable) and not isinstance(axes, str)
+        if not is_listed or not all(isinstance(axis, int | np.integer) for axis in axes):
+            message = f"dynamic_axes[{name!r}] is {axes!r:.80}, and axes are whole numbers."
+            raise SimplificationError(message, advice='For example {0: "batch"}, or [0].')
+        for axis in axes:
+            if not -len(shape) <= axis < len(shape):
+                message = f"dynamic_axes[{name!r}] names axis {axis}, and the input is {type_text(info.type)}."
+                raise SimplificationError(message, advice="Axes count from 0.")
+            shape[axis].dim_param = str(axes[axis]) if isinstance(axes, Mapping) else f"{name}_{axis % len(shape)}"
+
+    def bind(self, key: str | None, shape: Any) -> None:
+        """Write one entry of ``shapes`` into an input, or note the size of a symbol."""
+        if isinstance(shape, int | np.integer):
+            self._bind_symbol(key, int(shape))
+            return
+        (key,) = self.inputs if key is None and len(self.inputs) == 1 else (key,)
+        info = self.input(key)
+        asked = list(shape) if isinstance(shape, Iterable) else [shape]
+        if shape is None or not all(s is None or (isinstance(s, int | np.integer) and 0 <= s < 1 << 63) for s in asked):
+            message = f"shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
+            raise SimplificationError(message, advice="None keeps a dimension as it is.")
+        declared = dimensions(info.type)
+        if declared is None:
+            info.type.tensor_type.shape.Clear()
+            for size in asked:
+                info.type.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": int(size)}))
+            return
+        fits = len(declared) == len(asked) and all(
+            new is None or not isinstance(old, int) or old == new for old, new in zip(declared, asked, strict=True)
+        )
+        if not fits:
+            message = f"shapes[{key!r}] is {shape!r:.80}, and the input is {type_text(info.type)}."
+            advice = "Name a size for each axis. An axis with a fixed size keeps it unless dynamic_axes=… frees it."
+            raise SimplificationError(message, advice=advice)
+        for dim, size in zip(info.type.tensor_type.shape.dim, asked, strict=True):
+            if size is not None and dim.dim_param:
+                self._agree(dim.dim_param, int(size))
+            elif size is not None:
+                dim.dim_value = int(size)
+
+    def _bind_symbol(self, key: str | None, size: int) -> None:
+        dims = [dim for info in self.inputs.values() for dim in info.type.tensor_type.shape.dim]
+        symbols = dict.fromkeys(dim.dim_param for dim in dims if dim.dim_param)
+        if key not in symbols:
+            message = f"{self.called} has no dimension {quoted(str(key))}."
+            listed = ", ".join(map(quoted, symbols)) or "none"
+            raise SimplificationError(message, advice=f"Its dynamic dimensions: {listed}. A shape is a list.")
+        self._agree(str(key), size)
+
+    def _agree(self, symbol: str, size: int) -> None:
+        if self.sizes.setdefault(symbol, size) != size:
+            message = f"dimension {quoted(symbol)} is bound to sizes {self.sizes[symbol]} and {size}."
+            raise SimplificationError(message, advice="Ask for shapes that agree.")

@@ -1,8 +1,7 @@
-"""The sizes of dimensions as far as they are known before a model runs, and what nodes say of axes.
+"""Sizes of dimensions as far as they are known before a model runs, and the axes that nodes name.
 
-A size that is no number is traced back to where it comes from, through nodes that keep it and through what exporters
-compute of shapes, so that two that are always the same are seen to be. What was found once stays true however the graph
-is rewritten, as a value never becomes another.
+A symbolic size is traced back to its origin, through nodes that keep it and through what exporters compute from shapes,
+so that two sizes that are always equal compare equal. A result holds however the graph is rewritten.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.elements import Op
 
 DEPTH: Final = 64
-"""Through so many nodes a size is traced; each takes up to five calls of Python's stack."""
+"""Nodes through which a size is traced at most; each takes up to five frames of Python's stack."""
 
-# Operators of which the result has the shape of the first input.
+# operators whose output has the shape of the first input
 _ALIKE: Final = """
     Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
     Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization
     LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu Round Selu Sigmoid
     Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"""
 _SHAPED_ALIKE: Final = frozenset(_ALIKE.split())
-# Operators that spread their inputs over each other.
+# operators that broadcast their inputs
 _SPREAD: Final = (
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"
 )
 _SPREADING: Final = frozenset(_SPREAD.split())
-# Operators that take each of a batch on its own.
+# operators that keep the first axis, the batch
 _BATCH: Final = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool ConvInteger"
 _BATCHED: Final = frozenset(_BATCH.split())
 
 
 class Unknown(NamedTuple):
-    """A number that is not known before the model runs, but known to be the same as another of that name."""
+    """A number that is not known before the model runs; equal ones are known to be the same."""
 
     value: int
     place: int
@@ -64,17 +63,17 @@ def _sizes(net: Editor, value: int, depth: int) -> tuple[Size, ...] | None:
 
 
 def elements(net: Editor, value: int) -> list[Size] | None:
-    """Return the elements of a vector of sizes, or of one size; None if there may be many, or they are no integers."""
+    """Return the elements of a vector of sizes, or one size; None if there may be many, or they are no integers."""
     return _elements(net, value, 0)
 
 
 def is_size(size: Size) -> bool:
-    """Return whether something is not known, but never negative."""
+    """Return whether a size is unknown but never negative."""
     return isinstance(size, str) or (isinstance(size, Unknown) and size.is_size)
 
 
 def _size(net: Editor, value: int, axis: int, depth: int) -> Size:
-    """Trace one dimension back to where it comes from."""
+    """Trace a dimension back to its origin."""
     shape = net.shape(value)
     if shape is None or not -len(shape) <= axis < len(shape):
         return Unknown(value, axis, is_size=True)
@@ -83,7 +82,7 @@ def _size(net: Editor, value: int, axis: int, depth: int) -> Size:
         return known
     key = ("size", value, axis % len(shape))
     if key not in net.memo:
-        own = net.memo[key] = Unknown(value, axis % len(shape), is_size=True)  # if it is asked for on the way
+        own = net.memo[key] = Unknown(value, axis % len(shape), is_size=True)  # in case the trace comes back here
         maker = net.maker(value)
         if maker is not None and not maker.domain and depth < DEPTH:
             net.memo[key] = _traced(net, maker, shape, own, depth + 1)
@@ -92,7 +91,7 @@ def _size(net: Editor, value: int, axis: int, depth: int) -> Size:
 
 
 def _traced(net: Editor, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
-    """Find where a dimension of what a node makes comes from; itself if that is not known."""
+    """Return where a dimension of a node's output comes from; `own` if that is not known."""
     axis, kind = own.place, maker.op_type
     before = net.shape(maker.inputs[0]) if maker.inputs else None
     first = maker.outputs[0] == own.value
@@ -121,7 +120,7 @@ def _traced(net: Editor, maker: Op, shape: Dims, own: Unknown, depth: int) -> Si
 
 
 def _spread(net: Editor, read: Sequence[int], place: int, own: Unknown, depth: int) -> Size:
-    """Find the size of an axis, counted from the last, over which inputs are spread."""
+    """Return the size of an axis, counted from the last, after broadcasting."""
     found: set[Size] = set()
     for value in read:
         shape = net.shape(value)
@@ -142,7 +141,7 @@ def _of_product(net: Editor, maker: Op, place: int, own: Unknown, depth: int) ->
 
 
 def _unmoved(net: Editor, maker: Op, before: int, after: int) -> list[int | None] | None:
-    """Return for each axis behind a Squeeze or Unsqueeze which axis it was; None for a new one."""
+    """Return for each axis after a Squeeze or Unsqueeze which axis it was; None for a new one."""
     named = axes(net, maker)
     if named is None:
         return None
@@ -157,7 +156,7 @@ def _unmoved(net: Editor, maker: Op, before: int, after: int) -> list[int | None
 
 
 def _kept(net: Editor, maker: Op, rank: int, own: Unknown, depth: int) -> Size:
-    """Find the size of an axis that a node leaves alone while it changes another."""
+    """Return the size of an axis that a node keeps while it changes others."""
     kind, axis = maker.op_type, own.place
     named: Sequence[int] | None
     if kind in ("Concat", "Split"):
@@ -184,7 +183,7 @@ def _of_gather(net: Editor, maker: Op, axis: int, own: Unknown, depth: int) -> S
 
 
 def _of_asked(net: Editor, maker: Op, shape: Dims, own: Unknown, depth: int) -> Size:
-    """Find the size of an axis of what is made in a shape that is computed."""
+    """Return the size of an axis of a tensor whose shape is computed."""
     axis, kind = own.place, maker.op_type
     if kind == "Range":
         start, limit, delta = (_elements(net, value, depth) for value in maker.inputs)
@@ -216,7 +215,7 @@ def _of_asked(net: Editor, maker: Op, shape: Dims, own: Unknown, depth: int) -> 
 def _elements(net: Editor, value: int, depth: int) -> list[Size] | None:
     key = ("elements", value)
     if key not in net.memo:
-        net.memo[key] = None  # if it is asked for on the way
+        net.memo[key] = None  # in case the trace comes back here
         net.memo[key] = _found_elements(net, value, depth + 1)
     found: list[Size] | None = net.memo[key]
     return found
@@ -292,7 +291,7 @@ def _combined(net: Editor, op: Op, depth: int) -> list[Size] | None:
         return None
     found: list[Size] = []
     for one, two, yes, no in zip(*columns, strict=True):
-        # a size is never negative, so it is never the -1 that stands for "as it is"
+        # a size is never negative, so it is never the -1 that means "unchanged"
         differs = (isinstance(one, int) and isinstance(two, int) and one != two) or (
             -1 in (one, two) and any(map(is_size, (one, two)))
         )
@@ -303,7 +302,7 @@ def _combined(net: Editor, op: Op, depth: int) -> list[Size] | None:
 
 
 def pads(net: Editor, op: Op) -> list[int] | None:
-    """Return by how much a Pad pads, all beginnings before all ends; None if that is not known."""
+    """Return the padding of a Pad, all beginnings before all ends; None if it is not known."""
     if net.opset() < 11:
         found = op.attribute("pads") or op.attribute("paddings")
         return list(found) if found is not None else None
@@ -314,7 +313,7 @@ def pads(net: Editor, op: Op) -> list[int] | None:
 
 
 def perm(net: Editor, op: Op) -> list[int] | None:
-    """Return the order of the axes that a Transpose makes; None if the rank is not known."""
+    """Return the permutation of a Transpose; None if the rank is not known."""
     found = op.attribute("perm")
     if found is not None:
         return list(found)
@@ -323,7 +322,7 @@ def perm(net: Editor, op: Op) -> list[int] | None:
 
 
 def axes(net: Editor, op: Op) -> list[int] | None:
-    """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are not given or not known."""
+    """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are left out or not known."""
     found = op.attribute("axes")
     if found is not None:
         return list(found)
@@ -334,7 +333,7 @@ def axes(net: Editor, op: Op) -> list[int] | None:
 
 
 def slices(net: Editor, op: Op) -> list[tuple[int, int, int, int]] | None:
-    """Return (start, end, axis, step) for each axis that a Slice cuts."""
+    """Return (start, end, axis, step) for each axis of a Slice."""
     if net.opset() < 10:
         starts, ends = op.attribute("starts"), op.attribute("ends")
         if starts is None or ends is None:

@@ -1,7 +1,7 @@
-"""Run a model and what was made of it on the same feeds, both as written, and say whether they compute the same.
+"""Run the original and the simplified model on the same feeds, and compare their outputs.
 
-Feeds are new each time, and of other sizes where the inputs allow any: what was baked in shows then. What is random is
-found by running the original twice, and is not compared.
+Feeds are new each time, and of different sizes where the inputs are dynamic, so that sizes that were fixed by mistake
+show. Random outputs are found by running the original twice, and are not compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from onnx_nb.analysis.compare import metrics
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted, shortened
+from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data
 from onnx_nb.analysis.model.nodes import all_nodes
@@ -29,23 +29,11 @@ if TYPE_CHECKING:
 
 
 Verdict = Literal["verified", "wrong", "unchecked"]
-"""Unchecked: it was not asked for, the original does not run, or all that it gives is random."""
+"""Unchecked: no check was asked for, the original does not run, or all of its outputs are random."""
 
 
 class Check:
-    """Runs a model and the simplified one, both as written, on the same feeds.
-
-    Parameters
-    ----------
-    reference
-        The model before, with the shapes that were asked for.
-    result
-        The model after.
-    fed
-        Whose inputs decide on random feeds.
-    rtol, atol
-        What may differ in 32-bit floats; of smaller ones a few units in the last place, of integers nothing.
-    """
+    """Runs a model and the simplified one, both as written, on feeds made for the inputs of ``fed``."""
 
     def __init__(self, reference: Model, result: Model, fed: Model, rtol: float, atol: float) -> None:
         self.reference, self.result, self.fed = reference, result, fed
@@ -59,9 +47,9 @@ class Check:
         self._only: dict[str, int] = {}
 
     def run(self, count: int, given: Any, tell: Progress) -> None:
-        """Check, run both, and compare; what was found stands in the attributes."""
+        """Check, run and compare; the attributes hold the outcome."""
         if count <= 0 and given is None:
-            self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
+            self.verdict, self.said = "unchecked", "Not verified, as check_n is 0."
             return
         refused = self._refused()
         if refused:
@@ -73,7 +61,7 @@ class Check:
         try:
             fed, expected = self._expected(count, given)
         except OnnxNbError as error:
-            self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
+            self.verdict, self.said = "unchecked", f"Not verified, as the original does not run: {error}"
             return
         tell(0.8, "running the simplified model")
         try:
@@ -91,7 +79,7 @@ class Check:
         self._conclude(list(expected[0]))
 
     def _refused(self) -> str:
-        """Return what the checker has against the result, if it is not against the original too."""
+        """Return the complaint of onnx's checker about the result, unless it has one about the original too."""
         try:
             external_data.check(self.result)
         except OnnxNbError as error:
@@ -103,7 +91,7 @@ class Check:
         return ""
 
     def _expected(self, count: int, given: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return feeds and what the original makes of them."""
+        """Return feeds and the outputs of the original."""
         made = session.create(self.reference, optimize=False)
 
         def run(feed: dict[str, Any]) -> dict[str, Any]:
@@ -111,11 +99,11 @@ class Check:
 
         if given is not None:
             fed = given
-            self._on = f"the {len(fed)} feed{'' if len(fed) == 1 else 's'} given"
+            self._on = f"the {count_text(len(fed), 'feed')} given"
             expected = [run(feed) for feed in fed]
         else:
             first = int(np.random.SeedSequence().generate_state(1)[0])
-            self._on = f"{count} random feed{'' if count == 1 else 's'} (seeds from {first})"
+            self._on = f"{count_text(count, 'random feed')} (seeds from {first})"
             fed = [random_feeds(self.fed, first)]
             expected = [run(fed[0])]
             for number in range(1, count):
@@ -130,7 +118,7 @@ class Check:
     def _other(
         self, seed: int, number: int, first: Mapping[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return another feed and its outputs: of other sizes where any are allowed, if the original takes them."""
+        """Return another feed and its outputs: of different sizes where dynamic, if the original accepts them."""
         found = {
             dim: size
             for name, kind in input_types(self.reference).items()
@@ -143,7 +131,7 @@ class Check:
                 feed = random_feeds(self.reference, seed, {dim: size + number for dim, size in found.items()})
                 return feed, run(feed)
             except OnnxNbError:
-                self._only = found  # the model has limits that its types do not tell
+                self._only = found  # the model has limits that its types do not show
         feed = random_feeds(self.fed, seed)
         return feed, run(feed)
 
@@ -188,10 +176,10 @@ class Check:
         largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
         compared = len(names) - len(self._random)
         drawn = (
-            f" {', '.join(map(quoted, sorted(self._random)))} is random, and was not compared." if self._random else ""
+            f" {', '.join(map(quoted, sorted(self._random)))} is random and was not compared." if self._random else ""
         )
         if names and not compared:
-            self.verdict, self.said = "unchecked", f"It was not verified.{drawn}"
+            self.verdict, self.said = "unchecked", f"Not verified.{drawn}"
             return
         self.verdict = "verified"
         agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
@@ -203,7 +191,7 @@ class Check:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values are the same; NaN is NaN."""
+    """Return whether two values are equal; NaN equals NaN."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):

@@ -16,8 +16,7 @@ from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.model import storage, wire
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.value_info import dimensions
-from onnx_nb.analysis.simplify.elements import LEFT_OUT, Constant, Op
-from onnx_nb.analysis.simplify.node_ids import MAIN, NodeIds, Place
+from onnx_nb.analysis.simplify.elements import LEFT_OUT, MAIN, Constant, NodeIds, Op, Place
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph import shape_inference

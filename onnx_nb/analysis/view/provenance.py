@@ -17,7 +17,7 @@ import numpy as np
 from onnx_nb.analysis.compare.counterparts import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
 from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.simplify.node_ids import NodeIds, identify
+from onnx_nb.analysis.simplify.elements import NodeIds, identify
 from onnx_nb.analysis.simplify.rules import rules
 from onnx_nb.analysis.view.capture_table import numbered
 from onnx_nb.analysis.view.diff_columns import side_columns
@@ -124,25 +124,7 @@ _ENDS: Final = {**dict.fromkeys(_FOLDING, "a constant"), "eliminate_duplicate_in
 
 
 def provenance(found: Simplification, step: int | None = None) -> Provenance:
-    """Return what became of each node in a simplification, or in one of its steps.
-
-    Parameters
-    ----------
-    found
-        A simplification.
-    step
-        Number of a step, which is compared with the model before it; None for the original and the result.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.simplify.simplify import simplify
-    >>> s = simplify(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] z) { a = Identity(x)  b = Neg(a)  z = Exp(b) }'''))
-    >>> found = provenance(s)
-    >>> found.sides[0].node.tolist(), found.sides[0].node_state.tolist(), found.targets
-    ([-1, 0, 1], [1, 0, 0], ([[0]], [[-1]]))
-    """
+    """Return what became of each node in a simplification, or in one of its steps, counted from 1."""
     if step is None:
         models, ids, changes = (found.original, found.model), found.node_ids, found.changes
     else:

@@ -21,7 +21,7 @@ from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify import editor, elements, rounds, rules, simplify, writer
-from onnx_nb.analysis.simplify.rule import Rule
+from onnx_nb.analysis.simplify.elements import Rule
 from tests import dags, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'
