@@ -1,8 +1,8 @@
 """`onnx_nb.simplify` against onnxsim and onnxslim: nodes left, CPU time from a file to a model, growth of memory.
 
-No one folds under a budget here, and nobody verifies in the time that is measured; what onnx_nb made is verified
-afterwards. Each run is a process of its own. onnxsim and onnxslim are no dependencies: what is not installed is said,
-and not compared.
+All tools fold without a budget and without verification while they are timed; the result of onnx_nb is verified
+afterwards. Each run is a process of its own. onnxsim and onnxslim are not dependencies: one that is not installed is
+reported and left out.
 Run ``python -m benchmarks.simplification [NAME …]``; it fails if a limit is missed.
 """
 
@@ -49,7 +49,7 @@ path, repeats = json.loads(sys.argv[1])
 def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) / 1024
 {warm}
-# importing may have peaked higher than what is left of it: start from what is there now
+# importing may have peaked higher than what is left of it: start from the current size
 open("/proc/self/clear_refs", "w").write("5")
 before, seconds = peak(), []
 for _ in range(repeats):
@@ -59,11 +59,11 @@ for _ in range(repeats):
 print(json.dumps([len(result.graph.node), min(seconds), peak() - before]))
 """
 SMALL = 2000
-"""Below so many nodes the times of the others are limits."""
+"""Nodes below which the times of other tools are limits."""
 LARGE = 50_000
-"""Above so many nodes onnxslim, whose time grows with the square of them, would take hours."""
+"""Nodes above which onnxslim, whose time grows quadratically, would take hours."""
 PATIENCE = 150
-"""Seconds after which a tool is ended on such models: it then takes more than what it took until there."""
+"""Seconds after which a tool is stopped on such models; its time is then a lower bound."""
 RATIOS = {"onnxsim": 3.0, "onnxslim": 1.0}
 LONG, GROWTH, MEMORY = 1 / 3, 13.0, 600.0
 
@@ -73,7 +73,7 @@ def measure(
 ) -> tuple[int | None, float, float] | None:
     """Return nodes, CPU seconds of the best run and growth of memory in MiB; None if it failed.
 
-    What is ended after ``limit`` seconds has no nodes: it takes more CPU seconds than those that are given.
+    A tool that is stopped after ``limit`` seconds has no nodes: it takes more CPU seconds than those returned.
     """
     warm = "from onnx_nb.analysis.simplify import simplify; import onnxruntime" if tool == "onnx_nb" else ""
     script = SCRIPT.format(imported=tool, statement=statement or TOOLS[tool], warm=warm)
@@ -82,7 +82,7 @@ def measure(
     try:
         done = subprocess.run(command, check=False, capture_output=True, cwd=ROOT, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        print(f"{tool} comes to no end on {path.name} in {limit} s")
+        print(f"{tool} does not finish {path.name} in {limit} s")
         return None, _children() - before, 0.0
     if done.returncode:
         print(f"{tool} fails on {path.name}: {done.stderr.strip().splitlines()[-1:]}")
@@ -92,19 +92,19 @@ def measure(
 
 
 def _children() -> float:
-    """Return the CPU seconds of all processes that this one has waited for."""
+    """Return the CPU seconds of all child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def verified(path: Path) -> bool:
-    """Return whether what onnx_nb makes computes the same; in a process of its own."""
+    """Return whether the result of onnx_nb computes the same, in a process of its own."""
     statement = f"import onnx_nb; raise SystemExit(not onnx_nb.simplify({str(path)!r}, size_budget=1 << 40).verified)"
     return subprocess.run([sys.executable, "-c", statement], check=False, cwd=ROOT).returncode == 0
 
 
 def external(folder: Path) -> Path:
-    """Write 40 layers whose weights, 2.5 GB in all, are holes in a file; every other node copies."""
+    """Write 40 layers whose weights, 2.5 GB in all, are holes in a file; every other node is an Identity."""
     side, layers, nodes, weights = 4096, 40, list[onnx.NodeProto](), list[onnx.TensorProto]()
     for layer in range(layers):
         nodes.append(helper.make_node("Identity", [f"t{layer}"], [f"i{layer}"]))
@@ -127,14 +127,14 @@ def external(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Print a table and say whether the numbers hold."""
+    """Print a table and check the limits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}, external; all if none")
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
     tools = [tool for tool in TOOLS if importlib.util.find_spec(tool) is not None]
     for missing in sorted(set(TOOLS) - set(tools)):
-        print(f"{missing} is not installed, and is left out: pip install {missing}")
+        print(f"{missing} is not installed and is left out: pip install {missing}")
     print(f"onnx_nb {onnx_nb.__version__}, onnx {onnx.__version__}; nodes, and CPU seconds, best of {chosen.repeats}")
     print(f"{'model':<24}{'nodes':>8}" + "".join(f"{tool:>9}{'s':>8}" for tool in tools) + f"{'verified':>10}")
     missed: list[str] = []
@@ -146,7 +146,7 @@ def main() -> int:
         count = len(onnx_nb.load(path).proto.graph.node)
         repeats = chosen.repeats if count < LARGE else 1
         if count > LARGE:
-            print(f"{name}: onnxslim is left out, as its time grows with the square of the nodes")
+            print(f"{name}: onnxslim is left out, as its time grows quadratically with the nodes")
         chosen_tools = [tool for tool in tools if not (tool == "onnxslim" and count > LARGE)]
         limit = PATIENCE if count > LARGE else 1800
         found = {tool: measure(tool, path, repeats, limit=limit) for tool in chosen_tools}

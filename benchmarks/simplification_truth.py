@@ -1,9 +1,9 @@
-"""What `onnx_nb.simplify`, onnxsim and onnxslim make of every node case that onnx ships, its inputs made initializers.
+"""Correctness of `onnx_nb.simplify`, onnxsim and onnxslim on every node case that onnx ships, its inputs initializers.
 
-The result is valid if onnx's checker accepts it and onnxruntime runs it, and right if it gives what the case gives
-before, both without optimization. Each simplifier works in a process of its own, so that a crash is seen; what draws
-random numbers is to go on drawing. Run ``python -m benchmarks.simplification_truth [TOOL …]``; it fails if onnx_nb does
-anything wrong.
+A result is valid if onnx's checker accepts it and onnxruntime runs it, and right if its outputs equal those of the
+case, both without optimization. Each tool works in a process of its own, so that a crash is seen; random operators must
+remain. Run ``python -m benchmarks.simplification_truth [TOOL …]``; it fails if onnx_nb is
+wrong anywhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIMIT = 120.0
 
 
 def write_cases(folder: Path) -> list[str]:
-    """Write each case that runs with constant inputs, or draws random numbers, as a file; give their names."""
+    """Write each case that runs with constant inputs, or draws random numbers, as a file; return their names."""
     chosen = [*runnable(node_cases)[0]]
     chosen += [Runnable(case, case.model, feeds_of(case), {}) for case in node_cases() if RANDOM.search(case.name)]
     names = []
@@ -49,7 +49,7 @@ def write_cases(folder: Path) -> list[str]:
 
 
 def simplified(tool: str, proto: ModelProto) -> ModelProto:
-    """Simplify by one of the tools, without a budget and without its own verification."""
+    """Simplify with one of the tools, without a budget and without its own verification."""
     if tool == "onnx_nb":
         return onnx_nb.simplify(proto, check_n=0, size_budget=1 << 40).model.to_proto()
     other: Any = importlib.import_module(tool)
@@ -58,7 +58,7 @@ def simplified(tool: str, proto: ModelProto) -> ModelProto:
 
 
 def judged(tool: str, name: str, path: Path) -> str:
-    """Return what is wrong with what a tool makes of a case; "" if nothing is."""
+    """Return what is wrong with a tool's result for a case; "" if nothing is."""
     proto = onnx.load(path)
     random = RANDOM.search(name) is not None
     try:
@@ -71,12 +71,12 @@ def judged(tool: str, name: str, path: Path) -> str:
     except Exception as error:  # noqa: BLE001  # whatever a tool raises
         return f"raises: {type(error).__name__}: {error}"
     if random:
-        return "" if draws(result) == draws(before) else "wrong: what is random is made constant"
+        return "" if draws(result) == draws(before) else "wrong: a random output became constant"
     return fault(before, result, {}, expected)
 
 
 def work(tool: str, folder: Path) -> None:
-    """Judge the cases that are named on standard input, one a line, and answer with a line of JSON each."""
+    """Judge the cases named on standard input, one a line, and print a line of JSON for each."""
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         said = judged(tool, line.strip(), folder / f"{line.strip()}.onnx")
@@ -101,13 +101,13 @@ class Worker:
         self.lines.put(None)
 
     def judge(self, name: str) -> str:
-        """Judge a case; a process that is gone afterwards has crashed."""
+        """Judge a case; a process that ends meanwhile has crashed."""
         print(name, file=self.process.stdin, flush=True)
         try:
             line = self.lines.get(timeout=LIMIT)
         except queue.Empty:
             self.end()
-            return f"crash: no end in {LIMIT:.0f} s"
+            return f"crash: not finished in {LIMIT:.0f} s"
         if line is None:
             return f"crash: the process ends with {self.process.wait()}"
         return str(json.loads(line))
@@ -119,7 +119,7 @@ class Worker:
 
 
 def count(tool: str, folder: Path, names: list[str]) -> dict[str, list[str]]:
-    """Return the names of the cases by what became of them."""
+    """Return the names of the cases by outcome."""
     found: dict[str, list[str]] = defaultdict(list)
     worker = Worker(tool, folder)
     for name in names:
@@ -132,11 +132,11 @@ def count(tool: str, folder: Path, names: list[str]) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Print a table and say whether onnx_nb is right everywhere."""
+    """Print a table and check that onnx_nb is right everywhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"of {', '.join(TOOLS)}; all if none")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--verbose", action="store_true", help="also say which cases go wrong, and how")
+    parser.add_argument("--verbose", action="store_true", help="also list the cases that go wrong, and how")
     chosen = parser.parse_args()
     if chosen.work:
         work(chosen.tools[0], chosen.work)
@@ -149,7 +149,7 @@ def main() -> int:
         print(f"{'':<10}" + "".join(f"{kind:>10}" for kind in kinds))
         for tool in chosen.tools or TOOLS:
             if importlib.util.find_spec(tool) is None:
-                print(f"{tool} is not installed, and is left out: pip install {tool}")
+                print(f"{tool} is not installed and is left out: pip install {tool}")
                 continue
             found = count(tool, Path(folder), names)
             print(f"{tool:<10}" + "".join(f"{len(found[kind]):>10}" for kind in kinds), flush=True)

@@ -1,4 +1,4 @@
-"""SimplificationPanel and what it stands on: which node became which, what each change took, undone and saved."""
+"""SimplificationPanel and its provenance: what became of each node, what each change took and made; undo and save."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def panel() -> Iterator[onnx_nb.SimplificationPanel]:
 
 
 def ask(panel: onnx_nb.SimplificationPanel, verb: str, **args: Any) -> tuple[dict[str, Any], list[bytes]]:
-    """Send what the browser would send, and give the answer that comes after all progress."""
+    """Send what the browser would send, and return the reply that comes after all progress."""
     got: list[tuple[dict[str, Any], list[bytes]]] = []
     done = threading.Event()
 
@@ -57,7 +57,7 @@ def ask(panel: onnx_nb.SimplificationPanel, verb: str, **args: Any) -> tuple[dic
 
 
 def named(found: Provenance, side: int, change: int) -> list[str]:
-    """What a change is about on a side: op types of nodes, names of tensors."""
+    """Return what a change is about on a side: op types of nodes, names of tensors."""
     graph = (Graph.opened(found.before), Graph.opened(found.after))[side]
     return [
         graph.operators[graph.op_index[target]][0] if target >= 0 else graph.value_names[-1 - target]
@@ -65,7 +65,7 @@ def named(found: Provenance, side: int, change: int) -> list[str]:
     ]
 
 
-def test_every_node_is_told_from_the_tensors_that_it_makes() -> None:
+def test_every_node_is_found_by_its_id() -> None:
     s = onnx_nb.simplify(SMALL)
     found = provenance(s)
     assert [node.op_type for node in s.model.proto.graph.node] == ["Reshape", "Neg"]
@@ -86,8 +86,8 @@ def test_every_node_is_told_from_the_tensors_that_it_makes() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
 @pytest.mark.parametrize("dynamo", [True, False])
-def test_what_is_said_to_be_the_same_computes_the_same(name: str, dynamo: bool) -> None:
-    """Against onnxruntime: matched nodes of both models give equal values; what is gone is of a change."""
+def test_matched_nodes_compute_the_same(name: str, dynamo: bool) -> None:
+    """Against onnxruntime: matched nodes of both models compute equal values; every other node belongs to a change."""
     model = onnx_nb.load(models.exported(name, dynamo=dynamo))
     s = onnx_nb.simplify(model, check_n=0)
     found = provenance(s)
@@ -126,7 +126,7 @@ def test_changes_inside_of_functions_are_found_at_each_call() -> None:
     assert found.sides[0].node.tolist() == [0, 1, -1, 2, -1, 3]
 
 
-def test_the_steps_are_the_models_between() -> None:
+def test_steps_are_the_models_in_between() -> None:
     s = onnx_nb.simplify(models.light("squeezenet"), check_n=0, trace=True)
     assert [step.done for step in s.steps] == sorted(step.done for step in s.steps)
     assert s.steps[-1].done == len(s.changes)
@@ -188,7 +188,7 @@ def test_a_failure_changes_nothing(panel: onnx_nb.SimplificationPanel) -> None:
     assert panel._revision == revision
 
 
-def test_saving_replaces_no_file_unasked(panel: onnx_nb.SimplificationPanel, tmp_path: Path) -> None:
+def test_saving_replaces_no_file_without_consent(panel: onnx_nb.SimplificationPanel, tmp_path: Path) -> None:
     target = tmp_path / "simple.onnx"
     reply, _ = ask(panel, "save", path=str(target))
     assert reply["value"] == {"path": str(target), "exists": False, "size": reply["value"]["size"]}
@@ -218,7 +218,7 @@ def test_a_step_is_asked_for(panel: onnx_nb.SimplificationPanel) -> None:
     assert reply["value"]["rows"]
 
 
-def test_the_line_of_python_makes_the_same() -> None:
+def test_the_line_of_python_makes_the_same_model() -> None:
     s = onnx_nb.simplify(models.light("squeezenet"), check_n=1, skip={"eliminate_nop_dropout"}, size_budget=0)
     again = eval(s.call(), {"onnx_nb": onnx_nb})  # noqa: S307 - of what we wrote
     assert again.model.to_proto() == s.model.to_proto()
@@ -226,7 +226,7 @@ def test_the_line_of_python_makes_the_same() -> None:
     assert s.again(size_budget=1 << 20).options["skip"] == ("eliminate_nop_dropout",)
 
 
-def test_the_verdict_tells_unchecked_from_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verdict_distinguishes_unchecked_from_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert onnx_nb.simplify(SMALL).verdict == "verified"
     assert onnx_nb.simplify(SMALL, check_n=0).verdict == "unchecked"
     from onnx_nb.analysis.simplify.editor import Editor

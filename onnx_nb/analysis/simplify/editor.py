@@ -70,15 +70,6 @@ class Editor(KnownGraph):
         self._open: _Open | None = None
         self._waiting: deque[int] = deque()
         self._queued: set[int] = set()
-        self._since: dict[tuple[str, ...], set[int]] = {}
-        """For rules that ran, the nodes to look at again."""
-        self._computed: dict[tuple[Any, ...], int] = {}
-
-    def learn(self, types: shape_inference.Types, ids: NodeIds | None) -> None:
-        """Take over types inferred for this graph as it was written with `ids`, and look at every node again."""
-        super().learn(types, ids)
-        self._since.clear()
-        self._computed.clear()
 
     def model(self) -> tuple[Model, NodeIds]:
         """Return the graph as a model whose weights are where they were, and the ids of its nodes."""

@@ -56,6 +56,10 @@ class KnownGraph:
         self.constant_ids: dict[int, int] = {}
         """Ids of the Constant nodes that constants need in a function, or as outputs of a graph."""
         self._is_output = Counter(value for outputs in self.subgraph_outputs for value in outputs)
+        self._since: dict[tuple[str, ...], set[int]] = {}
+        """For rules that ran, the nodes to look at again."""
+        self._computed: dict[tuple[Any, ...], int] = {}
+        """A node for each computation that was seen."""
         self._infos: dict[int, dict[str, onnx.ValueInfoProto]] = {}
         self._by_subgraph: dict[int, list[Op]] = {}
         self._counted = -1
@@ -106,7 +110,9 @@ class KnownGraph:
         found[op.number] = found.get(op.number, 0) + 1
 
     def learn(self, types: shape_inference.Types, ids: NodeIds | None) -> None:
-        """Take over types inferred for this graph as it was written with `ids`."""
+        """Take over types inferred for this graph as it was written with ``ids``, and look at every node again."""
+        self._since.clear()
+        self._computed.clear()
         ops = self.ops if ids is None else [self._by_id.get(key[0]) for key in identify(types.graph, ids)]
         self.cases = []
         for op, case in zip(ops, types.case_of.tolist(), strict=False):

@@ -49,7 +49,7 @@ class Check:
     def run(self, count: int, given: Any, tell: Progress) -> None:
         """Check, run and compare; the attributes hold the outcome."""
         if count <= 0 and given is None:
-            self.verdict, self.said = "unchecked", "Not verified, as check_n is 0."
+            self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
             return
         refused = self._refused()
         if refused:
@@ -61,7 +61,7 @@ class Check:
         try:
             fed, expected = self._expected(count, given)
         except OnnxNbError as error:
-            self.verdict, self.said = "unchecked", f"Not verified, as the original does not run: {error}"
+            self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
             return
         tell(0.8, "running the simplified model")
         try:
@@ -179,7 +179,7 @@ class Check:
             f" {', '.join(map(quoted, sorted(self._random)))} is random and was not compared." if self._random else ""
         )
         if names and not compared:
-            self.verdict, self.said = "unchecked", f"Not verified.{drawn}"
+            self.verdict, self.said = "unchecked", f"It was not verified.{drawn}"
             return
         self.verdict = "verified"
         agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"

@@ -1,4 +1,4 @@
-"""Simplifying: each rewrite where it applies and where it must not, what is kept, explained, and verified."""
+"""Simplification: where each rule applies and where it must not, what is kept, explained and verified."""
 
 from __future__ import annotations
 
@@ -381,11 +381,11 @@ APPLIES: list[tuple[str, str, list[str], str]] = [
         "g (float[2] x) => (float[2] y, float[2] a) <float[2] a = {1, 2}> { y = Exp(x) }",
     ),
 ]
-ALONE = {"scalars_for_range"}
+TESTED_ELSEWHERE = {"scalars_for_range"}
 
 
 @pytest.mark.parametrize(("rule", "text", "after", "other"), APPLIES, ids=[case[0] for case in APPLIES])
-def test_a_rewrite_where_it_applies_and_where_not(rule: str, text: str, after: list[str], other: str) -> None:
+def test_a_rule_applies_where_it_should_and_nowhere_else(rule: str, text: str, after: list[str], other: str) -> None:
     model = parsed(text)
     s = onnx_nb.simplify(model)
     assert rule in {change.rule for change in s.changes}
@@ -396,7 +396,7 @@ def test_a_rewrite_where_it_applies_and_where_not(rule: str, text: str, after: l
     untouched = onnx_nb.simplify(parsed(other))
     assert rule not in {change.rule for change in untouched.changes}
     assert untouched.verified, untouched.verification
-    # and it can be left out by its name, and by the name of each change
+    # it can be skipped by its name, and by the key of each change
     assert rule not in {change.rule for change in onnx_nb.simplify(model, skip=[rule]).changes}
     keys = [change.key for change in s.changes if change.rule == rule]
     assert not set(keys) & {change.key for change in onnx_nb.simplify(model, skip=keys).changes}
@@ -551,7 +551,7 @@ FOR_ONNXRUNTIME: list[tuple[str, str, list[str], str, str]] = [
 @pytest.mark.parametrize(
     ("rule", "text", "after", "other", "head"), FOR_ONNXRUNTIME, ids=[case[0] for case in FOR_ONNXRUNTIME]
 )
-def test_a_rewrite_for_onnxruntime_where_it_applies_and_where_not(
+def test_a_rule_for_onnxruntime_applies_where_it_should_and_nowhere_else(
     rule: str, text: str, after: list[str], other: str, head: str
 ) -> None:
     model = parsed(text, head)
@@ -560,7 +560,7 @@ def test_a_rewrite_for_onnxruntime_where_it_applies_and_where_not(
     assert [f"{n.domain}.{n.op_type}".lstrip(".") for n in s.model.proto.graph.node] == after
     assert s.verified, s.verification
     assert same_outputs(model, s.model)
-    # the standard alone, unless it is asked for; and each can be undone
+    # only standard operators unless asked for; each change can be undone
     assert not {change.rule for change in onnx_nb.simplify(model).changes} & FOR_IT
     keys = [change.key for change in s.changes if change.rule == rule]
     undone = onnx_nb.simplify(model, target="onnxruntime", skip=keys)
@@ -574,7 +574,7 @@ def test_a_rewrite_for_onnxruntime_where_it_applies_and_where_not(
 FOR_IT = {case[0] for case in FOR_ONNXRUNTIME}
 
 
-def test_operators_of_onnxruntime_are_imported_and_told_of() -> None:
+def test_operators_of_onnxruntime_are_imported() -> None:
     text = """g (float[2] x) => (float[2] y) { y = local.f (x) }
         <domain: "local", opset_import: ["": 17]> f (a) => (d) {
             s = Size(a)  c = Cast <to = 1> (s)  e = Sigmoid(c)  f = Mul(c, e)  d = Add(a, f) }"""
@@ -589,8 +589,8 @@ def test_operators_of_onnxruntime_are_imported_and_told_of() -> None:
         onnx_nb.simplify(models.one_node(), target="tensorrt")
 
 
-def test_every_rewrite_is_tested_and_listed() -> None:
-    assert set(onnx_nb.rules()) == {case[0] for case in APPLIES} | ALONE | FOR_IT
+def test_every_rule_is_tested_and_listed() -> None:
+    assert set(onnx_nb.rules()) == {case[0] for case in APPLIES} | TESTED_ELSEWHERE | FOR_IT
     assert all(line and "\n" not in line and not line.endswith(".") for line in onnx_nb.rules().values())
 
 
@@ -619,7 +619,7 @@ def test_a_reshape_still_takes_an_empty_batch(allowzero: int) -> None:
 # --- what must stay --------------------------------------------------------------------------------------------------
 
 
-def test_initializers_that_a_caller_may_replace_are_no_constants() -> None:
+def test_initializers_that_a_caller_may_override_are_not_constants() -> None:
     model = parsed(
         "g (float[2] x, float[2] w, int64[2] t) => (float[j, k] y) "
         "<float[2] w = {1, 1}, int64[2] t = {1, 2}, float[2] c = {0, 0}> "
@@ -635,7 +635,7 @@ def test_initializers_that_a_caller_may_replace_are_no_constants() -> None:
     assert same_outputs(model, s.model, replaced)
 
 
-def test_version_3_weights_are_constants_and_no_longer_inputs() -> None:
+def test_weights_of_version_3_are_constants_and_no_longer_inputs() -> None:
     model = parsed(
         "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { a = Exp(w)  y = Add(x, a) }",
         '<ir_version: 3, opset_import: ["": 8]>',
@@ -672,7 +672,7 @@ def test_quantization_is_folded_only_if_asked() -> None:
     assert folded.verified
 
 
-def test_names_metadata_and_documentation_stay_and_merged_nodes_tell_of_all() -> None:
+def test_names_metadata_and_documentation_stay_and_merged_nodes_list_their_origins() -> None:
     model = onnx.load(models.exported("bert", dynamo=True))
     before = {node.name: node for node in model.graph.node}
     s = onnx_nb.simplify(model, check_n=1)
@@ -733,7 +733,7 @@ def test_every_node_that_stays_keeps_its_metadata(make: Any, target: str) -> Non
     assert stayed >= (0.5 if before else 0) * len(s.model.proto.graph.node)
 
 
-def test_merged_nodes_are_told_apart_whatever_their_names() -> None:
+def test_merged_nodes_list_origins_of_any_name() -> None:
     model = parsed("g (float[2, 3] x) => (float[3, 2] y) { a = Transpose(x)  b = Transpose(a)  y = Transpose(b) }")
     first, _, last = model.graph.node
     first.name, last.name = "one, of, these", '["'
@@ -775,7 +775,7 @@ def test_bodies_of_if_and_loop_are_simplified() -> None:
     assert bodies == [["Add"], ["Mul"], ["Identity", "Add"]]
 
 
-def test_functions_are_simplified_and_references_left_alone() -> None:
+def test_functions_are_simplified_and_attribute_references_stay() -> None:
     inner = parsed(
         """g (float[2] x) => (float[2] y) { y = local.f <alpha = 0.5> (x) }
         <domain: "local", opset_import: ["": 17]> f <alpha> (a) => (d) {
@@ -885,7 +885,7 @@ def test_broken_models_are_named_as_such(body: str, error: type[Exception] | Non
             onnx_nb.simplify(model, target=target)
 
 
-def test_what_would_fill_the_memory_is_left() -> None:
+def test_results_that_would_fill_memory_are_not_folded() -> None:
     model = parsed(
         "g (float x) => (float[a, b] y) <int64[2] huge = {4611686018427387904, 2}, int64[2] far = {1099511627776, 1}> "
         "{ c = ConstantOfShape(huge)  d = Expand(x, far)  e = ConstantOfShape(far)  f = Add(c, d)  y = Add(f, e) }"
@@ -895,13 +895,13 @@ def test_what_would_fill_the_memory_is_left() -> None:
     assert {left.op_type for left in s.left} >= {"ConstantOfShape"}
 
 
-def test_none_stands_for_an_input_only_if_it_is_the_only_one() -> None:
+def test_none_names_an_input_only_if_it_is_the_only_one() -> None:
     model = parsed("g (float[n] x, float[n] z) => (float[n] y) { y = Add(x, z) }")
     with pytest.raises(onnx_nb.SimplificationError, match=r"has 2 inputs.*'x'.*'z'"):
         onnx_nb.simplify(model, shapes={None: [2]})
 
 
-def test_an_axis_is_freed() -> None:
+def test_a_fixed_axis_becomes_dynamic() -> None:
     model = parsed("g (float[1, 4] x) => (float[1, 4] y) { s = Shape(x)  y = Expand(x, s) }")
     fixed, free = onnx_nb.simplify(model), onnx_nb.simplify(model, dynamic_axes={"x": {0: "batch"}})
     assert fixed.verified
@@ -912,7 +912,7 @@ def test_an_axis_is_freed() -> None:
         onnx_nb.simplify(model, dynamic_axes={"x": [2]})
 
 
-def test_sizes_that_the_original_does_not_take_are_told() -> None:
+def test_sizes_that_the_original_refuses_are_reported() -> None:
     baked = "g (float[2, 3] x) => (float[2, 3] y) <int64[2] t = {2, 3}> { a = Exp(x)  y = Reshape(a, t) }"
     s = onnx_nb.simplify(parsed(baked), dynamic_axes={"x": {0: "batch"}})
     assert s.verified
@@ -937,7 +937,7 @@ def test_rule_names_of_other_tools_are_accepted() -> None:
     assert not set(rules.FOREIGN) & known
 
 
-def test_options_leave_things_out() -> None:
+def test_stages_are_skipped_and_unused_inputs_removed() -> None:
     model = parsed(
         "g (float[2] x) => (float[2] y) <float[2] c = {1, 2}> { a = Exp(c)  i = Identity(x)  y = Add(i, a) }"
     )
@@ -961,7 +961,7 @@ def test_a_budget_keeps_a_generated_model_small() -> None:
     assert "Not folded" in s.report()
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- reports ----------------------------------------------------------------------------------------------------
 
 
 def test_a_simplification_explains_itself() -> None:
@@ -1003,11 +1003,11 @@ def test_steps_begin_at_the_original_and_end_at_the_result() -> None:
     assert all(same_outputs(model, step.model, feed) for step in s.steps)
 
 
-def test_progress_is_told_and_can_end_the_work() -> None:
-    told: list[tuple[float, str]] = []
-    onnx_nb.simplify(models.one_node(), progress=lambda done, what: told.append((done, what)))
-    assert told[-1] == (1.0, "done")
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+def test_progress_is_reported_and_can_cancel() -> None:
+    reported: list[tuple[float, str]] = []
+    onnx_nb.simplify(models.one_node(), progress=lambda done, what: reported.append((done, what)))
+    assert reported[-1] == (1.0, "done")
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
 
     def stop(_done: float, _what: str) -> None:
         raise KeyboardInterrupt
@@ -1016,7 +1016,7 @@ def test_progress_is_told_and_can_end_the_work() -> None:
         onnx_nb.simplify(models.one_node(), progress=stop)
 
 
-def test_a_wrong_rewrite_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_rule_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(net: editor.Editor, op: elements.Op) -> str | None:
         """Break the model."""
         return "it is wrong" if net.redirect(op.outputs[0], op.inputs[0]) else None
@@ -1049,7 +1049,7 @@ def test_what_cannot_be_verified_is_not_called_verified() -> None:
         onnx_nb.simplify(own, strict=True)
 
 
-def test_nan_is_the_same_as_nan() -> None:
+def test_nan_equals_nan() -> None:
     model = parsed("g (float[2] x) => (float[2] y) { a = Identity(x)  y = Log(a) }")
     s = onnx_nb.simplify(model, feeds={"x": np.array([-1, 2], np.float32)})
     assert s.verified
@@ -1122,7 +1122,7 @@ def test_weights_outside_the_file_stay_there(tmp_path: Path) -> None:
     assert same_outputs(tmp_path / "m.onnx", s.model.save(tmp_path / "simplified.onnx"))
 
 
-def test_large_constants_that_are_folded_are_saved_and_travel(tmp_path: Path) -> None:
+def test_large_folded_constants_are_saved_and_pickled(tmp_path: Path) -> None:
     text = (
         "g (float[300] x) => (float[300, 300] y) <int64[2] s = {300, 300}> "
         "{ w = ConstantOfShape <value = float[1] {0.5}> (s)  e = Exp(w)  y = Mul(x, e) }"
@@ -1139,7 +1139,7 @@ def test_large_constants_that_are_folded_are_saved_and_travel(tmp_path: Path) ->
     assert not again.changes
 
 
-def test_sizes_are_traced_far_with_little_stack() -> None:
+def test_sizes_are_traced_far_without_a_deep_stack() -> None:
     """A chain of thousands of nodes of unknown size, called as deep in the stack as a notebook may be."""
     lines = "  ".join(
         f"s{i} = Shape(x{i})  y{i} = Reshape(x{i}, s{i})  x{i + 1} = Mul(y{i}, x{max(0, i - 1)})" for i in range(900)

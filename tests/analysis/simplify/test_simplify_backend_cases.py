@@ -1,6 +1,6 @@
-"""Every case that onnx ships for backends, simplified with its inputs made initializers: what it computes stays.
+"""Every backend case that onnx ships, simplified with its inputs made initializers: its outputs stay.
 
-What onnxruntime gives for the case as it is is the truth. ``pytest -s`` prints the counts.
+The reference is what onnxruntime computes for the case itself. ``pytest -s`` prints the counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def feeds_of(case: Case) -> dict[str, Any]:
 
 
 def with_constant_inputs(one: Runnable) -> ModelProto | None:
-    """The case with its inputs as initializers; None if one is no tensor."""
+    """Return the case with its inputs as initializers; None if one is not a tensor."""
     proto = ModelProto()
     proto.CopyFrom(one.model)
     if not all(isinstance(array, np.ndarray) and array.dtype.kind != "O" for array in one.feeds.values()):
@@ -53,7 +53,7 @@ def with_constant_inputs(one: Runnable) -> ModelProto | None:
 
 
 def fault(before: ModelProto, after: ModelProto, feeds: dict[str, Any], expected: dict[str, Any]) -> str:
-    """What is wrong with a model that was made of another, "" if nothing; with a colon after the kind of fault."""
+    """Return what is wrong with a model derived from another, "" if nothing; the kind of fault comes before a colon."""
     try:
         onnx.checker.check_model(after, full_check=True)
     except INVALID as error:
