@@ -25,8 +25,8 @@ from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.capture_table import joined, of_capture, of_weights
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.comparison_table import columns_of
-from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
 

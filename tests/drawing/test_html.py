@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb import DiffPanel, Graph, ModelGraph, SimplificationPanel, capture, load, simplify
 from onnx_nb.analysis.view.capture_table import of_capture, of_weights
-from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.overlays import overlay
 from onnx_nb.drawing.html import bake
 from tests import models
@@ -33,7 +33,7 @@ def baked_in(page: Path) -> Columns:
 def test_the_statistics_of_a_page_are_those_of_numpy(tmp_path: Path) -> None:
     g = ModelGraph(models.exported("resnet50", dynamo=True))
     baked = baked_in(g.to_html(tmp_path / "page.html", statistics=True))
-    names = baked.meta["names"]
+    names = baked.texts("name")
     assert sorted(names) == sorted(g.model.initializers)
     for row in (0, len(names) // 2, len(names) - 1):
         array = g.model.tensor(names[row]).astype(np.float64)
@@ -51,7 +51,7 @@ def test_the_statistics_of_a_page_are_those_of_numpy(tmp_path: Path) -> None:
 def test_without_statistics_a_page_still_answers_clicks(tmp_path: Path) -> None:
     g = ModelGraph(models.exported("bert", dynamo=True))
     baked = baked_in(g.to_html(tmp_path / "page.html"))
-    assert baked.meta["names"] == []
+    assert baked.texts("name") == []
     softmax = next(i for i, node in enumerate(g.model.proto.graph.node) if node.op_type == "Softmax")
     reply = baked.meta["replies"][baked.arrays["node_reply"][softmax]]
     assert reply["source"].startswith("modeling_bert.py:")
@@ -64,10 +64,10 @@ def test_a_capture_goes_into_the_page_before_the_weights() -> None:
     model = load(models.exported("bert", dynamo=True))
     captured = capture(model)
     whole = Columns.from_bytes(bake(model, statistics=True, captured=captured))
-    assert whole.meta["names"][: len(captured)] == captured.names
+    assert whole.texts("name")[: len(captured)] == captured.names
     assert whole.meta["left_out"] == 0
     nothing = Columns.from_bytes(bake(model, statistics=True, captured=captured, limit=0))
-    assert nothing.meta["names"] == captured.names
+    assert nothing.texts("name") == captured.names
     assert nothing.meta["left_out"] == len(model.initializers)
 
 
@@ -131,7 +131,7 @@ def test_a_missing_weight_does_not_prevent_the_page(tmp_path: Path) -> None:
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     baked = baked_in(ModelGraph(tmp_path / "m.onnx").to_html(tmp_path / "page.html", statistics=True))
-    assert (baked.meta["names"], baked.arrays["known"].tolist()) == (["w"], [0])
+    assert (baked.texts("name"), baked.arrays["known"].tolist()) == (["w"], [0])
 
 
 def test_a_page_can_be_colored_without_a_kernel(tmp_path: Path) -> None:
@@ -193,5 +193,5 @@ def test_a_diff_takes_statistics_into_its_page(tmp_path: Path) -> None:
         assert found is not None
         baked = Columns.from_bytes(base64.b64decode(found[1]))
         name = max(model.initializers.values(), key=lambda info: info.nbytes).name
-        row = baked.meta["names"].index(name)
+        row = baked.texts("name").index(name)
         assert baked.arrays["max"][row] == model.tensor(name).max()

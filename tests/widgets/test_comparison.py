@@ -17,8 +17,8 @@ import onnx_nb
 from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, sections
-from onnx_nb.analysis.view.graph_columns import Columns
 from onnx_nb.widgets._channel import Call, Cancelled
 
 if TYPE_CHECKING:
@@ -71,11 +71,10 @@ def test_a_panel_has_every_metric_of_every_point() -> None:
             wanted = [metric.of(getattr(point, which)) for point in c.points]
             assert np.array_equal(packed.arrays[f"{which}_{name}"], wanted, equal_nan=True), name
     assert np.array_equal(packed.arrays["score"], c.scores("isolated"))
-    names = [packed.meta["names"][place] for place in packed.arrays["name"]]
-    assert names == c.names
+    assert packed.texts("name") == c.names
     assert packed.meta["message"] == c.message
     assert packed.meta["first"] == packed.meta["notable"] == 5
-    assert packed.meta["missing_reasons"] == ["dead"]
+    assert packed.texts("missing_reason") == ["dead"]
     assert packed.meta["outside"] == 1
     assert packed.arrays["cumulative_state"].tolist() == [1, 2, 2, 2, 2, 2, 2, 2]
 
@@ -226,7 +225,7 @@ def test_the_page_holds_the_points_and_nothing_else_may_run(tmp_path: Path) -> N
     assert found is not None
     packed = Columns.from_bytes(base64.b64decode(found[1]))
     assert packed.meta["left_out"] == 0
-    assert packed.meta["names"][0] == evil
+    assert packed.texts("name")[0] == evil
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import traitlets
 import onnx_nb
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.scopes.scopes import scopes
-from onnx_nb.analysis.view.graph_columns import Columns, columns
+from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.overlays import overlay
 from tests import models
 from tests.widgets.test_widgets import ask as ask_graph

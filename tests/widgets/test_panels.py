@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import onnx_nb
 from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
-from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.drawing.static_html import capture_still
 from tests import models
 from tests.widgets.test_widgets import ask
@@ -40,7 +40,7 @@ def digest_of(panel: CapturePanel) -> Columns:
 def test_a_capture_panel_has_every_value_in_order_of_execution() -> None:
     cap = capture(load(models.exported("bert", dynamo=True)))
     packed = digest_of(CapturePanel(cap))
-    assert packed.meta["names"] == cap.names
+    assert packed.texts("name") == cap.names
     assert packed.meta["nonfinite"] is None
     for row in (0, len(cap) // 2, len(cap) - 1):
         found = cap.statistics(cap.names[row])
@@ -114,7 +114,7 @@ def test_a_large_capture_is_fetched_rather_than_saved(monkeypatch: pytest.Monkey
     assert panel._parts == {}
     content, buffers = ask(panel, "columns", part="columns")
     assert "value" in content
-    assert Columns.from_bytes(bytes(buffers[0])).meta["names"] == cap.names
+    assert Columns.from_bytes(bytes(buffers[0])).texts("name") == cap.names
     content, _ = ask(panel, "columns", part="rows")
     assert "has no part 'rows'" in content["error"]["message"]
 

@@ -15,7 +15,8 @@ import onnx_nb
 from onnx_nb.analysis.compare.counterparts import FOLDED, ONLY, SAME
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.view.graph_columns import Columns, columns
+from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.provenance import Provenance, provenance
 from tests import models
 
@@ -142,16 +143,15 @@ def test_the_browser_gets_both_graphs_and_every_change(panel: onnx_nb.Simplifica
     assert panel._parts["reference"] == columns(s.original).to_bytes()
     assert panel._parts["candidate"] == columns(s.model).to_bytes()
     sent = Columns.from_bytes(panel._parts["differences"])
-    rules, meta = sent.meta["rules"], sent.meta
+    rules = sent.meta["rules"]
     keys = [
-        f"{rules[rule][0]}: {meta['keys'][key]}"
-        for rule, key in zip(sent.arrays["rule"].tolist(), sent.arrays["key"].tolist(), strict=True)
+        f"{rules[rule][0]}: {key}" for rule, key in zip(sent.arrays["rule"].tolist(), sent.texts("key"), strict=True)
     ]
     assert keys == [change.key for change in s.changes]
     assert {rule: count for rule, _, count in rules} == {
         rule: sum(change.rule == rule for change in s.changes) for rule in {change.rule for change in s.changes}
     }
-    assert [meta["whys"][row] for row in sent.arrays["why"].tolist()] == [change.why for change in s.changes]
+    assert sent.texts("why") == [change.why for change in s.changes]
     about = panel._about
     assert about["verdict"] == "verified"
     assert about["nodes"] == [len(SMALL.graph.node), 2]

@@ -15,7 +15,7 @@ import traitlets
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
-from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.columns import Columns
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
 

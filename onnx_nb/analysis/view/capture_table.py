@@ -1,41 +1,43 @@
-"""Statistics and histograms of many tensors as columns: what a table of 10,000 rows shows, or a page with no kernel.
+"""Statistics and histograms of many tensors as columns: a table of 10,000 rows, or what a page knows without a kernel.
 
-A row is some hundred bytes: nine numbers and at most `statistics.BINS` counts, whose edges follow from two integers.
+A row takes some hundred bytes: nine numbers and at most `statistics.BINS` counts, whose edges follow from two integers.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text
+from onnx_nb.analysis.formatting import bytes_text, count_text, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run.statistics import Statistics
-from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.columns import Columns
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
 
 NUMBERS: Final = ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
+"""Statistics of a tensor that are columns."""
+_TEXTS: Final = ("name", "node", "op", "dtype", "shape", "source")
 _ROW_BYTES: Final = 8 * (len(NUMBERS) + 4)
 
 
 class Entry(NamedTuple):
-    """What is known of one tensor."""
+    """One tensor."""
 
     value: int
-    """As `Graph` numbers it; −1 if it is not in the graph."""
+    """Number in `Graph`; −1 if it is not in the graph."""
     name: str
     node: str
-    """The name of the node that makes it."""
+    """Name of the node that makes it."""
     op: str
     dtype: str
     shape: str
@@ -49,7 +51,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Digest:
-    """What is known of some tensors."""
+    """Statistics of some tensors."""
 
     entries: tuple[Entry, ...]
     left_out: int = 0
@@ -60,7 +62,7 @@ class Digest:
         return f"Digest({len(self.entries)} tensors{more})"
 
     def columns(self, **about: Any) -> Columns:
-        """Return everything as columns; `digest.ts` reads them.
+        """Return everything as columns; ``frontend/protocol/capture.ts`` reads them.
 
         Parameters
         ----------
@@ -71,7 +73,7 @@ class Digest:
         --------
         >>> entry = Entry(0, "x", "", "", "float32", "2", 8, Statistics.of(np.array([1.0, 2.0])))
         >>> packed = Digest((entry,)).columns(title="one")
-        >>> packed.arrays["mean"].tolist(), packed.meta["names"], packed.meta["title"]
+        >>> packed.arrays["mean"].tolist(), packed.texts("name"), packed.meta["title"]
         ([1.5], ['x'], 'one')
         """
         entries = self.entries
@@ -87,15 +89,12 @@ class Digest:
             "bins": np.concatenate([np.zeros(0), *(each.counts for each in histograms)]).astype(np.float64),
         }
         arrays |= {name: np.asarray([float(getattr(each, name)) for each in found], np.float64) for name in NUMBERS}
-        meta: dict[str, Any] = {"names": [entry.name for entry in entries], "left_out": self.left_out}
-        for name in ("node", "op", "dtype", "shape", "source"):
-            texts, numbers = numbered([getattr(entry, name) for entry in entries])
-            meta[f"{name}s"], arrays[name] = texts, np.asarray(numbers, np.uint32)
-        return Columns(arrays, {**meta, **about})
+        texts = {name: [getattr(entry, name) for entry in entries] for name in _TEXTS}
+        return Columns.of(arrays, texts, {"left_out": self.left_out, **about})
 
 
 def of_capture(capture: Capture) -> Digest:
-    """Return what a capture saw, in order of execution.
+    """Return the statistics of a capture, in order of execution.
 
     Examples
     --------
@@ -107,7 +106,7 @@ def of_capture(capture: Capture) -> Digest:
     [('x', '', '2'), ('y', 'Neg', '2')]
     """
     values = capture.values
-    source = f"captured, {capture.feeds} run{'' if capture.feeds == 1 else 's'}"
+    source = f"captured, {count_text(capture.feeds, 'run')}"
     return Digest(
         tuple(
             Entry(
@@ -116,7 +115,7 @@ def of_capture(capture: Capture) -> Digest:
                 node=row["node"],
                 op=row["op_type"],
                 dtype=row["dtype"],
-                shape="" if row["shape"] is None else "×".join(map(str, row["shape"])) or "scalar",
+                shape="" if row["shape"] is None else shape_text(row["shape"]),
                 nbytes=row["nbytes"],
                 statistics=None if row["count"] is None else capture.statistics(row["name"]),
                 source=source,
@@ -127,21 +126,21 @@ def of_capture(capture: Capture) -> Digest:
 
 
 def of_weights(model: ModelLike, *, limit: int | None = None, progress: Progress | None = None) -> Digest:
-    """Look at every value of every weight.
+    """Return the statistics of the weights, which are read one after the other.
 
     Parameters
     ----------
     model
-        Any `ModelLike`; its weights are read one after the other, none is kept.
+        Any `ModelLike`.
     limit
-        Bytes that the numbers and histograms may take; the largest weights are taken first. All if ``None``.
+        Bytes that the numbers and histograms may take, largest weights first. All if ``None``.
     progress
-        Called with the part done and what is read; what it raises ends the work.
+        Called with the fraction done and a message. If it raises, the work ends.
 
     Returns
     -------
     Digest
-        In order of size, largest first; broken weights have no statistics.
+        Largest weights first; broken weights have no statistics.
 
     Examples
     --------
@@ -163,20 +162,18 @@ def of_weights(model: ModelLike, *, limit: int | None = None, progress: Progress
     for info in weights:
         if limit is not None and size >= limit:
             break
-        message = f"Reading {info.name[:80]}, {bytes_text(info.nbytes)}"
-        if progress is not None:
-            progress(done / total, message)
 
-        def told(part: float, done: int = done, nbytes: int = info.nbytes, message: str = message) -> None:
+        def read(part: float, done: int = done, nbytes: int = info.nbytes, name: str = info.name) -> None:
             if progress is not None:
-                progress((done + part * nbytes) / total, message)
+                progress((done + part * nbytes) / total, f"Reading {name[:80]}, {bytes_text(nbytes)}")
 
+        read(0.0)
         try:
-            found = Statistics.of(loaded.tensor(info.name), progress=told)
-        except OnnxNbError:  # its bytes are not there: `external_data.audit` says why
+            found = Statistics.of(loaded.tensor(info.name), progress=read)
+        except OnnxNbError:  # its bytes are missing: `external_data.audit` says why
             found = None
-        shape = "×".join(map(str, info.shape)) or "scalar"
         value = graph.value(info.name)
+        shape = shape_text(info.shape)
         entries.append(Entry(value, info.name, "", "", dtype_name(info.dtype), shape, info.nbytes, found, "weight"))
         done += info.nbytes
         size += _ROW_BYTES + (0 if found is None else 8 * len(found.histogram.counts))
@@ -184,14 +181,7 @@ def of_weights(model: ModelLike, *, limit: int | None = None, progress: Progress
 
 
 def joined(parts: Iterable[Digest]) -> Digest:
-    """Put the tensors of several behind each other."""
+    """Return the tensors of several digests, one after the other."""
     every = list(parts)
     entries = itertools.chain.from_iterable(part.entries for part in every)
     return Digest(tuple(entries), sum(part.left_out for part in every))
-
-
-def numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Return the distinct texts, and for each text which it is."""
-    known: dict[str, int] = {}
-    numbers = [known.setdefault(text, len(known)) for text in texts]
-    return list(known), numbers

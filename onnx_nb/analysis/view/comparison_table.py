@@ -15,8 +15,7 @@ import numpy as np
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats, Number
 from onnx_nb.analysis.formatting import number_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.view.capture_table import numbered
-from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.columns import Columns
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point, Which
@@ -62,15 +61,12 @@ def columns_of(comparison: Comparison, *, details: int = 0, progress: Progress |
         ],
         "parts": [list(section) for section in sections([point.name for point in points], _SECTIONS)],
     }
-    for name, text in _text_columns(comparison).items():
-        meta[f"{name}s"], places = numbered(text)
-        arrays[name] = np.asarray(places, np.uint32)
     arrays["missing_side"] = np.asarray([each.side == "candidate" for each in comparison.unmatched], np.uint8)
     packed, rows, left_out = _details(comparison, details, progress)
     arrays["details"] = np.frombuffer(b"".join(packed), np.uint8)
     arrays["detail_row"] = np.asarray(rows, np.uint32)
     arrays["detail_end"] = np.cumsum([len(each) for each in packed], dtype=np.uint32)
-    return Columns(arrays, {**meta, "left_out": left_out})
+    return Columns.of(arrays, _text_columns(comparison), {**meta, "left_out": left_out})
 
 
 def _best_known(point: Point) -> ErrorStats | None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from onnx_nb.analysis.compare.counterparts import Counterparts
-from onnx_nb.analysis.view.graph_columns import Columns
+from onnx_nb.analysis.view.columns import Columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

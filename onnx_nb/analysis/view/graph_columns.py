@@ -1,18 +1,11 @@
-"""The graph as the browser gets it: typed arrays and one string table, packed into one compressed buffer.
+"""The graph as the browser receives it: columns of nodes, values and scopes; `frontend/protocol/columns.ts` reads them.
 
-`frontend/protocol/columns.ts` is the other side. Strings are numbers into the table, 0 is the empty one; names of nodes
-and tensors follow each other there without a search for equal ones, everything else is stored once.
+Names of nodes and tensors are added to the string table as blocks, without a search for equal ones.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import math
-import struct
-import zlib
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +13,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import depths, sorted_unique, upward
@@ -31,6 +23,7 @@ from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
+from onnx_nb.analysis.view.columns import Columns, StringTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +37,6 @@ FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
 OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 """Flags of a value: output of the graph; weight or result of a folded node; has a fault."""
 
-MAGIC = b"ONB1"
 VERSION = 1
 LITERAL_LIMIT = 4
 """Constants of at most so many elements are shown as numbers."""
@@ -53,91 +45,6 @@ LISTED = 12
 DIFFERENCE_LIMIT = 300
 ATTRIBUTES_LIMIT = 80
 """Characters of a node's attributes."""
-
-_CODES = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Everything that the browser needs to draw a graph; see the module ``columns.ts`` for each column."""
-
-    arrays: Mapping[str, NDArray[Any]]
-    meta: Mapping[str, Any]
-
-    def to_bytes(self) -> bytes:
-        """Pack into ``ONB1`` + zlib of [header length][header][arrays, each 8-byte aligned].
-
-        Examples
-        --------
-        >>> packed = Columns({"a": np.arange(3, dtype=np.uint32)}, {"version": 1}).to_bytes()
-        >>> packed[:4], Columns.from_bytes(packed).arrays["a"].tolist()
-        (b'ONB1', [0, 1, 2])
-        """
-        entries, offset = [], 0
-        for name, array in self.arrays.items():
-            entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
-            offset += -(-array.nbytes // 8) * 8
-        header = json.dumps({"meta": self.meta, "arrays": entries}, separators=(",", ":")).encode()
-        header += b" " * (-(4 + len(header)) % 8)
-        parts = [struct.pack("<I", len(header)) + header]
-        for array in self.arrays.values():
-            parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
-        return MAGIC + _compressed(b"".join(parts))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Columns:
-        """Unpack what `to_bytes` packed.
-
-        Raises
-        ------
-        OnnxNbError
-            If the buffer is something else, or incomplete.
-        """
-        try:
-            plain = zlib.decompress(data.removeprefix(MAGIC)) if data.startswith(MAGIC) else b""
-            (length,) = struct.unpack_from("<I", plain)
-            header = json.loads(plain[4 : 4 + length])
-            codes = {code: name for name, code in _CODES.items()}
-            arrays = {
-                entry["name"]: np.frombuffer(
-                    plain,
-                    np.dtype(codes[entry["dtype"]]).newbyteorder("<"),
-                    entry["length"],
-                    4 + length + entry["offset"],
-                )
-                for entry in header["arrays"]
-            }
-        except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
-            raise OnnxNbError(
-                f"this is not a packed graph: {error}.", advice="Make it with Columns.to_bytes()."
-            ) from error
-        return cls(arrays, header["meta"])
-
-    def strings(self) -> list[str]:
-        """Return the string table as text."""
-        data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
-        return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
-
-    def __repr__(self) -> str:
-        return f"Columns({self.meta.get('name')!r}, {self.meta.get('nodes')} nodes, {len(self.arrays)} arrays)"
-
-
-def _compressed(data: bytes) -> bytes:
-    """Make one zlib stream, its blocks compressed side by side where there are several cores (as pigz does)."""
-    size = max(1 << 20, -(-len(data) // 8))
-    if len(data) <= size:
-        return zlib.compress(data, 1)
-    view = memoryview(data)
-    pieces = [view[at : at + size] for at in range(0, len(data), size)]
-
-    def squeezed(number: int) -> bytes:
-        press = zlib.compressobj(1, zlib.DEFLATED, -15)
-        last = number == len(pieces) - 1
-        return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
-
-    with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib lets other threads run
-        blocks = list(pool.map(squeezed, range(len(pieces))))
-    return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))
 
 
 def columns(model: ModelLike) -> Columns:
@@ -154,7 +61,7 @@ def columns(model: ModelLike) -> Columns:
     >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
     >>> made
-    Columns('g', 2 nodes, 39 arrays)
+    Columns(39 arrays)
     >>> table = made.strings()
     >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
     (['x', 'a', 'z'], [0, 1, 0])
@@ -165,7 +72,7 @@ def columns(model: ModelLike) -> Columns:
 
 
 def _columns(graph: Graph, tree: Scopes) -> Columns:
-    table = _Strings()
+    table = StringTable()
     size = _Sizes(graph)
     arrays: dict[str, NDArray[Any]] = {}
     arrays |= _operator_columns(graph, table)
@@ -176,63 +83,6 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     arrays |= _scope_columns(graph, tree, size, table)
     arrays |= _differences(graph, tree, arrays, table)
     return Columns(table.arrays() | arrays, _meta(graph, tree, size))
-
-
-class _Strings:
-    """The string table."""
-
-    def __init__(self) -> None:
-        self._count = 1
-        self._index = {"": 0}
-        self._texts = {0: ""}
-        self._data: list[bytes] = []
-        self._lengths: list[Longs] = [np.zeros(1, np.int64)]
-        # strings that were looked up, not yet among the data
-        self._open = [""]
-
-    def one(self, string: str) -> int:
-        """Return the number of a string that may be there already."""
-        number = self._index.get(string)
-        if number is None:
-            number = self._index[string] = self._count
-            self._texts[number] = string
-            self._open.append(string)
-            self._count += 1
-        return number
-
-    def text(self, number: int) -> str:
-        """Return a string that was looked up."""
-        return self._texts[number]
-
-    def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
-        """Return the numbers of strings that may be there already."""
-        numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
-        return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
-
-    def block(self, strings: Spans) -> NDArray[np.uint32]:
-        """Return the numbers of many strings that hardly repeat: without looking."""
-        self._append(Spans.of(self._open))
-        self._open = []
-        self._append(strings)
-        numbers = np.arange(self._count, self._count + len(strings), dtype=np.uint32)
-        self._count += len(strings)
-        numbers[strings.begin == strings.end] = 0
-        return numbers
-
-    def _append(self, strings: Spans) -> None:
-        data = b"".join(strings.pieces())
-        if not data.isascii():
-            # names need not be UTF-8 in a file; here they must
-            strings = Spans.of(strings.strings())
-            data = strings.buffer
-        self._data.append(data)
-        self._lengths.append(strings.end - strings.begin)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        self._append(Spans.of(self._open))
-        self._open = []
-        ends = np.cumsum(np.concatenate(self._lengths))
-        return {"string_bytes": np.frombuffer(b"".join(self._data), np.uint8), "string_ptr": ends.astype(np.uint32)}
 
 
 class _Sizes:
@@ -268,7 +118,7 @@ _BITS = {
 }
 
 
-def _operator_columns(graph: Graph, table: _Strings) -> dict[str, NDArray[Any]]:
+def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
     inputs = []
     functions = {(domain, name): function for (domain, name, _), function in graph.functions.items()}
     for op, domain in graph.operators:
@@ -289,7 +139,7 @@ def _input_names(graph: Graph, op: str, domain: str) -> Sequence[str]:
     return operators.input_names(op, domain, graph.opsets.get(domain, 0))
 
 
-def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDArray[Any]]:
+def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
     flags[graph.problem_nodes] |= FAULTY
     local = {(name, domain) for domain, name, _ in graph.functions}
@@ -312,7 +162,7 @@ def _node_columns(graph: Graph, tree: Scopes, table: _Strings) -> dict[str, NDAr
     }
 
 
-def _attributes(graph: Graph, table: _Strings) -> NDArray[np.uint32]:
+def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     """Describe the attributes of each node; equal bytes are described once."""
     found = np.zeros(graph.node_count, np.uint32)
     seen: dict[tuple[int, bytes], int] = {}
@@ -388,7 +238,7 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
     return ""
 
 
-def _value_columns(graph: Graph, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+def _value_columns(graph: Graph, size: _Sizes, table: StringTable) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
     flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
     flags[graph.problem_values] |= FAULTY_VALUE
@@ -419,7 +269,7 @@ def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
     return {"yield_value": value.copy(), "yield_output": output.copy()}
 
 
-def _literals(graph: Graph, size: _Sizes, table: _Strings) -> NDArray[np.uint32]:
+def _literals(graph: Graph, size: _Sizes, table: StringTable) -> NDArray[np.uint32]:
     """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
     found = np.zeros(graph.value_count, np.uint32)
     for frame in graph.subgraphs:
@@ -498,7 +348,7 @@ def _number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _scope_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) -> dict[str, NDArray[Any]]:
+def _scope_columns(graph: Graph, tree: Scopes, size: _Sizes, table: StringTable) -> dict[str, NDArray[Any]]:
     count = len(tree.scope_parent)
     drawn = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
     pairs = _weights_by_scope(graph, tree)
@@ -518,7 +368,7 @@ def _scope_columns(graph: Graph, tree: Scopes, size: _Sizes, table: _Strings) ->
 
 
 def _differences(
-    graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: _Strings
+    graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: StringTable
 ) -> dict[str, NDArray[Any]]:
     """Mark and describe where the members of repeats differ."""
     told = np.zeros(len(tree.scope_parent), np.uint32)
@@ -543,7 +393,7 @@ def _differences(
     return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": told}
 
 
-def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: _Strings, found: RepeatDifference) -> str:
+def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, found: RepeatDifference) -> str:
     """Return what a node has, and what others have in its place: "Softmax axis 1, others −1"."""
     op, domain = graph.operators[graph.op_index[found.node]]
     if found.slot < 0:

@@ -19,9 +19,8 @@ from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.simplify.elements import NodeIds, identify
 from onnx_nb.analysis.simplify.rules import rules
-from onnx_nb.analysis.view.capture_table import numbered
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.diff_columns import side_columns
-from onnx_nb.analysis.view.graph_columns import Columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,10 +85,7 @@ class Provenance:
                 for side in self.sides
             ],
         }
-        for name, column in texts.items():
-            meta[f"{name}s"], places = numbered(column)
-            arrays[name] = np.asarray(places, np.uint32)
-        return Columns(arrays, meta)
+        return Columns.of(arrays, texts, meta)
 
     def _what(self) -> list[str]:
         """Describe each change by operators: "Conv + BatchNormalization → Conv"."""

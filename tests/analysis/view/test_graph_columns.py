@@ -21,7 +21,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view import graph_columns as columns_module
-from onnx_nb.analysis.view.graph_columns import CALLS, CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, OUTPUT, Columns, columns
+from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.graph_columns import CALLS, CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, OUTPUT, columns
 from tests import models
 from tests.analysis.scopes.test_scopes import EXPORTS, MODELS
 
@@ -87,8 +88,8 @@ def test_large_payloads_are_one_stream_though_compressed_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ONB1", b"PK\3\4", b"ONB1" + zlib.compress(b"\xff\xff\xff\xff"), b"ONB1junk"])
-def test_what_is_not_a_packed_graph_is_refused(data: bytes) -> None:
-    with pytest.raises(OnnxNbError, match="not a packed graph"):
+def test_what_is_not_packed_columns_is_refused(data: bytes) -> None:
+    with pytest.raises(OnnxNbError, match="not packed columns"):
         Columns.from_bytes(data)
 
 

@@ -1,0 +1,198 @@
+"""Packed columns: the one format in which tables reach the browser. `frontend/protocol/codec.ts` reads it.
+
+Columns are typed arrays. Texts are numbers into one string table. The rest, which is small, is JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.model.protofields import Longs, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+MAGIC: Final = b"ONB1"
+
+_CODES: Final = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
+_BLOCK: Final = 1 << 20
+"""Bytes above which data is compressed in several blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Typed arrays by name, and plain JSON to go with them."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    meta: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, Sequence[str]], meta: Mapping[str, Any]
+    ) -> Columns:
+        """Return columns of which some hold texts.
+
+        Examples
+        --------
+        >>> made = Columns.of({"size": np.arange(2.0)}, {"op": ["Conv", "Conv"]}, {})
+        >>> made.arrays["op"].tolist(), made.texts("op")
+        ([1, 1], ['Conv', 'Conv'])
+        """
+        table = StringTable()
+        numbers = {name: table.each(column) for name, column in texts.items()}
+        return cls({**table.arrays(), **arrays, **numbers}, meta)
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column of texts."""
+        table = self.strings()
+        return [table[number] for number in self.arrays[name].tolist()]
+
+    def strings(self) -> list[str]:
+        """Return the string table."""
+        data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
+        return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
+
+    def to_bytes(self) -> bytes:
+        """Return ``ONB1`` and one zlib stream of [header length][header][arrays, each aligned to 8 bytes].
+
+        Examples
+        --------
+        >>> packed = Columns({"a": np.arange(3, dtype=np.uint32)}, {"version": 1}).to_bytes()
+        >>> packed[:4], Columns.from_bytes(packed).arrays["a"].tolist()
+        (b'ONB1', [0, 1, 2])
+        """
+        entries, offset = [], 0
+        for name, array in self.arrays.items():
+            entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
+            offset += -(-array.nbytes // 8) * 8
+        header = json.dumps({"meta": self.meta, "arrays": entries}, separators=(",", ":")).encode()
+        header += b" " * (-(4 + len(header)) % 8)
+        parts = [struct.pack("<I", len(header)) + header]
+        for array in self.arrays.values():
+            parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
+        return MAGIC + _compressed(b"".join(parts))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Columns:
+        """Return the columns that `to_bytes` packed.
+
+        Raises
+        ------
+        OnnxNbError
+            If the buffer holds something else, or is incomplete.
+        """
+        try:
+            plain = zlib.decompress(data.removeprefix(MAGIC)) if data.startswith(MAGIC) else b""
+            (length,) = struct.unpack_from("<I", plain)
+            header = json.loads(plain[4 : 4 + length])
+            names = {code: name for name, code in _CODES.items()}
+            arrays = {
+                entry["name"]: np.frombuffer(
+                    plain,
+                    np.dtype(names[entry["dtype"]]).newbyteorder("<"),
+                    entry["length"],
+                    4 + length + entry["offset"],
+                )
+                for entry in header["arrays"]
+            }
+        except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
+            message = f"these bytes are not packed columns: {error}."
+            raise OnnxNbError(message, advice="Make them with Columns.to_bytes().") from error
+        return cls(arrays, header["meta"])
+
+    def __repr__(self) -> str:
+        return f"Columns({len(self.arrays)} arrays)"
+
+
+class StringTable:
+    """Strings that columns hold as numbers; 0 is the empty one.
+
+    Examples
+    --------
+    >>> table = StringTable()
+    >>> table.each(["Conv", "Relu", "Conv", ""]).tolist()
+    [1, 2, 1, 0]
+    """
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._index = {"": 0}
+        self._texts = {0: ""}
+        self._data: list[bytes] = []
+        self._lengths: list[Longs] = [np.zeros(1, np.int64)]
+        # strings with a number that are not yet in the data
+        self._open = [""]
+
+    def one(self, string: str) -> int:
+        """Return the number of a string, which is stored once."""
+        number = self._index.get(string)
+        if number is None:
+            number = self._index[string] = self._count
+            self._texts[number] = string
+            self._open.append(string)
+            self._count += 1
+        return number
+
+    def text(self, number: int) -> str:
+        """Return the string of a number from `one` or `each`."""
+        return self._texts[number]
+
+    def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
+        """Return the numbers of strings, each of which is stored once."""
+        numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
+        return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
+
+    def block(self, strings: Spans) -> NDArray[np.uint32]:
+        """Add many strings that hardly repeat, without a search for equal ones, and return their numbers."""
+        self._append(Spans.of(self._open))
+        self._open = []
+        self._append(strings)
+        numbers = np.arange(self._count, self._count + len(strings), dtype=np.uint32)
+        self._count += len(strings)
+        numbers[strings.begin == strings.end] = 0
+        return numbers
+
+    def _append(self, strings: Spans) -> None:
+        data = b"".join(strings.pieces())
+        if not data.isascii():
+            # names in a file may be invalid UTF-8
+            strings = Spans.of(strings.strings())
+            data = strings.buffer
+        self._data.append(data)
+        self._lengths.append(strings.end - strings.begin)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the columns that hold the strings."""
+        self._append(Spans.of(self._open))
+        self._open = []
+        ends = np.cumsum(np.concatenate(self._lengths))
+        return {"string_bytes": np.frombuffer(b"".join(self._data), np.uint8), "string_ptr": ends.astype(np.uint32)}
+
+
+def _compressed(data: bytes) -> bytes:
+    """Return one zlib stream whose blocks are compressed in parallel, as pigz does."""
+    size = max(_BLOCK, -(-len(data) // 8))
+    if len(data) <= size:
+        return zlib.compress(data, 1)
+    view = memoryview(data)
+    pieces = [view[at : at + size] for at in range(0, len(data), size)]
+
+    def compressed(number: int) -> bytes:
+        press = zlib.compressobj(1, zlib.DEFLATED, -15)
+        last = number == len(pieces) - 1
+        return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+
+    with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib releases the GIL
+        blocks = list(pool.map(compressed, range(len(pieces))))
+    return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))
