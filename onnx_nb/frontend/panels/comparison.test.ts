@@ -1,7 +1,9 @@
 // @vitest-environment jsdom
+
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Packed, TypedArray } from "../protocol/columns.ts";
+import type { Packed, TypedArray } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
+import { packedOf } from "../protocol/testing.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./comparison.ts";
 import { figure, magnitude } from "./pointerrors.ts";
 import { buttonIn, furnish, settled } from "./testing.ts";
@@ -29,8 +31,6 @@ function pointsOf({
 }: Given = {}): Points {
   const count = names.length;
   const f8 = (numbers: number[]): Float64Array => Float64Array.from(numbers);
-  const same = new Uint32Array(count);
-  const numbered = Uint32Array.from(names, (_, at) => at);
   const arrays = new Map<string, TypedArray>([
     ["output", new Uint8Array(count)],
     ["score", f8(isolated.map((x) => x / 1e-7))],
@@ -48,15 +48,23 @@ function pointsOf({
     arrays.set("isolated_state", Uint8Array.from(states));
     arrays.set("isolated_rel_l2", f8(isolated));
   }
-  for (const name of ["name", "candidate", "reference"]) arrays.set(name, numbered);
-  for (const name of ["op_type", "matched", "node", "scope", "source", "difference", "shape", "dtype"])
-    arrays.set(name, same);
-  arrays.set(
-    "missing_name",
-    Uint32Array.from(missing, (_, at) => at),
-  );
-  arrays.set("missing_reason", new Uint32Array(missing.length));
-  arrays.set("missing_op_type", new Uint32Array(missing.length));
+  const each = (text: string, rows = count): string[] => Array<string>(rows).fill(text);
+  const texts = {
+    name: names,
+    candidate: names,
+    reference: names,
+    op_type: each("Linear"),
+    matched: each("scope"),
+    node: each(""),
+    scope: each(""),
+    source: each("bert.py:7"),
+    difference: each(""),
+    shape: each("2×3"),
+    dtype: each("float32"),
+    missing_name: missing,
+    missing_reason: each("folded into Conv", missing.length),
+    missing_op_type: each("BatchNorm2d", missing.length),
+  };
   const meta = {
     reference: "torch",
     candidate: "m.onnx",
@@ -72,22 +80,8 @@ function pointsOf({
     ],
     parts: [],
     left_out: count,
-    names,
-    candidates: names,
-    references: names,
-    op_types: ["Linear"],
-    matcheds: ["scope"],
-    nodes: [""],
-    scopes: [""],
-    sources: ["bert.py:7"],
-    differences: [""],
-    shapes: ["2×3"],
-    dtypes: ["float32"],
-    missing_names: missing,
-    missing_reasons: ["folded into Conv"],
-    missing_op_types: ["BatchNorm2d"],
   };
-  return new Points({ meta, arrays } as unknown as Packed);
+  return new Points(packedOf(arrays, texts, meta));
 }
 
 function detailOf(): Details {

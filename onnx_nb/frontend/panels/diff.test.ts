@@ -1,6 +1,7 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { Columns, Packed, Target } from "../protocol/columns.ts";
+import type { Packed } from "../protocol/codec.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import { PairData, wordsOf } from "../protocol/diff.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { boxOf } from "../render/highlights.ts";

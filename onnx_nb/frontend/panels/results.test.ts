@@ -1,7 +1,9 @@
 // @vitest-environment jsdom
+
 import { beforeEach, describe, expect, it } from "vitest";
 import { Digest } from "../protocol/capture.ts";
-import type { Packed, TypedArray } from "../protocol/columns.ts";
+import type { TypedArray } from "../protocol/codec.ts";
+import { packedOf } from "../protocol/testing.ts";
 import { type AuditData, createExternalData } from "./audit.ts";
 import { type CaptureAbout, createCapture } from "./capture.ts";
 import { buttonIn, furnish } from "./testing.ts";
@@ -12,7 +14,6 @@ const EVIL = "<img src=x onerror=alert(1)>";
 function digestOf(): Digest {
   const f8 = (...numbers: number[]): Float64Array => Float64Array.from(numbers);
   const none = Number.NaN;
-  const texts = (...numbers: number[]): Uint32Array => Uint32Array.from(numbers);
   const arrays = new Map<string, TypedArray>([
     ["value", Int32Array.of(4, 7, -1)],
     ["known", Uint8Array.of(1, 1, 0)],
@@ -30,22 +31,16 @@ function digestOf(): Digest {
     ["max", f8(4, -3e307, none)],
     ["mean", f8(2.5, -3.5e307, none)],
     ["std", f8(1.118, 1e306, none)],
-    ["node", texts(0, 1, 0)],
-    ["op", texts(0, 1, 0)],
-    ["dtype", texts(0, 0, 1)],
-    ["shape", texts(0, 0, 1)],
-    ["source", texts(0, 0, 0)],
   ]);
-  const meta = {
-    names: ["x", EVIL, "words"],
-    left_out: 0,
-    nodes: ["", EVIL],
-    ops: ["", "Log"],
-    dtypes: ["float32", "string"],
-    shapes: ["4", "2"],
-    sources: ["captured, 1 run"],
+  const texts = {
+    name: ["x", EVIL, "words"],
+    node: ["", EVIL, ""],
+    op: ["", "Log", ""],
+    dtype: ["float32", "float32", "string"],
+    shape: ["4", "4", "2"],
+    source: Array<string>(3).fill("captured, 1 run"),
   };
-  return new Digest({ meta, arrays } as unknown as Packed);
+  return new Digest(packedOf(arrays, texts, { left_out: 0 }));
 }
 
 const ABOUT: CaptureAbout = {

@@ -1,8 +1,9 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, expect, it } from "vitest";
-import type { Columns, Packed, Target } from "../protocol/columns.ts";
+import type { Packed } from "../protocol/codec.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
-import { columnsOf } from "../protocol/testing.ts";
+import { columnsOf, packedOf } from "../protocol/testing.ts";
 import type { Saved } from "./savebar.ts";
 import { createSimplification, type SimplificationHost, type SimplificationView } from "./simplification.ts";
 import { buttonIn, FakeHost, furnish, settled } from "./testing.ts";
@@ -62,7 +63,7 @@ function packed(): Packed {
   right[node(RIGHT, "stem/gemm")] = 1;
   arrays.set("change_0", left);
   arrays.set("change_1", right);
-  for (const name of ["rule", "what", "why", "key"]) arrays.set(name, Uint32Array.of(0, 1));
+  arrays.set("rule", Uint32Array.of(0, 1));
   const meta = {
     changes: [],
     total: 0,
@@ -77,11 +78,13 @@ function packed(): Packed {
       [4, 3, 0],
       [2, 1, 0],
     ],
-    whats: ["Identity → nothing", "Mul + Add → Gemm"],
-    whys: ["it copies", "both are linear"],
-    keys: ["a", "c"],
   };
-  return { meta: meta as never, arrays };
+  const texts = {
+    what: ["Identity → nothing", "Mul + Add → Gemm"],
+    why: ["it copies", "both are linear"],
+    key: ["a", "c"],
+  };
+  return packedOf(arrays, texts, meta);
 }
 
 const ACCOUNT: Account = {

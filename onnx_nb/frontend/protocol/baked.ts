@@ -2,7 +2,7 @@
 
 import type { OverlayData } from "../scene/overlay.ts";
 import { Digest } from "./capture.ts";
-import type { Packed } from "./columns.ts";
+import type { Packed } from "./codec.ts";
 import type { Baked, InspectReply } from "./host.ts";
 
 type Saved = Omit<InspectReply, "documentation"> & {

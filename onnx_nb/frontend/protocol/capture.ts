@@ -1,6 +1,6 @@
 /** Statistics and histograms of many tensors, as `analysis/view/capture_table.py` packs them. */
 
-import type { Packed, TypedArray } from "./columns.ts";
+import { column, type Packed, Strings, type TypedArray } from "./codec.ts";
 import type { StatisticsReply } from "./host.ts";
 
 export class Digest {
@@ -28,19 +28,17 @@ export class Digest {
   readonly #first: Float64Array;
   readonly #ptr: Uint32Array;
   readonly #bins: Float64Array;
-  readonly #texts: Readonly<Record<Text, readonly [numbers: Uint32Array, texts: readonly string[]]>>;
+  readonly #packed: Packed;
+  readonly #strings: Strings;
   #rowOf: Map<number, number> | undefined;
 
-  constructor({ meta, arrays }: Packed) {
-    const take = <T extends TypedArray>(name: string, type: new (n: number) => T): T => {
-      const array = arrays.get(name);
-      if (!(array instanceof type)) throw new Error(`column '${name}' is missing or is not a ${type.name}`);
-      return array;
-    };
-    const about = meta as unknown as Record<string, unknown>;
-    this.meta = about;
-    this.names = about.names as string[];
-    this.leftOut = Number(about.left_out);
+  constructor(packed: Packed) {
+    const take = <T extends TypedArray>(name: string, type: new (n: number) => T): T => column(packed, name, type);
+    this.#packed = packed;
+    this.#strings = new Strings(packed);
+    this.meta = packed.meta as Readonly<Record<string, unknown>>;
+    this.leftOut = Number(this.meta.left_out);
+    this.names = Array.from(take("name", Uint32Array), (text) => this.#strings.at(text));
     this.count = this.names.length;
     this.value = take("value", Int32Array);
     this.nbytes = take("nbytes", Float64Array);
@@ -58,22 +56,10 @@ export class Digest {
     this.#first = take("first", Float64Array);
     this.#ptr = take("ptr", Uint32Array);
     this.#bins = take("bins", Float64Array);
-    const text = (name: Text): readonly [Uint32Array, readonly string[]] => [
-      take(name, Uint32Array),
-      about[`${name}s`] as string[],
-    ];
-    this.#texts = {
-      node: text("node"),
-      op: text("op"),
-      dtype: text("dtype"),
-      shape: text("shape"),
-      source: text("source"),
-    };
   }
 
-  text(name: Text, row: number): string {
-    const [numbers, texts] = this.#texts[name];
-    return texts[numbers[row]] ?? "";
+  text(name: "node" | "op" | "dtype" | "shape" | "source", row: number): string {
+    return this.#strings.at(column(this.#packed, name, Uint32Array)[row]);
   }
 
   /** whether it has numbers at all */
@@ -127,5 +113,3 @@ export class Digest {
     };
   }
 }
-
-type Text = "node" | "op" | "dtype" | "shape" | "source";

@@ -1,6 +1,14 @@
-/** Unpacks what `onnx_nb.analysis.view.graph_columns.Columns.to_bytes` packed: "ONB1", then one zlib stream of header and arrays. */
+/**
+ * Packed columns, twin of `analysis/view/columns.py`: "ONB1", then one zlib stream of header and arrays. A column of texts
+ * holds numbers into one string table.
+ */
 
-import type { Meta, Packed, TypedArray } from "./columns.ts";
+export type TypedArray = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
+
+export interface Packed {
+  readonly meta: unknown;
+  readonly arrays: ReadonlyMap<string, TypedArray>;
+}
 
 interface ArrayHeader {
   readonly name: string;
@@ -25,7 +33,7 @@ export async function unpack(bytes: Uint8Array): Promise<Packed> {
   const buffer = await new Response(stream).arrayBuffer();
   const headerLength = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerLength))) as {
-    meta: Meta;
+    meta: unknown;
     arrays: ArrayHeader[];
   };
   const start = 4 + headerLength;
@@ -45,4 +53,42 @@ export function bytesOf(view: DataView): Uint8Array {
 /** Returns the bytes of a buffer at an address that any array type can begin at: those of messages need not be. */
 export function alignedBytes(view: DataView): ArrayBuffer {
   return bytesOf(view).slice().buffer;
+}
+
+/** Bytes of a text up to which it is made without a decoder, whose texts take twice the memory. */
+const SHORT = 100;
+
+/** The string table of packed columns; a text is decoded on first use. */
+export class Strings {
+  /** UTF-8 of all texts: text i lies in ptr[i] … ptr[i + 1] */
+  readonly bytes: Uint8Array;
+  readonly ptr: Uint32Array;
+  readonly #texts: (string | undefined)[];
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
+  constructor(packed: Packed) {
+    this.bytes = column(packed, "string_bytes", Uint8Array);
+    this.ptr = column(packed, "string_ptr", Uint32Array);
+    this.#texts = new Array<string | undefined>(this.ptr.length - 1);
+  }
+
+  /** @param index undefined, as read from beyond the end of a column, gives "" */
+  at(index: number | undefined): string {
+    if (index === undefined) return "";
+    let text = this.#texts[index];
+    if (text === undefined) {
+      const bytes = this.bytes.subarray(this.ptr[index], this.ptr[index + 1]);
+      const short = bytes.length <= SHORT && bytes.every((byte) => byte < 128);
+      text = short ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
+      this.#texts[index] = text;
+    }
+    return text;
+  }
+}
+
+/** Returns a column by name, which must be there and of this type. */
+export function column<T extends TypedArray>({ arrays }: Packed, name: string, type: new (n: number) => T): T {
+  const array = arrays.get(name);
+  if (!(array instanceof type)) throw new Error(`column '${name}' is missing or is not a ${type.name}`);
+  return array;
 }

@@ -3,6 +3,8 @@
  * (producers, consumers, children of a group). Nothing here changes after it is built.
  */
 
+import { column, type Packed, Strings, type TypedArray } from "./codec.ts";
+
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
 /** Kinds of a group, as in `Scopes.scope_kind`. */
@@ -52,21 +54,11 @@ export interface Meta {
   readonly faults: readonly Fault[];
 }
 
-export type TypedArray = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
-
-export interface Packed {
-  readonly meta: Meta;
-  readonly arrays: ReadonlyMap<string, TypedArray>;
-}
-
 /** Rows `row` of a compressed table: `items.subarray(ptr[row], ptr[row + 1])`. */
 export interface Rows<T extends Uint32Array | Int32Array> {
   readonly ptr: Uint32Array;
   readonly items: T;
 }
-
-/** Most names are shorter than this. */
-const SHORT = 100;
 
 export class Columns {
   readonly meta: Meta;
@@ -133,24 +125,18 @@ export class Columns {
   /** the string table in UTF-8: string i lies in stringPtr[i] … stringPtr[i + 1] */
   readonly stringBytes: Uint8Array;
   readonly stringPtr: Uint32Array;
-  readonly #strings: (string | undefined)[];
-  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  readonly #strings: Strings;
 
   #scopeCategory: Uint8Array | undefined;
   #yielded: Set<number> | undefined;
   #given: Map<number, number[]> | undefined;
 
   constructor(packed: Packed) {
-    const { arrays } = packed;
-    const take = <T extends TypedArray>(name: string, type: new (n: number) => T): T => {
-      const array = arrays.get(name);
-      if (!(array instanceof type)) throw new Error(`column '${name}' is missing or is not a ${type.name}`);
-      return array;
-    };
-    this.meta = packed.meta;
-    this.stringBytes = take("string_bytes", Uint8Array);
-    this.stringPtr = take("string_ptr", Uint32Array);
-    this.#strings = new Array<string | undefined>(this.stringPtr.length - 1);
+    const take = <T extends TypedArray>(name: string, type: new (n: number) => T): T => column(packed, name, type);
+    this.meta = packed.meta as Meta;
+    this.#strings = new Strings(packed);
+    this.stringBytes = this.#strings.bytes;
+    this.stringPtr = this.#strings.ptr;
     this.opName = take("op_name", Uint32Array);
     this.opDomain = take("op_domain", Uint32Array);
     this.opCategory = take("op_category", Uint8Array);
@@ -244,15 +230,7 @@ export class Columns {
 
   /** String `index` of the table, decoded on first use. */
   str(index: number): string {
-    let text = this.#strings[index];
-    if (text === undefined) {
-      const bytes = this.stringBytes.subarray(this.#at(this.stringPtr, index), this.#at(this.stringPtr, index + 1));
-      // what a decoder gives is a text of the browser's, with twice the memory of a short one
-      const short = bytes.length <= SHORT && bytes.every((byte) => byte < 128);
-      text = short ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
-      this.#strings[index] = text;
-    }
-    return text;
+    return this.#strings.at(index);
   }
 
   opOf(node: number): string {

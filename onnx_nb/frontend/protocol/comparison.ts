@@ -1,6 +1,6 @@
 /** The points of a comparison, as `analysis/view/comparison_table.py` packs them. */
 
-import type { Packed, TypedArray } from "./columns.ts";
+import { type Packed, Strings, type TypedArray } from "./codec.ts";
 
 export type Which = "cumulative" | "isolated";
 export const WHICH: readonly Which[] = ["cumulative", "isolated"];
@@ -35,23 +35,21 @@ interface About {
   readonly left_out: number;
 }
 
-const TEXTS = [
-  "name",
-  "reference",
-  "candidate",
-  "op_type",
-  "matched",
-  "node",
-  "scope",
-  "source",
-  "difference",
-  "shape",
-  "dtype",
-  "missing_name",
-  "missing_reason",
-  "missing_op_type",
-] as const;
-export type Text = (typeof TEXTS)[number];
+export type Text =
+  | "name"
+  | "reference"
+  | "candidate"
+  | "op_type"
+  | "matched"
+  | "node"
+  | "scope"
+  | "source"
+  | "difference"
+  | "shape"
+  | "dtype"
+  | "missing_name"
+  | "missing_reason"
+  | "missing_op_type";
 
 export class Points {
   readonly about: About;
@@ -65,16 +63,15 @@ export class Points {
   readonly bars: number;
 
   readonly #arrays: ReadonlyMap<string, TypedArray>;
-  readonly #texts: ReadonlyMap<string, readonly [TypedArray, readonly string[]]>;
+  readonly #strings: Strings;
   readonly #sparks: TypedArray;
   #rowOf: Map<string, number> | undefined;
   #placeOf: Map<number, number> | undefined;
 
-  constructor({ meta, arrays }: Packed) {
-    const about = meta as unknown as About & Readonly<Record<string, readonly string[]>>;
-    this.about = about;
-    this.#arrays = arrays;
-    this.#texts = new Map(TEXTS.map((name) => [name, [this.#array(name), about[`${name}s`] ?? []]]));
+  constructor(packed: Packed) {
+    this.about = packed.meta as About;
+    this.#arrays = packed.arrays;
+    this.#strings = new Strings(packed);
     this.count = this.#array("name").length;
     this.missing = this.#array("missing_name").length;
     this.score = this.#array("score") as Float64Array;
@@ -85,8 +82,7 @@ export class Points {
   }
 
   text(name: Text, row: number): string {
-    const [places, texts] = this.#texts.get(name) as readonly [TypedArray, readonly string[]];
-    return texts[places[row]] ?? "";
+    return this.#strings.at(this.#array(name)[row]);
   }
 
   has(which: Which): boolean {

@@ -1,7 +1,8 @@
 /** What corresponds to what in two graphs, and what differs, as `Differences.columns` packs it. */
 
 import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
-import type { Columns, Packed, Target, TypedArray } from "./columns.ts";
+import type { Packed, TypedArray } from "./codec.ts";
+import type { Columns, Target } from "./columns.ts";
 
 /** 0 is the reference, 1 the candidate. */
 export type SideOf = 0 | 1;

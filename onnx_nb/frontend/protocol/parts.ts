@@ -1,8 +1,7 @@
 /** Packed columns by name: saved with a widget, asked from its kernel, or written into a page. */
 
 import type { Channel } from "./channel.ts";
-import { bytesOf, unpack } from "./codec.ts";
-import type { Packed } from "./columns.ts";
+import { bytesOf, type Packed, unpack } from "./codec.ts";
 import type { WidgetModel } from "./model.ts";
 
 /** Returns one part, such as "columns" or "reference". */

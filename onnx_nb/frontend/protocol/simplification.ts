@@ -1,6 +1,7 @@
 /** What a simplification did, as `analysis/view/provenance.py` packs it: two graphs as a pair, and every change. */
 
-import type { Packed, Target, TypedArray } from "./columns.ts";
+import { type Packed, Strings, type TypedArray } from "./codec.ts";
+import type { Target } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";
 
 /** What is said besides the changes; `provenance.account` makes it. */
@@ -29,24 +30,20 @@ interface Meta {
   readonly rules: readonly (readonly [name: string, does: string, count: number])[];
   /** of each graph: all, gone or new, folded */
   readonly nodes: readonly [readonly number[], readonly number[]];
-  readonly whats: readonly string[];
-  readonly whys: readonly string[];
-  readonly keys: readonly string[];
 }
 
 export class SimplificationData extends PairData {
   readonly count: number;
   readonly rules: Meta["rules"];
   readonly nodes: Meta["nodes"];
-  readonly #meta: Meta;
+  readonly #strings: Strings;
   readonly #arrays: ReadonlyMap<string, TypedArray>;
 
   constructor(packed: Packed) {
     super(packed);
-    this.#meta = packed.meta as unknown as Meta;
+    this.#strings = new Strings(packed);
     this.#arrays = packed.arrays;
-    this.rules = this.#meta.rules;
-    this.nodes = this.#meta.nodes;
+    ({ rules: this.rules, nodes: this.nodes } = packed.meta as Meta);
     this.count = this.#array("rule").length;
   }
 
@@ -60,16 +57,16 @@ export class SimplificationData extends PairData {
 
   /** "Conv + BatchNormalization → Conv" */
   what(change: number): string {
-    return this.#meta.whats[this.#array("what")[change]];
+    return this.#strings.at(this.#array("what")[change]);
   }
 
   why(change: number): string {
-    return this.#meta.whys[this.#array("why")[change]];
+    return this.#strings.at(this.#array("why")[change]);
   }
 
   /** the tensor that was made where it happened */
   tensor(change: number): string {
-    return this.#meta.keys[this.#array("key")[change]];
+    return this.#strings.at(this.#array("key")[change]);
   }
 
   /** By which it is undone. */

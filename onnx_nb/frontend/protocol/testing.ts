@@ -1,6 +1,7 @@
 /** Columns for tests, from a small readable description instead of a model file. */
 
-import { Columns, type Meta, NODE_FAULT, NODE_FOLDED, SCOPE_KIND, type TypedArray, VALUE } from "./columns.ts";
+import type { Packed, TypedArray } from "./codec.ts";
+import { Columns, type Meta, NODE_FAULT, NODE_FOLDED, SCOPE_KIND, VALUE } from "./columns.ts";
 
 const CATEGORIES = [
   "linear",
@@ -279,14 +280,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["scope_differs", u4(groups.map((each) => each.differs))],
     ["scope_difference", u4(groups.map(() => 0))],
   ]);
-  const encoded = [...strings.keys()].map((text) => new TextEncoder().encode(text.replaceAll("\\n", "\n")));
-  const bytes = new Uint8Array(encoded.reduce((sum, each) => sum + each.length, 0));
-  const ptr = pointers(encoded.map((each) => each.length));
-  encoded.forEach((each, index) => {
-    bytes.set(each, ptr[index]);
-  });
-  arrays.set("string_bytes", bytes);
-  arrays.set("string_ptr", ptr);
+  const texts = [...strings.keys()].map((text) => text.replaceAll("\\n", "\n"));
+  for (const [part, array] of stringTable(texts)) arrays.set(part, array);
   const meta: Meta = {
     version: 1,
     name,
@@ -302,6 +297,34 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     faults: [],
   };
   return new Columns({ meta, arrays });
+}
+
+/** The columns that hold a string table. */
+function stringTable(texts: readonly string[]): [string, TypedArray][] {
+  const encoded = texts.map((text) => new TextEncoder().encode(text));
+  const bytes = encoded.flatMap((each) => Array.from(each));
+  let end = 0;
+  const ends = encoded.map((each) => {
+    end += each.length;
+    return end;
+  });
+  return [
+    ["string_bytes", Uint8Array.from(bytes)],
+    ["string_ptr", Uint32Array.from([0, ...ends])],
+  ];
+}
+
+/** Packed columns of which some hold texts. */
+export function packedOf(
+  arrays: Iterable<readonly [string, TypedArray]>,
+  texts: Readonly<Record<string, readonly string[]>>,
+  meta: unknown,
+): Packed {
+  const table = [...new Set(["", ...Object.values(texts).flat()])];
+  const numbers = Object.entries(texts).map(
+    ([name, column]) => [name, Uint32Array.from(column, (text) => table.indexOf(text))] as const,
+  );
+  return { meta, arrays: new Map<string, TypedArray>([...arrays, ...stringTable(table), ...numbers]) };
 }
 
 /** Group of a path in such columns. */
