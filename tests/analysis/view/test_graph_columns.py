@@ -141,8 +141,10 @@ def test_columns_are_those_of_the_graph(name: str) -> None:
 
 
 def test_every_column_that_the_browser_takes_is_there() -> None:
-    source = (models.ROOT / "onnx_nb" / "frontend" / "protocol" / "columns.ts").read_text()
-    wanted = {part.split('"')[0] for part in source.split('take("')[1:]}
+    folder = models.ROOT / "onnx_nb" / "frontend" / "protocol"
+    columns_ts, codec_ts = ((folder / name).read_text() for name in ("columns.ts", "codec.ts"))
+    parts = columns_ts.split('take("')[1:] + codec_ts.split('column(packed, "')[1:]
+    wanted = {part.split('"')[0] for part in parts}
     arrays = columns(models.control_flow()).arrays
     assert wanted == set(arrays)
     assert len(wanted) > 30
