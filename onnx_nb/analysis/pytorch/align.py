@@ -96,18 +96,7 @@ def align(
 
 
 class Candidates:
-    """Tensors that may carry each recorded value, by structure, type and shape, before values break ties.
-
-    Parameters
-    ----------
-    recording, graph
-        Recording of a module and graph of its export.
-
-    Raises
-    ------
-    AlignmentError
-        If no node has the name of a recorded submodule.
-    """
+    """Tensors that may carry each recorded value, by structure, type and shape, before values break ties."""
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
         self.recording = recording

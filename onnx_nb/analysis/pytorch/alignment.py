@@ -221,13 +221,7 @@ def main_values(graph: Graph) -> list[int]:
 
 
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given.
-
-    Raises
-    ------
-    FeedError
-        If an argument is missing for an input, or does not fit it.
-    """
+    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
     if feeds is not None:
         return validate_feeds(model, feeds)
     inputs = input_types(model)
@@ -253,17 +247,7 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 
 class TensorSink(Sink):
-    """Passes each tensor of a run in windows to a function.
-
-    Parameters
-    ----------
-    graph, progress
-        As for `Sink`.
-    take
-        Called with each tensor and its array, which is valid until it returns.
-    held
-        Returns the bytes that ``take`` keeps in memory.
-    """
+    """Passes each tensor of a run in windows to a function."""
 
     def __init__(
         self,

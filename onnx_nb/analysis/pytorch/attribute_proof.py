@@ -67,19 +67,7 @@ _RULES: Final[tuple[tuple[str, str, tuple[_Rule, ...]], ...]] = (
 
 
 def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
-    """Describe the attributes in which a module and the node of its output differ; empty if none provably does.
-
-    Parameters
-    ----------
-    cls
-        Class of the module.
-    attributes
-        Its attributes, of those in `RECORDED`.
-    node
-        Node that computes the output of the module.
-    rank
-        Number of axes of that output.
-    """
+    """Describe the attributes in which a module and the node of its output differ; empty if none provably does."""
     if node.domain not in ("", "ai.onnx") or attributes.get("padding_mode", "zeros") != "zeros":
         return ""
     given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}

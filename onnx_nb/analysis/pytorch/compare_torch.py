@@ -36,7 +36,7 @@ from onnx_nb.analysis.pytorch.isolated_error import MEMORY, SMALL, Settings, iso
 from onnx_nb.analysis.pytorch.record import Recording, checked_arguments, record
 from onnx_nb.analysis.pytorch.reproduction import Reproduction, call_around, reproduce
 from onnx_nb.analysis.pytorch.source_lines import source_of
-from onnx_nb.analysis.pytorch.weights import compare_weights
+from onnx_nb.analysis.pytorch.weights import WeightFinder, compare_weights
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
 
@@ -190,16 +190,8 @@ class TorchComparison(Comparison):
             )
         )
         pairs = {**quantized.pairs(recording, graph), **pairs}
-        return compare_weights(
-            module,
-            recording,
-            graph,
-            pairs,
-            rtol=self.settings.rtol,
-            atol=self.settings.atol,
-            scope=scope,
-            progress=progress,
-        )
+        finder = WeightFinder(module, recording, graph, pairs, scope)
+        return compare_weights(finder, self.settings, progress)
 
     def _module_and_arguments(self) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
         if self.run is None:
@@ -301,41 +293,39 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
-    compare = functools.partial(
-        compare_recording,
-        feeds=feeds,
-        alignment=alignment,
-        isolated=isolated,
-        rtol=rtol,
-        atol=atol,
-        providers=providers,
-        memory_limit=memory_limit,
-    )
+    run = None
     if isinstance(module, Recording):
         if model is None:
             raise AlignmentError("a recording cannot be exported.", advice="Give model=, the export of its module.")
         if args or kwargs or options or repeat:
             message = "a recording has arguments of its own, and is not exported or repeated."
             raise AlignmentError(message, advice="Pass only its model.")
-        return compare(module, model, progress=progress)
-    recording = record(
-        module,
-        args,
-        kwargs,
-        functions=True,
-        repeat=repeat,
-        memory_limit=memory_limit,
-        progress=stage(progress, 0.0, 0.3),
-    )
-    if model is None:
-        if progress is not None:
-            progress(0.3, f"exporting {recording.cls}")
-        model = export(module, args, kwargs, exporter=exporter, **options)
-    elif options:
-        named = ", ".join(map(quoted, options))
-        raise AlignmentError(f"{named}: options are for an export, but a model is given.", advice="Leave out one.")
-    found = compare(recording, model, progress=stage(progress, 0.5, 1.0))
-    found = dataclasses.replace(found, run=checked_arguments(module, args, kwargs))
+        recording = module
+    else:
+        run = checked_arguments(module, args, kwargs)
+        recording = record(
+            module,
+            args,
+            kwargs,
+            functions=True,
+            repeat=repeat,
+            memory_limit=memory_limit,
+            progress=stage(progress, 0.0, 0.3),
+        )
+        if model is None:
+            if progress is not None:
+                progress(0.3, f"exporting {recording.cls}")
+            model = export(module, args, kwargs, exporter=exporter, **options)
+        elif options:
+            named = ", ".join(map(quoted, options))
+            raise AlignmentError(f"{named}: options are for an export, but a model is given.", advice="Leave out one.")
+        progress = stage(progress, 0.5, 1.0)
+    chosen = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
+    settings = Settings(rtol, atol, chosen, MEMORY if memory_limit is None else memory_limit)
+    found = _compared(recording, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
+    if run is None:
+        return found
+    found = dataclasses.replace(found, run=run)
     return explained(found, lambda first: _weight_differences(found, first))
 
 
@@ -344,23 +334,15 @@ def _weight_differences(found: TorchComparison, point: Point) -> list[str]:
     return [weight.difference for weight in found.weights(scope=point.scope).points if weight.difference]
 
 
-def compare_recording(
+def _compared(  # noqa: PLR0917
     recording: Recording,
-    model: ModelLike,
-    *,
-    feeds: Mapping[str, Any] | None = None,
-    alignment: Alignment | None = None,
-    isolated: bool = True,
-    rtol: float = RTOL,
-    atol: float = ATOL,
-    providers: Sequence[str] | None = None,
-    memory_limit: int | None = None,
-    progress: Progress | None = None,
+    graph: Graph,
+    feeds: Mapping[str, Any] | None,
+    alignment: Alignment | None,
+    settings: Settings,
+    isolated: bool,  # noqa: FBT001
+    progress: Progress | None,
 ) -> TorchComparison:
-    """Compare a recording of a torch module with a model; see `compare_torch`."""
-    graph = Graph.of(load(model))
-    named = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
-    settings = Settings(rtol, atol, named, MEMORY if memory_limit is None else memory_limit)
     candidates = Candidates(recording, graph) if alignment is None else None
     aligned = alignment.on(graph.model) if alignment is not None else Alignment(())
     wanted = candidates.numbers if candidates is not None else _numbers(recording, graph, aligned)

@@ -105,22 +105,7 @@ def record_operations(
     *,
     progress: Progress | None = None,
 ) -> list[Operation]:
-    """Run a module again and record the operations inside one call of a submodule.
-
-    Parameters
-    ----------
-    module, args, kwargs
-        As for `record`.
-    path, index
-        Path of the submodule, and the number of its earlier calls.
-    progress
-        Called before each submodule call. An exception that it raises ends the run.
-
-    Raises
-    ------
-    AlignmentError
-        If the call has more than `MOST_OPERATIONS` operations.
-    """
+    """Run a module again and record the operations inside one call of a submodule."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -142,21 +127,7 @@ def compare_operations(
     *,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare operations with the tensors of their part of the export.
-
-    Parameters
-    ----------
-    operations
-        From `record_operations`.
-    part
-        The export's part that computes them, from `reproduce`.
-    reference
-        Name of the torch side.
-    settings
-        Tolerances, and how the part is run.
-    progress
-        Called between windows with the fraction done and what runs next. An exception that it raises ends the work.
-    """
+    """Compare operations with the tensors of their part of the export."""
     graph = Graph.of(part.model)
     wanted = [value for value in np.flatnonzero(graph.value_subgraph == 0).tolist() if graph.producer[value] >= 0]
     wanted = [value for value in wanted if not graph.folded[graph.producer[value]]]

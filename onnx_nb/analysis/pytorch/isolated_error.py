@@ -49,23 +49,7 @@ class Settings(NamedTuple):
 
 
 def nodes_between(graph: Graph, ends: Iterable[int], known: Callable[[int], bool]) -> tuple[set[int], list[int]]:
-    """Return the nodes that compute some tensors from the nearest known ones, and the tensors they read from outside.
-
-    Parameters
-    ----------
-    graph
-        Graph of the model.
-    ends
-        Tensors of the main graph that nodes make.
-    known
-        Returns whether the walk ends at a tensor. It always ends at graph inputs and initializers.
-
-    Returns
-    -------
-    nodes : set of int
-    inputs : list of int
-        Known tensors and graph inputs, without initializers.
-    """
+    """Return the nodes that compute ``ends`` from the nearest known tensors, and the tensors they read from outside."""
     flow = Flow.of(graph)
     nodes: set[int] = set()
     inputs: dict[int, None] = {}
@@ -93,30 +77,9 @@ def isolated_errors(
     keep: bool,
     progress: Progress | None = None,
 ) -> dict[int, ErrorStats | LazyErrors]:
-    """Return the error of each reference tensor when its region runs on reference values.
+    """Return the errors of each reference tensor when its region runs on reference values.
 
-    Parameters
-    ----------
-    graph
-        Graph of the model.
-    references
-        Tensor of the main graph → function that returns its right value.
-    dtypes
-        Tensor → type of the values that the model computes. A tensor without one is not compared.
-    feeds
-        Inputs of the model by name.
-    settings
-        Tolerances and execution providers. Regions are divided into several sessions where the values of one would
-        exceed ``memory_limit``.
-    keep
-        Keep the arrays for figures that are computed when they are first read.
-    progress
-        Called before each session and each comparison. An exception that it raises ends the work.
-
-    Returns
-    -------
-    dict
-        Tensor → errors. Tensors whose shape is not that of the reference are left out.
+    ``references`` has a function that returns the right value of a tensor, ``dtypes`` the type that the model computes.
     """
     regions = _Regions(graph, {value: references[value] for value in references if value in dtypes}, dtypes)
     found: dict[int, ErrorStats | LazyErrors] = {}

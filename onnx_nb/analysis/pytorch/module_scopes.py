@@ -21,18 +21,7 @@ _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 class ModuleScopes:
-    """The scope of each recorded call and of each node of the main graph; a call and its nodes have the same scope.
-
-    Parameters
-    ----------
-    recording, graph
-        Recording of a module and graph of its export.
-
-    Raises
-    ------
-    AlignmentError
-        If no node has the name of a recorded submodule.
-    """
+    """The scope of each recorded call and of each node of the main graph; a call and its nodes have the same scope."""
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
         self._graph = graph

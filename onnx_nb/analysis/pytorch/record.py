@@ -268,13 +268,7 @@ def record(
 
 
 def checked_arguments(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """Return a module without the wrapper of torch.compile, its positional arguments as a tuple, the named as a dict.
-
-    Raises
-    ------
-    TypeError
-        If ``module`` is not a ``torch.nn.Module``.
-    """
+    """Return a module without the wrapper of torch.compile, its args as a tuple and its kwargs as a dict."""
     import torch
 
     module = getattr(module, "_orig_mod", module)  # inside what torch.compile returned

@@ -134,26 +134,7 @@ def reproduce(
     *,
     providers: tuple[str, ...] | None = None,
 ) -> Reproduction:
-    """Extract the part of an export that computes a submodule.
-
-    Parameters
-    ----------
-    recording, graph
-        Of the module and its export.
-    pairs
-        Recorded value → tensor.
-    given
-        Inputs of the model by name.
-    path
-        Path of the submodule; "shared#2" for a second call.
-    providers
-        Execution providers of `Reproduction.errors` and of the script.
-
-    Raises
-    ------
-    AlignmentError
-        If there is no such submodule, or none of its outputs has a tensor.
-    """
+    """Extract the part of an export that computes a submodule."""
     number = recording.find_call(path.partition(" → ")[0])
     call = recording.calls[number]
     numbers = {value: recorded for recorded, (value, _) in pairs.items()}

@@ -75,15 +75,7 @@ INTEGERS: Final = frozenset(_INTEGERS)
 
 
 def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
-    """Return the weight that a node reads; None if the input is computed at run time, traced too far, or absent.
-
-    Parameters
-    ----------
-    graph
-        Graph of the model.
-    node, place
-        Node, and number of its input. For an operator on integers, 1 is its weight and 2 its bias.
-    """
+    """Return the weight that a node reads, or None; of an operator on integers, 1 is the weight and 2 the bias."""
     op = operator(graph, node)
     if op == "QLinearAdd" and place in (0, 1):
         return _of_integers(graph, node, _Inputs(3 * place, 3 * place + 1, 3 * place + 2), bias=False)

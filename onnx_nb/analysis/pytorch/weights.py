@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.alignment import Pairs
+    from onnx_nb.analysis.pytorch.isolated_error import Settings
     from onnx_nb.analysis.pytorch.record import Call, Recording
 
 _ROUNDED: Final = 8
@@ -98,41 +99,15 @@ class _Piece(NamedTuple):
     transposed: bool
 
 
-def compare_weights(
-    module: torch.nn.Module,
-    recording: Recording,
-    graph: Graph,
-    pairs: Pairs,
-    *,
-    rtol: float,
-    atol: float,
-    scope: str | None = None,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Compare the parameters of a module with the weights of its export.
-
-    Parameters
-    ----------
-    module
-        Module in the state in which it was recorded.
-    recording, graph
-        Of the module and its export.
-    pairs
-        Recorded value → tensor.
-    rtol, atol
-        Tolerances of `ErrorStats.outside`.
-    scope
-        Path of the only submodule whose parameters are compared; all if ``None``.
-    progress
-        Called before each weight. An exception that it raises ends the work.
-    """
-    finder = WeightFinder(module, recording, graph, pairs, scope)
+def compare_weights(finder: WeightFinder, settings: Settings, progress: Progress | None) -> Comparison:
+    """Compare the parameters that a finder knows with the weights of the export."""
+    recording, graph = finder.recording, finder.graph
     found = finder.find()
     points = []
     for depth, weight in enumerate(found):
         if progress is not None:
             progress(depth / len(found), f"comparing {quoted(weight.held.initializer or weight.label)}")
-        errors = ErrorStats.of(weight.expected, weight.held.array, rtol=rtol, atol=atol)
+        errors = ErrorStats.of(weight.expected, weight.held.array, rtol=settings.rtol, atol=settings.atol)
         points.append(
             Point(
                 name=weight.label,
@@ -148,7 +123,7 @@ def compare_weights(
                 isolated=errors,  # nothing comes before a weight
             )
         )
-    missing = tuple(finder.missing()) if scope is None else ()
+    missing = tuple(finder.missing())
     return Comparison(f"weights of torch {recording.cls}", graph.model.name, tuple(points), missing)
 
 
@@ -228,7 +203,7 @@ class WeightFinder:
     def __init__(
         self, module: torch.nn.Module, recording: Recording, graph: Graph, pairs: Pairs, scope: str | None
     ) -> None:
-        self._recording, self._graph, self._pairs, self._scope = recording, graph, pairs, scope
+        self.recording, self.graph, self._pairs, self._scope = recording, graph, pairs, scope
         self._calls = recording.calls
         self._parts = dict(module.named_modules(remove_duplicate=False))
         self._parameters: dict[str, Any] = dict(module.named_parameters())
@@ -261,8 +236,8 @@ class WeightFinder:
         return found
 
     def missing(self) -> Iterator[Unmatched]:
-        """Yield each parameter without a weight, with the reason."""
-        for name, tensor in self._parameters.items():
+        """Yield each parameter without a weight, with the reason; nothing if only one submodule is compared."""
+        for name, tensor in self._parameters.items() if self._scope is None else ():
             if id(tensor) in self._known:
                 continue
             path, label = name.rpartition(".")[::2]
@@ -281,7 +256,7 @@ class WeightFinder:
             slots = (slot for call in self._calls if call.path == path for slot in call.outputs)
             held = next((value for value in (self._tensor(slot.value) for slot in slots) if value >= 0), -1)
             if held >= 0:
-                return f"{output} was computed in advance: it is the weight {quoted(self._graph.value_names[held])}"
+                return f"{output} was computed in advance: it is the weight {quoted(self.graph.value_names[held])}"
             return f"{output} has no tensor, so its nodes are not known"
         if not bool(tensor.any()):
             return "it is zero, and no such weight is read there: the export leaves it out"
@@ -305,7 +280,7 @@ class WeightFinder:
         node = self._reader(number, operators, part) if by_input else self._worker(number, operators)
         if node >= 0:
             norm = self._norm_after.get(number, -1) if by_input and "Conv" in call.cls else -1
-            if norm >= 0 and next(self._ahead(output_of(self._graph, node), ("BatchNormalization",)), -1) < 0:
+            if norm >= 0 and next(self._ahead(output_of(self.graph, node), ("BatchNormalization",)), -1) < 0:
                 yield from self._of_folded(number, norm, node)
                 return
             self._ruled.add(call.path)
@@ -344,7 +319,7 @@ class WeightFinder:
         how: str,
     ) -> Iterator[Weight]:
         """Yield the weight at an input of a layer's node."""
-        graph = self._graph
+        graph = self.graph
         label = f"{path or 'model'} → {name}"
         held = weight_of(graph, node, place)
         if name == "bias" and held is None and not has_bias(graph, node):
@@ -384,7 +359,7 @@ class WeightFinder:
         place = _LAYERS[call.cls][1][0][1]
         nodes = []
         for node in self._ahead(value, operators):
-            held = weight_of(self._graph, node, place)
+            held = weight_of(self.graph, node, place)
             if node not in self._workers and held is not None and held.array.size == weight.numel():
                 nodes.append(node)
         return nodes[0] if len(nodes) == 1 else -1
@@ -393,12 +368,12 @@ class WeightFinder:
         """Return the tensor of a recorded value; −1 if it has none."""
         if number in self._pairs:
             return self._pairs[number][0]
-        names: dict[str, int] = {self._graph.value_names[value]: value for value in self._graph.inputs.tolist()}
+        names: dict[str, int] = {self.graph.value_names[value]: value for value in self.graph.inputs.tolist()}
         return names.get(self._arguments.get(number, ""), -1)
 
     def _behind(self, value: int, operators: Sequence[str]) -> int:
         """Return the nearest node of these types before a tensor, past small nodes only; −1 if there is none."""
-        graph = self._graph
+        graph = self.graph
         first, todo, seen = value, [value], 0
         while todo and seen < _FARTHEST:
             value = todo.pop(0)
@@ -416,7 +391,7 @@ class WeightFinder:
 
     def _ahead(self, value: int, operators: Sequence[str]) -> Iterator[int]:
         """Yield the nodes of these types that read a tensor, or a quantized or cast copy of it."""
-        graph = self._graph
+        graph = self.graph
         todo = [value]
         for read in todo:
             for node in graph.consumers(read).tolist():
@@ -433,14 +408,14 @@ class WeightFinder:
         for slot in self._calls[call].outputs:
             if slot.value in self._pairs:
                 value = self._pairs[slot.value][0]
-                return -1 if int(self._graph.producer[value]) == node else self._behind(value, ("Add", "QLinearAdd"))
-        return -1 if operator(self._graph, node) in _WITH_BIAS else None
+                return -1 if int(self.graph.producer[value]) == node else self._behind(value, ("Add", "QLinearAdd"))
+        return -1 if operator(self.graph, node) in _WITH_BIAS else None
 
     # --- recurrent layers -------------------------------------------------------------------------------------------
 
     def _of_recurrent_layers(self) -> Iterator[Weight]:
         """Yield the weights of LSTM, GRU and RNN, whose nodes and layers have the same order."""
-        graph = self._graph
+        graph = self.graph
         for kind, gates in _GATES.items():
             operators = (kind, f"DynamicQuantize{kind}")
             nodes = [node for node in range(graph.main_count) if operator(graph, node) in operators]
@@ -467,7 +442,7 @@ class WeightFinder:
         """Yield the weights of one layer in one direction, with torch's gates in the order of the operator."""
         for name, slot in (("weight_ih", 1), ("weight_hh", 2), ("bias_ih", 3), ("bias_hh", 3)):
             tensor = getattr(self._parts[path], name + suffix, None)
-            held = weight_of(self._graph, node, slot)
+            held = weight_of(self.graph, node, slot)
             if tensor is None or held is None or held.array.ndim < 2 or place >= len(held.array):
                 continue
             array = to_numpy(tensor)
@@ -477,7 +452,7 @@ class WeightFinder:
             if slot == 3:
                 half = slice(len(array), None) if name == "bias_hh" else slice(len(array))
                 held = held.part(half)
-            elif operator(self._graph, node).startswith("Dynamic"):
+            elif operator(self.graph, node).startswith("Dynamic"):
                 held = held.map(np.transpose)
             if held.array.shape == wanted.shape:
                 label, names = f"{path or 'model'} → {name}{suffix}", (_joined(path, name + suffix),)
@@ -487,7 +462,7 @@ class WeightFinder:
 
     def _by_name(self) -> Iterator[Weight]:
         """Yield the weights with the name of a parameter that no rule above has found."""
-        graph = self._graph
+        graph = self.graph
         folded = {path for path, part in self._parts.items() if re.match("(Lazy)?(Conv|BatchNorm)", _class_of(part))}
         everything = {**self._parameters, **self._buffers}
         for name in graph.model.initializers if self._scope is None else ():
@@ -506,7 +481,7 @@ class WeightFinder:
 
     def _read(self, name: str) -> tuple[int, Operand | None]:
         """Return the first reader of an initializer and the weight as it reads it, dequantized if it is."""
-        graph, value = self._graph, self._graph.value(name)
+        graph, value = self.graph, self.graph.value(name)
         readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:  # read by a subgraph, or unused
             return -1, None if name.endswith("_quantized") else Operand(name, graph.model.tensor(name))
@@ -550,19 +525,19 @@ class WeightFinder:
         """Return the nodes between the inputs and outputs of a submodule, in order of execution."""
         for number, call in enumerate(self._calls):
             if path in (call.path, *call.aliases):
-                nodes, _ = submodule_nodes(self._recording, self._graph, self._pairs, number)
+                nodes, _ = submodule_nodes(self.recording, self.graph, self._pairs, number)
                 if nodes:
-                    return sorted(nodes, key=lambda node: int(self._graph.rank[node]))
+                    return sorted(nodes, key=lambda node: int(self.graph.rank[node]))
         return []
 
     def _operands(self, path: str) -> Iterator[tuple[int, Operand]]:
         """Yield the nodes of a submodule that read weights without a known parameter, with these weights."""
         for node in self._nodes_of(path):
-            if node in self._workers or node >= self._graph.main_count:
+            if node in self._workers or node >= self.graph.main_count:
                 continue
-            places = (1, 2) if operator(self._graph, node) in INTEGERS else range(len(self._graph.node_inputs(node)))
+            places = (1, 2) if operator(self.graph, node) in INTEGERS else range(len(self.graph.node_inputs(node)))
             for place in places:
-                held = weight_of(self._graph, node, place)
+                held = weight_of(self.graph, node, place)
                 if held is not None and held.array.size > 1 and held.array.dtype.kind not in "iub":
                     yield node, held
 

@@ -81,7 +81,7 @@ def test_no_match_is_wrong_and_none_is_missed(name: str, how: str) -> None:
         assert {match.cls for match in folded} == {"Conv2d"}
 
 
-def test_an_alignment_is_saved_beside_the_model_and_holds_for_what_is_made_of_it(tmp_path: Path) -> None:
+def test_an_alignment_can_be_saved_and_applied_to_a_model_made_from_the_export(tmp_path: Path) -> None:
     _, _, model, recording = modules.exported("conv_bn", "plain")
     found = align(recording, model)
     again = Alignment.load(found.save(tmp_path / "alignment.json"))
@@ -113,14 +113,14 @@ def test_an_alignment_is_saved_beside_the_model_and_holds_for_what_is_made_of_it
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_a_model_of_another_module_is_told(exporter: str) -> None:
+def test_the_export_of_another_module_is_an_error(exporter: str) -> None:
     _, _, model, _ = modules.exported("bert", exporter)
     module, kwargs = modules.fresh("conv")
     with pytest.raises(AlignmentError, match="it is the export of another module"):
         align(record(module, (), kwargs), model)
 
 
-def test_arguments_that_do_not_fit_are_told() -> None:
+def test_arguments_that_do_not_fit_are_an_error() -> None:
     class Two(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return torch.add(x, y)
@@ -137,7 +137,7 @@ def test_arguments_that_do_not_fit_are_told() -> None:
         feeds_of(longer, model)
 
 
-def test_rows_are_what_a_frame_shows() -> None:
+def test_rows_equal_the_data_frame() -> None:
     _, _, model, recording = modules.exported("shared", "torchscript")
     found = align(recording, model)
     frame = found.to_frame()
@@ -161,7 +161,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
 @pytest.mark.parametrize("name", list(FUNCTIONS))
-def test_what_a_forward_calls_itself_has_its_tensor_and_none_is_wrong(name: str, how: str) -> None:
+def test_functions_of_a_forward_have_their_tensor_and_no_match_is_wrong(name: str, how: str) -> None:
     module, kwargs, model, alone = modules.exported(name, how)
     recording = record(module, (), kwargs, functions=True)
     found = align(recording, model)

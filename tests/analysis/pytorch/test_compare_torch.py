@@ -30,7 +30,6 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 import torch
 
 from onnx_nb.analysis.pytorch import compare_torch
-from onnx_nb.analysis.pytorch.compare_torch import TorchComparison, compare_recording
 from onnx_nb.drawing.html import comparison_page
 from tests import modules
 
@@ -84,8 +83,8 @@ class Fault:
             self.graph.node.insert(place + number, helper.make_node(op, inputs, [made], **attributes))
             last = made
 
-    def compared(self) -> TorchComparison:
-        return compare_recording(self.recording, self.proto, alignment=self.alignment)
+    def compared(self) -> onnx_nb.TorchComparison:
+        return onnx_nb.compare_torch(self.recording, model=self.proto, alignment=self.alignment)
 
 
 def a_weight(fault: Fault) -> str:
@@ -166,7 +165,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
 @pytest.mark.parametrize("name", list(FAULTS))
-def test_a_fault_is_first_by_its_own_error(name: str, how: str) -> None:
+def test_a_fault_ranks_first_by_isolated_error(name: str, how: str) -> None:
     fault = Fault("bert", how)
     culprit = FAULTS[name](fault)
     found = fault.compared()
@@ -180,7 +179,7 @@ def test_a_fault_is_first_by_its_own_error(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_a_filter_that_was_folded_wrongly_is_found(how: str) -> None:
+def test_a_wrongly_folded_filter_is_found(how: str) -> None:
     fault = Fault("conv_bn", how)
     culprit = "blocks.1.conv2" if how == "plain" else "blocks.1.bn2"
     fault.change(fault.before(culprit, "Conv").input[1], lambda array: array * np.float32(1.1))
@@ -195,7 +194,7 @@ def test_a_filter_that_was_folded_wrongly_is_found(how: str) -> None:
 @pytest.mark.parametrize("name", list(modules.MODULES))
 def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
     _, _, model, recording = modules.exported(name, how)
-    found = compare_recording(recording, model)
+    found = onnx_nb.compare_torch(recording, model=model)
     assert all(point.isolated is not None and point.isolated.rel_l2 < 2e-6 for point in found.points)
     assert found.first_divergent() is None
     assert not any(point.difference for point in found.points)
@@ -208,14 +207,12 @@ def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_figures_are_the_same_whether_values_are_kept_for_them_or_not(
-    how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_lazy_errors_equal_errors_computed_at_once(how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _, _, model, recording = modules.exported("bert", how)
-    kept = compare_recording(recording, model)
-    again = compare_recording(recording, model)
+    kept = onnx_nb.compare_torch(recording, model=model)
+    again = onnx_nb.compare_torch(recording, model=model)
     monkeypatch.setattr(compare_torch, "SMALL", 0)
-    at_once = compare_recording(recording, model)
+    at_once = onnx_nb.compare_torch(recording, model=model)
     sent = pickle.loads(pickle.dumps(kept.points))  # noqa: S301
     for mine, yours, other in zip(kept.points, at_once.points, sent, strict=True):
         for which in ("cumulative", "isolated"):
@@ -228,12 +225,12 @@ def test_figures_are_the_same_whether_values_are_kept_for_them_or_not(
     again.save(tmp_path / "c.npz")
     rows = [repr(each.rows()) for each in (onnx_nb.Comparison.load(tmp_path / "c.npz"), at_once, kept)]
     assert rows[0] == rows[1] == rows[2]
-    merged = compare_recording(recording, model).merge(at_once)
+    merged = onnx_nb.compare_torch(recording, model=model).merge(at_once)
     assert repr(merged.rows()) == repr(at_once.merge(at_once).rows())
     assert [point.name for point in kept.ranked()] == [point.name for point in at_once.ranked()]
 
 
-def broken(how: str, name: str = "bert_eager") -> tuple[TorchComparison, str]:
+def broken(how: str, name: str = "bert_eager") -> tuple[onnx_nb.TorchComparison, str]:
     """Small BERT against an export whose Softmax goes the wrong way."""
     module, kwargs, _, _ = modules.exported(name, how)
     fault = Fault(name, how)
@@ -242,7 +239,7 @@ def broken(how: str, name: str = "bert_eager") -> tuple[TorchComparison, str]:
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_a_submodule_is_looked_into_down_to_the_operation_and_its_line(how: str) -> None:
+def test_drill_finds_the_operation_and_its_line(how: str) -> None:
     found, culprit = broken(how)
     first = found.first_divergent()
     assert first is not None
@@ -263,7 +260,7 @@ def test_a_submodule_is_looked_into_down_to_the_operation_and_its_line(how: str)
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_attention_that_torch_computes_in_one_operation_is_looked_into(how: str) -> None:
+def test_drill_divides_fused_attention_into_its_steps(how: str) -> None:
     found, culprit = broken(how, "bert")
     inside = found.drill(culprit)
     worst = inside.ranked("isolated")[0]
@@ -277,7 +274,7 @@ def test_attention_that_torch_computes_in_one_operation_is_looked_into(how: str)
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_an_isolated_submodule_is_a_folder_that_shows_the_error(how: str, tmp_path: Path) -> None:
+def test_a_reproduction_is_a_folder_that_shows_the_error(how: str, tmp_path: Path) -> None:
     found, _ = broken(how)
     part = found.reproduce(LAYER, tmp_path / "case")
     proto = onnx.load(tmp_path / "case" / "model.onnx")
@@ -320,7 +317,7 @@ def changed(op: str, **attributes: Any) -> tuple[Between, torch.Tensor, onnx.Mod
     return module, x, proto
 
 
-def test_what_happens_between_two_submodules_is_looked_into_with_the_second() -> None:
+def test_drill_includes_operations_between_two_submodules() -> None:
     module, x, proto = changed("Softmax", axis=0)
     found = onnx_nb.compare_torch(module, x, model=proto)
     first = found.first_divergent()
@@ -334,7 +331,7 @@ def test_what_happens_between_two_submodules_is_looked_into_with_the_second() ->
     assert [point.isolated.rel_l2 < 1e-6 for point in inside.points if point.isolated and point is not worst] == [True]
 
 
-def test_a_submodule_of_one_operation_is_that_operation_however_wrong() -> None:
+def test_a_submodule_of_one_operation_matches_it_whatever_the_error() -> None:
     module, x, proto = changed("LayerNormalization", axis=-1, epsilon=10.0)
     found = onnx_nb.compare_torch(module, x, model=proto)
     inside = found.drill("norm")
@@ -345,7 +342,7 @@ def test_a_submodule_of_one_operation_is_that_operation_however_wrong() -> None:
     assert inside.points[0].isolated.rel_l2 == pytest.approx(found["norm"].isolated.rel_l2)
 
 
-def test_of_the_outputs_it_is_known_how_often_the_largest_is_the_same() -> None:
+def test_outputs_have_the_agreement_of_their_largest_class() -> None:
     module, x, proto = changed("Softmax", axis=0)
     point = onnx_nb.compare_torch(module, x, model=proto)["norm"]
     computed = onnx_nb.run(proto, [x.numpy()])[point.candidate]
@@ -355,9 +352,9 @@ def test_of_the_outputs_it_is_known_how_often_the_largest_is_the_same() -> None:
     assert point.cumulative.argmax_agreement == (computed.argmax(-1) == expected.argmax(-1)).mean()
 
 
-def test_what_only_a_recording_can_not_do_is_said() -> None:
+def test_what_a_recording_cannot_do_without_its_module_is_an_error() -> None:
     _, _, model, recording = modules.exported("conv_bn", "torchscript")
-    found = compare_recording(recording, model)
+    found = onnx_nb.compare_torch(recording, model=model)
     with pytest.raises(AlignmentError, match="only a recording of it"):
         found.drill("fc")
     with pytest.raises(AlignmentError, match=r"no output of Conv2d 'stem.0' has a tensor"):
@@ -367,7 +364,7 @@ def test_what_only_a_recording_can_not_do_is_said() -> None:
     assert found["stem"].name == "stem.2"
 
 
-def test_a_shape_that_differs_and_options_without_an_export_are_told() -> None:
+def test_different_shapes_and_options_without_an_export_are_errors() -> None:
     module, kwargs, model, _ = modules.exported("conv", "torchscript")
     wide = {"x": torch.randn(2, 3, 16, 16)}
     with pytest.raises(FeedError, match="'x'"):
@@ -381,9 +378,7 @@ def test_a_shape_that_differs_and_options_without_an_export_are_told() -> None:
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize("name", ["bert", "conv_bn"])
-def test_a_quantized_descendant_is_compared_by_the_alignment_of_the_export(
-    name: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_quantized_model_is_compared_by_the_alignment_of_its_export(name: str, kind: str, tmp_path: Path) -> None:
     quantization = importlib.import_module("onnxruntime.quantization")
     _, _, model, recording = modules.exported(name, "torchscript")
     alignment = align(recording, model)
@@ -402,7 +397,7 @@ def test_a_quantized_descendant_is_compared_by_the_alignment_of_the_export(
             quantization.quantize_dynamic(source, quantized)
         else:
             quantization.quantize_static(source, quantized, Reader(), quant_format=quantization.QuantFormat.QDQ)
-    found = compare_recording(recording, quantized, alignment=alignment)
+    found = onnx_nb.compare_torch(recording, model=quantized, alignment=alignment)
     there = {output for node in onnx.load(quantized).graph.node for output in node.output}
     surviving = {match.tensor for match in alignment.matched if match.tensor in there}
     assert len(found) >= 0.95 * len(surviving)
@@ -411,7 +406,7 @@ def test_a_quantized_descendant_is_compared_by_the_alignment_of_the_export(
     assert any(point.cumulative is not None and point.cumulative.rel_l2 > 1e-3 for point in found.points)
 
 
-def test_values_that_float16_cannot_hold_are_told_once_and_not_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+def test_float16_overflow_is_reported_once_without_warnings(recwarn: pytest.WarningsRecorder) -> None:
     torch.manual_seed(0)
     module, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()).eval(), 1e5 * torch.randn(3, 4)
     model = onnx_nb.export(module, x, exporter="torchscript")
@@ -424,14 +419,14 @@ def test_values_that_float16_cannot_hold_are_told_once_and_not_warned_of(recwarn
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_a_sum_that_a_block_makes_itself_is_a_point_and_found_when_it_is_wrong(how: str) -> None:
+def test_a_residual_sum_is_a_point_and_its_fault_is_found(how: str) -> None:
     module, kwargs, model, _ = modules.exported("conv_bn", how)
     recording = onnx_nb.record(module, (), kwargs, functions=True)
     fault = Fault("conv_bn", how)
     fault.alignment = align(recording, model)
     fault.graph.initializer.append(numpy_helper.from_array(np.array(1.05, np.float32), "too much"))
     fault.insert(fault.alignment["blocks.1 → add()"].tensor, ("Mul", {"more": ["too much"]}))
-    found = compare_recording(recording, fault.proto, alignment=fault.alignment)
+    found = onnx_nb.compare_torch(recording, model=fault.proto, alignment=fault.alignment)
     first = found.first_divergent()
     assert first is not None
     assert (first.name, first.op_type, first.source[:11]) == ("blocks.1 → add()", "add", "modules.py:")
@@ -462,7 +457,7 @@ class Attributes(torch.nn.Module):
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_the_attribute_that_differs_is_said_and_only_that(exporter: str) -> None:
+def test_only_the_attribute_that_differs_is_named(exporter: str) -> None:
     torch.manual_seed(0)
     module, x = Attributes().eval(), torch.randn(2, 4, 16, 16)
     with warnings.catch_warnings():
@@ -505,7 +500,7 @@ def test_the_attribute_that_differs_is_said_and_only_that(exporter: str) -> None
 
 @pytest.mark.parametrize("kind", ["float16", "optimized"])
 @pytest.mark.parametrize("name", ["bert", "conv_bn"])
-def test_what_an_optimizer_or_float16_made_of_the_export_is_compared_by_its_alignment(
+def test_optimized_and_float16_models_are_compared_by_the_alignment_of_their_export(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     module, kwargs, model, _ = modules.exported(name, "torchscript")
@@ -532,7 +527,7 @@ def test_what_an_optimizer_or_float16_made_of_the_export_is_compared_by_its_alig
     assert all(point.isolated is not None and point.isolated.rel_l2 < bound for point in found.points)
 
 
-def test_bad_input_gets_an_answer_that_names_what_to_do() -> None:
+def test_errors_of_bad_input_name_what_to_do() -> None:
     module, kwargs, model, _ = modules.exported("conv", "torchscript")
     _, tokens, foreign, _ = modules.exported("bert", "torchscript")
     with pytest.raises(AlignmentError, match="it is the export of another module"):
@@ -571,7 +566,7 @@ def work(folder: Path) -> dict[str, Callable[[Any], object]]:
 
 
 @pytest.mark.parametrize("name", ["record", "align", "compare_torch", "recorded", "drill", "reproduce", "save", "page"])
-def test_work_tells_how_far_it_is_and_whatever_that_raises_ends_it_without_a_trace(name: str, tmp_path: Path) -> None:
+def test_progress_is_reported_and_its_exception_ends_the_work_cleanly(name: str, tmp_path: Path) -> None:
     module, kwargs, _, _ = modules.exported("bert", "torchscript")
     run = work(tmp_path)[name]
     told: list[tuple[float, str]] = []
@@ -607,7 +602,7 @@ def test_work_tells_how_far_it_is_and_whatever_that_raises_ends_it_without_a_tra
         module(**kwargs)
 
 
-def test_providers_are_those_of_everything_that_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_run_uses_the_given_providers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other = "AzureExecutionProvider"
     if other not in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime has no provider besides the CPU")
@@ -634,7 +629,7 @@ def test_providers_are_those_of_everything_that_is_run(monkeypatch: pytest.Monke
     assert f"providers=['{other}']" in (tmp_path / "run.py").read_text()
 
 
-def test_a_provider_that_does_not_start_is_told_and_nothing_else_runs_in_its_place(
+def test_a_provider_that_does_not_start_is_an_error_without_fallback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module, kwargs, model, recording = modules.exported("conv", "torchscript")

@@ -73,7 +73,7 @@ def test_the_debugger_finds_where_the_model_was_changed(
         debugger.run_debug_model({"y": x.numpy()}, tmp_path / "after_debug.onnx")
 
 
-def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_values_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     debugger = Debugger()
     with pytest.raises(AlignmentError, match="no tensor has values of both"):
         debugger.comparison()

@@ -38,7 +38,7 @@ def run_in_sequence(parts: list[onnx_nb.Model], feeds: dict[str, Any]) -> dict[s
     return values
 
 
-def test_marks_cut_and_are_gone_from_the_parts() -> None:
+def test_parts_divided_at_marks_contain_no_marks() -> None:
     before = marked().proto.SerializeToString(deterministic=True)
     model = marked()
     parts = partition(model, "marks")
@@ -77,7 +77,7 @@ def test_a_mark_at_the_input_and_the_output_keeps_both_names() -> None:
     np.testing.assert_array_equal(found["y"], -x)
 
 
-def test_marks_of_one_name_are_cut_one_after_another_or_side_by_side() -> None:
+def test_marks_of_one_name_divide_a_sequence_and_parallel_branches() -> None:
     text = """<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
     g (float[2] x, float[2] y) => (float[2] z) {
         start = onnx_nb.Mark <name = "step"> (x)
@@ -90,7 +90,7 @@ def test_marks_of_one_name_are_cut_one_after_another_or_side_by_side() -> None:
     assert [[node.op_type for node in part.proto.graph.node] for part in parts] == [["Neg", "Abs"], ["Add"], ["Exp"]]
 
 
-def test_a_marked_tensor_that_a_body_reads_is_found_there_too() -> None:
+def test_a_marked_tensor_may_be_an_outer_scope_value() -> None:
     text = """<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
     g (bool c, float[2] x) => (float[2] z) {
         a = Neg(x)
@@ -104,7 +104,7 @@ def test_a_marked_tensor_that_a_body_reads_is_found_there_too() -> None:
     np.testing.assert_array_equal(run_in_sequence(parts, {"x": x, "c": np.array(False)})["z"], np.abs(x))
 
 
-def test_a_model_without_marks_says_so() -> None:
+def test_a_model_without_marks_is_an_error() -> None:
     with pytest.raises(ExtractionError, match="has no marks"):
         partition(
             onnx.parser.parse_model(
@@ -119,7 +119,7 @@ def test_a_marked_model_runs_as_it_is() -> None:
     np.testing.assert_array_equal(onnx_nb.run(marked(), {"x": x})["z"], -(x * [3, 5] + x))
 
 
-def test_types_are_known_behind_a_mark() -> None:
+def test_types_are_inferred_through_a_mark() -> None:
     sub = extract(marked(), ["b", "x"], ["z"])
     assert [str(Graph.of(sub).type_of(int(v))) for v in Graph.of(sub).inputs] == ["N×2 float32"] * 2
 
@@ -163,7 +163,7 @@ def test_both_exporters_write_marks(dynamo: bool, tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_a_program_of_torch_export_computes_what_it_computed() -> None:
+def test_a_mark_does_not_change_a_program_of_torch_export() -> None:
     import torch
 
     class Net(torch.nn.Module):

@@ -178,7 +178,7 @@ ODD: dict[str, tuple[nn.Module, dict[str, torch.Tensor], set[str]]] = {
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.parametrize("name", list(ODD))
-def test_whatever_a_module_gives_is_compared(name: str, exporter: str) -> None:
+def test_outputs_of_every_kind_are_compared(name: str, exporter: str) -> None:
     module, kwargs, wanted = ODD[name]
     module.eval()
     with warnings.catch_warnings():
@@ -203,7 +203,7 @@ def test_whatever_a_module_gives_is_compared(name: str, exporter: str) -> None:
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
-def test_a_call_that_raised_and_was_caught_is_told_as_not_exported() -> None:
+def test_a_call_whose_error_was_caught_is_reported_as_not_exported() -> None:
     module = Recovers(Bad()).eval()
     found = onnx_nb.compare_torch(module, X, exporter="torchscript")
     assert set(found) == {"lin", "model"}
@@ -225,7 +225,7 @@ class Adds(Holder):
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_what_was_computed_in_advance_is_a_point_and_nothing_to_drill_into(exporter: str) -> None:
+def test_a_constant_output_is_a_point_without_operations(exporter: str) -> None:
     found = onnx_nb.compare_torch(Adds(Constant()).eval(), X, exporter=exporter)
     assert found["inner"].matched == "constant"
     np.testing.assert_array_equal(found.model.tensor(found["inner"].candidate), np.arange(4) * 2)  # type: ignore[union-attr]
@@ -236,7 +236,7 @@ def test_what_was_computed_in_advance_is_a_point_and_nothing_to_drill_into(expor
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_interrupt_or_a_hook_that_raises_leaves_the_module_as_it_was(error: type[BaseException]) -> None:
+def test_an_interrupt_or_a_failing_hook_leaves_the_module_unchanged(error: type[BaseException]) -> None:
     module = Layers(nn.LayerNorm(4)).eval()
     found = onnx_nb.compare_torch(module, X, exporter="torchscript")
 

@@ -60,7 +60,7 @@ def untouched(module: nn.Module) -> bool:
     return not any(getattr(part, name) for part in module.modules() for name in kept) and "forward" not in vars(module)
 
 
-def test_a_recording_holds_what_each_call_got_and_gave() -> None:
+def test_a_recording_holds_the_inputs_and_outputs_of_each_call() -> None:
     torch.manual_seed(0)
     module, x = Tangled().eval(), torch.randn(2, 3)
     recording = record(module, x)
@@ -90,7 +90,7 @@ def test_a_recording_holds_what_each_call_got_and_gave() -> None:
     assert untouched(module)
 
 
-def test_values_beyond_the_limit_lie_in_files(tmp_path: Any) -> None:
+def test_values_beyond_the_limit_are_in_files(tmp_path: Any) -> None:
     module, x = nn.Sequential(nn.Linear(100, 100), nn.ReLU()).eval(), torch.randn(20, 100)
     recording = record(module, x, memory_limit=10_000)
     assert isinstance(recording["0"], np.memmap)
@@ -98,7 +98,7 @@ def test_values_beyond_the_limit_lie_in_files(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.bool, torch.complex64])
-def test_arrays_hold_what_tensors_of_any_type_hold(dtype: torch.dtype) -> None:
+def test_arrays_equal_tensors_of_every_type(dtype: torch.dtype) -> None:
     tensor = torch.tensor([0.0, 1.5, -2.25, 0.75]).to(dtype)
     array = to_numpy(tensor.reshape(2, 2).T)
     kind = np.complex64 if dtype == torch.complex64 else np.float32
@@ -106,7 +106,7 @@ def test_arrays_hold_what_tensors_of_any_type_hold(dtype: torch.dtype) -> None:
     np.testing.assert_array_equal(array.astype(kind), wide.numpy().reshape(2, 2).T)
 
 
-def test_a_module_that_raises_is_left_as_it_was() -> None:
+def test_a_module_that_raises_is_left_unchanged() -> None:
     class Raises(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise ValueError(f"no such thing as {x.shape}")
@@ -118,7 +118,7 @@ def test_a_module_that_raises_is_left_as_it_was() -> None:
     assert untouched(module)
 
 
-def test_train_mode_and_randomness_are_told_by_name() -> None:
+def test_warnings_name_modules_in_train_mode_and_random_ones() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Dropout(0.5), nn.ReLU()), nn.BatchNorm1d(4))
     with pytest.warns(UserWarning, match=r"train mode: Dropout '1.0', BatchNorm1d '2'"):
         record(module, torch.randn(8, 4))
@@ -138,7 +138,7 @@ def test_train_mode_and_randomness_are_told_by_name() -> None:
         assert record(noisy, torch.ones(4)).random == ("0.1",)
 
 
-def test_chance_in_a_forward_itself_is_its_own_and_not_that_of_what_it_calls() -> None:
+def test_randomness_belongs_to_the_forward_that_draws_it() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -184,7 +184,7 @@ def test_branches_of_torch_cond_are_recorded_as_a_whole_and_exported() -> None:
     assert [point.name for point in found.drill("model").points][-1] == "aten.relu"
 
 
-def test_what_is_scripted_is_one_piece_and_cannot_be_all() -> None:
+def test_a_scripted_submodule_is_not_recorded_and_a_scripted_module_is_an_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch means to drop it
         scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
@@ -203,7 +203,7 @@ def test_an_unknown_submodule_gets_the_closest_names() -> None:
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_an_export_computes_what_the_module_does(exporter: str) -> None:
+def test_an_export_computes_the_same_as_the_module(exporter: str) -> None:
     class Named(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -248,7 +248,7 @@ class Undecided(nn.Module):
         ("torchscript", Undecided(), "my own reason"),
     ],
 )
-def test_a_failed_export_gives_torchs_reason_first(exporter: str, bad: nn.Module, reason: str) -> None:
+def test_the_error_of_a_failed_export_begins_with_torchs_reason(exporter: str, bad: nn.Module, reason: str) -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), bad)).eval()
     other = "torchscript" if exporter == "dynamo" else "dynamo"
     where = f"^{reason}.* This is in {type(bad).__name__} '1.1'.*Try the other exporter: exporter='{other}'"
@@ -265,7 +265,7 @@ def test_another_opset_than_asked_for_is_an_error() -> None:
     assert older.proto.opset_import[0].version == 15
 
 
-def test_what_tracing_made_constant_is_told() -> None:
+def test_values_that_tracing_makes_constant_are_warned_of() -> None:
     class Branch(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.neg(x) if x.sum() > 0 else x
@@ -286,7 +286,7 @@ class Halved(torch.Tensor):
         return made / 2 if func is torch.Tensor.numpy else made
 
 
-def test_a_tensor_of_a_class_of_its_own_says_itself_what_it_holds() -> None:
+def test_a_tensor_subclass_defines_its_own_values() -> None:
     class Halving(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.as_subclass(Halved).add(1.0)
@@ -296,7 +296,7 @@ def test_a_tensor_of_a_class_of_its_own_says_itself_what_it_holds() -> None:
     assert [each.name for each in recording.functions if each.name != "as_subclass"] == ["add"]
 
 
-def test_functions_of_a_forward_are_recorded_with_what_they_got() -> None:
+def test_functions_of_a_forward_are_recorded_with_their_inputs() -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -23,7 +23,6 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 import torch
 
 from onnx_nb.analysis.pytorch.alignment import feeds_of
-from onnx_nb.analysis.pytorch.compare_torch import TorchComparison, compare_recording
 from tests import modules
 
 # parameters that are compared: TorchScript, dynamo, dynamo without optimization
@@ -60,7 +59,7 @@ def test_every_weight_of_a_good_export_is_its_parameter(name: str, how: str) -> 
                 assert any(np.array_equal(stored, each) for each in (expected, expected.T))
 
 
-def broken(name: str, how: str, path: str, change: Callable[[Any], Any]) -> tuple[TorchComparison, str]:
+def broken(name: str, how: str, path: str, change: Callable[[Any], Any]) -> tuple[onnx_nb.TorchComparison, str]:
     """An export with one weight changed, and its initializer."""
     module, kwargs, model, _ = modules.exported(name, how)
     label = next(p for p in onnx_nb.compare_torch(module, (), kwargs, model=model).weights().points if p.name == path)
@@ -77,7 +76,7 @@ def one(array: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
-def test_the_weight_that_is_wrong_is_said_and_how(how: str) -> None:
+def test_the_wrong_weight_is_named_with_its_difference(how: str) -> None:
     layer = "encoder.layer.2.attention.self.key"
     faults: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
         ("bert", layer, one, "weight differs in 1 of 2,304 values, by at most 0.5"),
@@ -100,7 +99,7 @@ def test_the_weight_that_is_wrong_is_said_and_how(how: str) -> None:
         assert found.message.endswith(f" {said[:1].upper()}{said[1:]}.")
 
 
-def test_weights_of_a_float16_descendant_are_rounded_and_do_not_differ() -> None:
+def test_float16_weights_are_rounded_and_do_not_differ() -> None:
     module, kwargs, model, _ = modules.exported("bert", "torchscript")
     float16 = importlib.import_module("onnxruntime.transformers.float16")
     half = float16.convert_float_to_float16(model.to_proto())
@@ -111,10 +110,10 @@ def test_weights_of_a_float16_descendant_are_rounded_and_do_not_differ() -> None
     assert not any(point.difference for point in found.points)
 
 
-def test_a_recording_alone_has_no_weights_and_a_cancel_ends_the_work() -> None:
+def test_a_recording_has_no_weights_and_a_cancel_ends_the_work() -> None:
     module, kwargs, model, recording = modules.exported("conv", "torchscript")
     with pytest.raises(AlignmentError, match="only a recording of it"):
-        compare_recording(recording, model).weights()
+        onnx_nb.compare_torch(recording, model=model).weights()
     told: list[float] = []
     found = onnx_nb.compare_torch(module, (), kwargs, model=model)
     found.weights(progress=lambda done, _what: told.append(done))
@@ -128,7 +127,7 @@ def test_a_recording_alone_has_no_weights_and_a_cancel_ends_the_work() -> None:
         found.weights(progress=stop)
 
 
-def test_a_convolution_that_is_turned_and_one_behind_which_nothing_is_folded() -> None:
+def test_transposed_convolution_and_convolution_without_folding() -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(
         torch.nn.ConvTranspose2d(3, 4, 2, stride=2), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 4, 1), torch.nn.ReLU()
@@ -168,7 +167,7 @@ def recurrent() -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.mark.filterwarnings("ignore:torch made a value constant")
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_gates_and_projections_that_an_exporter_repacks_are_compared_and_the_wrong_one_is_named(exporter: str) -> None:
+def test_repacked_gates_and_projections_are_compared(exporter: str) -> None:
     module, args = recurrent()
     model = onnx_nb.export(module, args, exporter=exporter)
     weights = onnx_nb.compare_torch(module, args, model=model).weights()
@@ -258,7 +257,7 @@ def test_quantized_weights_are_compared_in_their_steps(name: str, how: str, tmp_
     assert 9 <= float(said[point.name].split()[-3]) <= 11
 
 
-def test_a_parameter_without_a_weight_says_why() -> None:
+def test_a_parameter_without_a_weight_has_a_reason() -> None:
     module, kwargs, model, _ = modules.exported("bert", "dynamo")
     weights = onnx_nb.compare_torch(module, (), kwargs, model=model).weights()
     parameters = dict(module.named_parameters())
@@ -274,7 +273,7 @@ def test_a_parameter_without_a_weight_says_why() -> None:
     }  # fmt: skip
 
 
-def test_a_bias_that_an_export_leaves_out_though_it_is_not_zero_is_a_fault() -> None:
+def test_a_nonzero_bias_missing_in_the_export_is_a_difference() -> None:
     torch.manual_seed(0)
     module, x = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval(), torch.randn(1, 3, 5, 5)
     proto = onnx_nb.export(module, x, exporter="torchscript").to_proto()
