@@ -102,14 +102,8 @@ def _colors(
         found.append(("shown", chosen))
     found = [(kind, made) for kind, made in found if np.isfinite(made.nodes).any()]
     about = [
-        {
-            "kind": kind,
-            "label": made.label,
-            "scale": made.scale,
-            "reduce": made.reduce,
-            "unmatched": len(made.unmatched),
-        }
-        for kind, made in found
+        {"kind": kind, "label": o.label, "scale": o.scale, "reduce": o.reduce, "unmatched": len(o.unmatched)}
+        for kind, o in found
     ]
     columns = {}
     for number, (_, made) in enumerate(found):

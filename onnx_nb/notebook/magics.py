@@ -21,8 +21,8 @@ def add_magics(shell: InteractiveShell) -> None:
 
     @magic_arguments()  # type: ignore[untyped-decorator]
     @argument("path", help="the .onnx file")  # type: ignore[untyped-decorator]
-    @argument("--data-dir", help="the folder of its external data, if that is not the file's own")  # type: ignore[untyped-decorator]
-    @argument("--name", help="a variable that gets the Model")  # type: ignore[untyped-decorator]
+    @argument("--data-dir", help="the folder of its external data; by default the file's own")  # type: ignore[untyped-decorator]
+    @argument("--name", help="a variable to assign the Model to")  # type: ignore[untyped-decorator]
     def onnx(line: str) -> ModelView:
         """Load an ONNX model and show its summary and graph.
 
@@ -32,7 +32,7 @@ def add_magics(shell: InteractiveShell) -> None:
         from onnx_nb.analysis.model.model import load
         from onnx_nb.widgets.view import ModelView
 
-        # not as a POSIX shell would: backslashes of Windows paths stay
+        # not POSIX: keeps the backslashes of Windows paths
         words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
         given = onnx.parser.parse_args(words)
         try:
@@ -47,5 +47,5 @@ def add_magics(shell: InteractiveShell) -> None:
 
 
 def remove_magics(shell: InteractiveShell) -> None:
-    """Take ``%onnx`` away again."""
+    """Remove ``%onnx`` from a shell."""
     shell.magics_manager.magics["line"].pop(NAME, None)

@@ -6,6 +6,7 @@ The children of a scope are written as codes: a scope by its number, an item ``i
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -179,6 +180,14 @@ class Siblings:
         start, stop = np.searchsorted(self._scope, [scope, scope + 1])
         return self._a[start:stop], self._b[start:stop]
 
+    def _neighbors(self, scope: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """Return the children before and after each child of a scope, as codes."""
+        before, after = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        for source, target in dict.fromkeys(zip(*(codes.tolist() for codes in self.edges(scope)), strict=True)):
+            before[target].append(source)
+            after[source].append(target)
+        return before, after
+
     def children(self, scope: int) -> Longs:
         """Return the children of a scope as codes, in topological order."""
         codes = np.concatenate([np.flatnonzero(self._parent == scope), -1 - np.flatnonzero(self._of_item == scope)])
@@ -290,43 +299,38 @@ class Siblings:
         codes = self.children(0).tolist()
         if sum(code < 0 for code in codes) < MIN_PREPARED or all(code < 0 for code in codes):
             return []
-        a, b = self.edges(0)
-        before: dict[int, list[int]] = {}
-        for source, target in dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True)):
-            before.setdefault(target, []).append(source)
+        before, _ = self._neighbors(0)
         learned: dict[int, bool] = {}
         level: dict[int, int] = {}
         for code in codes:
             items = [-1 - code] if code < 0 else self.items_in(code).tolist()
             own = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
-            fed = any(learned.get(other, True) for other in before.get(code, ()))
+            fed = any(learned.get(other, True) for other in before[code])
             learned[code] = own or (fed and not (code < 0 and part.operator(-1 - code) in ("Shape", "Size")))
-            # higher behind each way that led through what is learned: no piece has both ends of one
-            level[code] = max(
-                (level.get(other, 0) + (learned[other] and not learned[code]) for other in before.get(code, ())),
-                default=0,
-            )
-        # as high as its readers allow, so that one piece becomes of what needs not be two
+            # the level rises behind a path through something learned, so that no piece has both ends of one
+            above = (level.get(other, 0) + (learned[other] and not learned[code]) for other in before[code])
+            level[code] = max(above, default=0)
+        # levels rise as far as the readers allow, which joins pieces
         lifted: dict[int, int] = {}
         for code in reversed(codes):
             if not learned[code]:
                 level[code] = lifted.get(code, level[code])
-            for other in before.get(code, ()):
+            for other in before[code]:
                 lifted[other] = min(lifted.get(other, level[code]), level[code])
         place = {code: i for i, code in enumerate(codes)}
         joined = [
             (place[other], place[code])
             for code in codes
             if not learned[code]
-            for other in before.get(code, ())
+            for other in before[code]
             if not learned[other] and level[other] == level[code]
         ]
         ends = np.asarray(joined, np.int64).reshape(-1, 2)
         label = _components(len(codes), ends[:, 0], ends[:, 1])
-        pieces: dict[int, list[int]] = {}
+        pieces = defaultdict[int, list[int]](list)
         for code, piece in zip(codes, label.tolist(), strict=True):
             if not learned[code]:
-                pieces.setdefault(piece, []).append(code)
+                pieces[piece].append(code)
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def between(self, run: list[int]) -> list[int] | None:
@@ -336,20 +340,14 @@ class Siblings:
         codes = codes[codes.index(run[0]) : codes.index(run[-1]) + 1]
         if len(codes) == len(run):
             return []
-        members, inside = set(run), set(codes)
-        a, b = self.edges(scope)
-        before: dict[int, list[int]] = {}
-        after: dict[int, list[int]] = {}
-        for source, target in dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True)):
-            if source in inside and target in inside:
-                before.setdefault(target, []).append(source)
-                after.setdefault(source, []).append(target)
+        members = set(run)
+        before, after = self._neighbors(scope)
         fed, feeding = set(run), set(run)
         for code in codes:
-            if any(other in fed for other in before.get(code, ())):
+            if not fed.isdisjoint(before[code]):
                 fed.add(code)
         for code in reversed(codes):
-            if any(other in feeding for other in after.get(code, ())):
+            if not feeding.isdisjoint(after[code]):
                 feeding.add(code)
         taken = [code for code in codes if code in fed and code in feeding and code not in members]
         return taken if sum(code < 0 for code in taken) == len(taken) <= 4 * len(run) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,13 +15,21 @@ from onnx_nb import Graph, OnnxNbError, capture, load
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.overlays import overlay
+from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, overlay
 from tests import models
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from onnx_nb import Model
+
+
+def test_the_color_menu_offers_the_overlays_of_the_kernel() -> None:
+    menu = (models.ROOT / "onnx_nb" / "frontend" / "panels" / "colormenu.ts").read_text()
+    listed = {
+        name: set(json.loads(items)) for name, items in re.findall(r"^const (\w+) = (\[.*\]);", menu, re.MULTILINE)
+    }
+    assert (listed["OWN"], listed["CAPTURED"]) == (set(OWN), {*COSTS, *STATISTICS})
 
 
 @pytest.fixture(scope="module")
