@@ -15,7 +15,8 @@ import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.view.array_preview import looks, page, picture, weight

@@ -21,7 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import ModelGraph, OnnxNbError, to_graphviz
-from onnx_nb.analysis.graph.graph import BODY_INPUT, GRAPH_INPUT, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, Scopes, scopes
 from onnx_nb.drawing.graphviz import _COLORS, BOX_LIMIT, view_to_graphviz

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from onnx_nb.analysis.graph.graph import INITIALIZER
+from onnx_nb.analysis.graph.names import INITIALIZER
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.graph_lists import GraphLists

@@ -21,9 +21,10 @@ from onnx_nb.analysis.compare.graph_lists import GraphLists, Numbers
 from onnx_nb.analysis.compare.name_matching import by_node_name, by_output_name, trusted_pairs, unique
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
 
 HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbors", "order", "place")

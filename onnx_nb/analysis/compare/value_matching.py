@@ -16,10 +16,11 @@ import numpy as np
 
 from onnx_nb.analysis.compare.distances import by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
-from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.metrics import ErrorStats
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.log_histogram import Floats
 
 DEQUANTIZED: Final = "_DequantizeLinear_Output"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,15 +21,20 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.algorithms import depths, upward
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
-from onnx_nb.analysis.graph.shape_inference import Case, Kind, Types, infer
+from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.shape_inference import infer
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.tensors import declared_bytes
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
 
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.graph.shape_walk import Case, Inference
+    from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.protofields import Ints
 
 Column = NDArray[np.float64]
@@ -289,10 +293,10 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     return cached(loaded, Costs, lambda: _counted(infer(loaded)))
 
 
-def _counted(types: Types) -> Costs:
-    graph = Graph.opened(types.graph.model)
+def _counted(found: Inference) -> Costs:
+    graph = found.graph
     tree = scopes(graph)
-    run, reasons, reason_of = _opened(graph, *_Run(types).figures(), types)
+    run, reasons, reason_of = _run_costs(found)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _scope_sums(tree, run)
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
@@ -309,146 +313,61 @@ def _counted(types: Types) -> Costs:
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
         scope_unknown=unknown,
-        unbound=types.unbound,
+        unbound=found.unbound,
     )
 
 
-class _Run:
-    """What depends on shapes: MACs, FLOPs and activation bytes of each flat node, as three rows."""
-
-    def __init__(self, types: Types) -> None:
-        self._types = types
-        self._reasons: dict[str, int] = {"": 0}
-
-    def figures(self) -> tuple[Column, tuple[str, ...], Ints]:
-        types, graph = self._types, self._types.graph
-        # the last is for nodes that were not reached
-        of_case = np.full((3, len(types.cases) + 1), math.nan)
-        reason_of_case = np.zeros(len(types.cases) + 1, np.int32)
-        reason_of_case[-1] = self._reason("it is in bodies that are nested too deep")
-        for number, case in enumerate(types.cases):
-            of_case[:, number], reason = _of_case(case)
-            reason_of_case[number] = self._reason(reason)
-        figures = of_case[:, types.case_of]
-        reason_of = reason_of_case[types.case_of]
-        figures[:, graph.folded] = 0
-        reason_of[graph.folded] = 0
-        owners = {frame.owner_node for frame in graph.subgraphs[1:]}
-        # nodes in bodies come behind the node that owns them, so the innermost bodies are added first
-        for owner in sorted(owners, reverse=True):
-            inside, reason = self._inside(owner, figures)
-            figures[:, owner] = np.minimum(figures[:, owner] + inside, MOST)
-            if reason:
-                reason_of[owner] = self._reason(reason)
-        return figures, tuple(self._reasons), reason_of
-
-    def _reason(self, reason: str) -> int:
-        return self._reasons.setdefault(reason, len(self._reasons))
-
-    def _inside(self, owner: int, figures: Column) -> tuple[Column, str]:
-        """Return what the bodies of a node cost in one run of the node."""
-        graph = self._types.graph
-        bodies = [figures[:, (place := graph.subgraphs[f]).start : place.stop] for f in graph.bodies(owner)]
-        each = [body.sum(axis=1) for body in bodies]
-        unknown = sum(int(np.any(np.isnan(body), axis=0).sum()) for body in bodies)
-        reason = f"{unknown} node{'' if unknown == 1 else 's'} inside it are unknown" if unknown else ""
-        if graph.operators[graph.op_index[owner]][0] == "If":
-            return np.asarray(functools.reduce(np.maximum, each)), reason
-        trips = self._types.trips.get(owner)
-        if trips is None:
-            # nothing stays nothing, however often it is done
-            endless = [np.where(body == 0, 0.0, math.nan) for body in each]
-            return np.asarray(sum(endless)), reason or "how often its body runs is not known before the run"
-        return (np.asarray(trips * sum(each)), reason) if trips else (np.zeros(3), "")
-
-
-def _opened(
-    graph: Graph, run: Column, reasons: tuple[str, ...], reason_of: Ints, types: Types
-) -> tuple[Column, tuple[str, ...], Ints]:
-    """Return figures to the nodes inside of calls, too: those that the walk through the inlined function found."""
-    more = graph.node_count - run.shape[1]
-    if not more:
-        return run, reasons, reason_of
-    run = np.concatenate([run, np.full((3, more), math.nan)], axis=1)
-    known = dict(zip(reasons, range(len(reasons)), strict=True))
-    unlike = known.setdefault("the call it is in could not be looked into", len(known))
-    reason_of = np.concatenate([reason_of, np.full(more, unlike, np.int32)])
-    found: dict[int, tuple[Column, tuple[str, ...], Ints]] = {}
-
-    def enter(node: int, inner: Types | None) -> None:
-        """Fill in what a call in the graph as it was costs inside."""
-        if inner is None:
-            return
-        if id(inner) not in found:
-            found[id(inner)] = _Run(inner).figures()
-        column, why, why_of = found[id(inner)]
-        frame = graph.bodies(node)[0]
-        pairs, calls = _alike(graph, frame, inner.graph, 0)
-        for mine, theirs in pairs:
-            run[:, mine] = column[:, theirs]
-            reason = why[why_of[theirs]]
-            reason_of[mine] = known.setdefault(reason, len(known))
-        for call in calls:  # the inner ones are behind
-            place = graph.subgraphs[graph.bodies(call)[0]]
-            run[:, call] = run[:, place.start : place.stop].sum(axis=1)
-            reason_of[call] = int(reason_of[place.start : place.stop].max(initial=0))
-
-    for node in range(types.graph.node_count):
-        if graph.bodies(node) and graph.subgraphs[graph.bodies(node)[0]].function is not None:
-            enter(node, types.cases[types.case_of[node]].inner if types.case_of[node] >= 0 else None)
-    run[:, graph.folded] = 0
+def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
+    """Return MACs, FLOPs and activation bytes of each node as three rows, and why some are unknown."""
+    graph = found.graph
+    reasons = {"": 0, "it is in subgraphs that are nested too deep": 1}
+    # the last entry is for nodes that were not reached
+    of_case = np.full((3, len(found.cases) + 1), math.nan)
+    reason_of_case = np.ones(len(found.cases) + 1, np.int32)
+    for number, case in enumerate(found.cases):
+        of_case[:, number], reason = _of_case(case)
+        reason_of_case[number] = reasons.setdefault(reason, len(reasons))
+    figures, reason_of = of_case[:, found.case_of], reason_of_case[found.case_of]
+    for node, why in graph.closed_calls.items():
+        reason_of[node] = reasons.setdefault(f"its call is not looked into: {why}", len(reasons))
+    figures[:, graph.folded] = 0
     reason_of[graph.folded] = 0
-    return run, tuple(known), reason_of
+    known_reasons = list(reasons)
+    # nodes in subgraphs come after the node that owns them, so the innermost subgraphs are added first
+    for owner in sorted({subgraph.owner_node for subgraph in graph.subgraphs[1:]}, reverse=True):
+        subgraphs = [graph.subgraphs[number] for number in graph.bodies(owner)]
+        if subgraphs[0].function is not None:  # the outputs of a call are counted where they are made
+            figures[:, owner] = 0
+            reason_of[owner] = 0
+        inside, reason = _inside(graph, owner, figures, found.trips.get(owner))
+        figures[:, owner] = np.minimum(figures[:, owner] + inside, MOST)
+        unknown = (n for body in subgraphs for n in range(body.start, body.stop) if reason_of[n])
+        first = next(unknown, -1)
+        if first >= 0 and np.isnan(inside).any():
+            op = shortened(graph.operators[graph.op_index[first]][0], 100)
+            reason = f"inside it, {op}: {known_reasons[reason_of[first]]}"
+        if reason:
+            reason_of[owner] = reasons.setdefault(reason, len(reasons))
+            known_reasons = list(reasons)
+    return figures, tuple(reasons), reason_of
 
 
-def _alike(graph: Graph, frame: int, other: Graph, inlined: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """Pair the nodes of an opened call with those of the inlined function; give its inner calls, too, innermost first.
-
-    Inlining puts the nodes of a function where its call was, so they come in the same order.
-    """
-    flat: list[int] = []
-    calls: list[int] = []
-    waiting = [(iter(range(graph.subgraphs[frame].start, graph.subgraphs[frame].stop)), -1)]
-    while waiting:
-        nodes, call = waiting[-1]
-        for node in nodes:
-            inside = graph.bodies(node)
-            if inside and graph.subgraphs[inside[0]].function is not None:
-                place = graph.subgraphs[inside[0]]
-                waiting.append((iter(range(place.start, place.stop)), node))
-                break
-            flat.append(node)
-        else:
-            waiting.pop()
-            if call >= 0:
-                calls.append(call)
-    place = other.subgraphs[inlined]
-    operators = [other.operators[other.op_index[node]] for node in range(place.start, place.stop)]
-    if [graph.operators[graph.op_index[node]] for node in flat] != operators:
-        return [], []  # some of it stayed closed
-    pairs = list(zip(flat, range(place.start, place.stop), strict=True))
-    for mine, theirs in list(pairs):
-        for body, twin in zip(graph.bodies(mine), other.bodies(theirs), strict=False):
-            more, inner = _alike(graph, body, other, twin)
-            pairs += more
-            calls += inner
-    return pairs, calls
+def _inside(graph: Graph, owner: int, figures: Column, trips: int | None) -> tuple[Column, str]:
+    """Return what the subgraphs of a node cost in one run of the node, and a reason of its own if that is unknown."""
+    bodies = [graph.subgraphs[number] for number in graph.bodies(owner)]
+    each = [figures[:, body.start : body.stop].sum(axis=1) for body in bodies]
+    if graph.operators[graph.op_index[owner]] == ("If", ""):
+        return np.asarray(functools.reduce(np.maximum, each)), ""
+    if trips is None:
+        # nothing stays nothing, however often it is done
+        endless = [np.where(body == 0, 0.0, math.nan) for body in each]
+        return np.asarray(sum(endless)), "how often its body runs is not known before the run"
+    return (np.asarray(trips * sum(each)) if trips else np.zeros(3)), ""
 
 
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     """Return MACs, FLOPs and activation bytes, and why one of them is unknown."""
     op = plain_text(case.node.op_type)
-    if case.inner is not None:
-        inside, reasons, reason_of = _Run(case.inner).figures()
-        main = case.inner.graph.main_count
-        first = next((int(node) for node in np.flatnonzero(reason_of[:main])), -1)
-        if first < 0:
-            reason = ""
-        else:
-            label = case.inner.graph.operators[case.inner.graph.op_index[first]][0]
-            reason = f"inside it, {shortened(label, 100)}: {reasons[reason_of[first]]}"
-        macs, steps, nbytes = np.minimum(inside[:, :main].sum(axis=1), MOST).tolist()
-        return (macs, steps, nbytes), reason
     macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)
     nbytes, no_bytes = 0.0, ""
     for place, kind in enumerate(case.outputs):
@@ -458,8 +377,8 @@ def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     return (min(macs, MOST), min(steps, MOST), nbytes), reason or no_bytes
 
 
-def _nbytes(kind: Kind) -> tuple[float, str]:
-    """Return the bytes of a value, or what of it is unknown."""
+def _nbytes(kind: ValueType) -> tuple[float, str]:
+    """Return the bytes of a value, or what is unknown about it."""
     if kind.size is None:
         return math.nan, "the shape" if kind.elem_type else "the type"
     if kind.elem_type == TensorProto.STRING:
@@ -473,19 +392,12 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     is_weight = graph.value_kind == INITIALIZER
     elements, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
     mine = np.flatnonzero(is_weight)
-    index, first, of_weight = np.unique(graph.type_index[mine], return_index=True, return_inverse=True)
+    index, of_weight = np.unique(graph.declared.of_value[mine], return_inverse=True)
     by_type = np.zeros((2, len(index)))
-    for number, value in enumerate(mine[first].tolist()):
-        info = graph.value_info(value)
-        if info is None:
-            continue
-        tensor = info.type.tensor_type
-        shape = [dim.dim_value for dim in tensor.shape.dim]
-        if all(dim >= 0 for dim in shape):  # broken models: below 0
-            by_type[:, number] = (
-                min(math.prod(shape), MOST),
-                declared_bytes(TensorProto(data_type=tensor.elem_type, dims=shape)),
-            )
+    for number, kind in enumerate(graph.declared.table.known[each] for each in index.tolist()):
+        if kind.size is not None:  # broken models have negative dimensions
+            tensor = TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()])
+            by_type[:, number] = min(kind.size, MOST), declared_bytes(tensor)
     elements[mine], nbytes[mine] = by_type[:, of_weight]
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]

@@ -7,17 +7,19 @@ two operations for each multiply-accumulate of matrix products, convolutions and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.shape_inference import BROKEN, Case, broadcast
+from onnx_nb.analysis.graph.contrib_shapes import broadcast
+from onnx_nb.analysis.graph.shape_walk import BROKEN, Case
 from onnx_nb.analysis.model.nodes import attribute
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onnx_nb.analysis.model.value_info import Dims
 
 MACS = """A multiply-accumulate is one product that is added to a sum: in Conv, ConvTranspose, Gemm, MatMul, Einsum,

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from onnx_nb.analysis.errors import ExtractionError
 from onnx_nb.analysis.graph.algorithms import strongly_connected, topological
-from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, Graph
+from onnx_nb.analysis.graph.names import DANGLING, GRAPH_INPUT
 from onnx_nb.analysis.model.model import cached
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
 
 NODES_PER_TENSOR: Final = 64
@@ -36,6 +38,7 @@ class Flow:
     Examples
     --------
     >>> import onnx.parser
+    >>> from onnx_nb.analysis.graph.graph import Graph
     >>> flow = Flow.of(Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[2] x) => (float[2] z) <float[2] w = {1, 2}> { a = Add(x, w)  b = Neg(w)  z = Add(a, b) }''')))
     >>> [[flow.graph.value_names[value] for value in flow.reads(node)] for node in range(3)]
@@ -200,6 +203,7 @@ class Flow:
         Examples
         --------
         >>> import onnx.parser
+        >>> from onnx_nb.analysis.graph.graph import Graph
         >>> flow = Flow.of(Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
         ... g (float[2] x) => (float[2] z) { h = Relu(x)  a = Neg(h)  b = Exp(h)  c = Abs(h)  d = Add(a, b)
         ... z = Add(d, c) }''')))

@@ -18,10 +18,12 @@ import onnx
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.algorithms import sorted_unique, topological
+from onnx_nb.analysis.graph.algorithms import topological
 from onnx_nb.analysis.graph.diagnostics import Problem, ProblemFinder
-from onnx_nb.analysis.graph.node_table import NodeTable, WeightTable
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER, Names
+from onnx_nb.analysis.graph.node_table import NodeTable
 from onnx_nb.analysis.graph.operators import canonical
+from onnx_nb.analysis.graph.shape_walk import Inference, Walk
 from onnx_nb.analysis.graph.subgraphs import (
     Body,
     Calls,
@@ -32,7 +34,7 @@ from onnx_nb.analysis.graph.subgraphs import (
     key_of,
     may_hold_graphs,
 )
-from onnx_nb.analysis.graph.types import Types, ValueType
+from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
@@ -41,11 +43,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
-"""What a value is, as in `Graph.value_kind`. DANGLING: somebody reads it, nobody makes it."""
-
-LONGEST_PREFIX = 200
-"""Longer names of calls are cut in front of the names inside."""
+INFERENCE_LIMIT = 20_000
+"""Nodes of the largest graphs whose types are inferred for display; of larger ones the declared types are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,27 +353,46 @@ class Graph:
                 yield base + row, serialized
 
     def type_of(self, value: int) -> ValueType:
-        """Return the type of a value: as declared, or else as inferred by onnx (up to `INFERENCE_LIMIT` nodes)."""
-        return self.types.known[int(self.types.of_value[value])]
+        """Return the type of a value: as declared, else as inferred (in graphs of at most `INFERENCE_LIMIT` nodes)."""
+        return self.known_types[int(self.type_index[value])]
 
     def value_info(self, value: int) -> onnx.ValueInfoProto | None:
-        """Return the declared or inferred type of a value as a ValueInfoProto of its own; None if nothing is known."""
-        serialized = self.types.protos[int(self.types.of_value[value])]
-        if serialized is None:
-            return None
-        info = onnx.ValueInfoProto(name=self.value_names[value])
-        info.type.ParseFromString(serialized)
-        return info
+        """Return the declared or inferred type of a value as a ValueInfoProto of its own; None if it is unknown."""
+        known = self.type_of(value)
+        return onnx.ValueInfoProto(name=self.value_names[value], type=known.proto) if known.proto.ByteSize() else None
 
     @property
     def type_index(self) -> Ints:
-        """The type of each value as an index into `known_types`."""
-        return self.types.of_value
+        """The type of each value, an index into `known_types`."""
+        return self._types[0]
 
     @property
     def known_types(self) -> Sequence[ValueType]:
-        """The distinct types; the first is "nothing known"."""
-        return self.types.known
+        """The distinct types; the first is the unknown one."""
+        return self._types[1]
+
+    @functools.cached_property
+    def declared(self) -> DeclaredTypes:
+        """The types that the file declares."""
+        return DeclaredTypes.of(self, self._resolved)
+
+    @functools.cached_property
+    def inference(self) -> Inference:
+        """The types of all values, inferred with the shapes that the inputs declare; see `shape_inference.infer`."""
+        return Walk(self, self.declared).run()
+
+    @functools.cached_property
+    def _types(self) -> tuple[Ints, Sequence[ValueType]]:
+        opened = type(self).opened(self.model)
+        if self is not opened:
+            index, known = opened._types  # noqa: SLF001 (its own class)
+            return index[: self.value_count], known
+        declared = self.declared
+        if self.node_count > INFERENCE_LIMIT or declared.cover(self):
+            return declared.of_value, declared.table.known
+        # shown as declared where that says everything, even if it contradicts what is inferred
+        of_value = np.where(declared.is_whole, declared.of_value, self.inference.of_value)
+        return of_value.astype(np.int32), self.inference.table.known
 
     @functools.cached_property
     def folded(self) -> NDArray[np.bool_]:
@@ -432,7 +450,7 @@ class Graph:
         return sum(sizes.get(key_of(plain.nodes[node]), 0) for node in calls)
 
     @functools.cached_property
-    def lacking(self) -> frozenset[int]:
+    def incomplete_nodes(self) -> frozenset[int]:
         """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
         required = np.zeros(len(self.operators), np.int64)
         single = onnx.defs.OpSchema.FormalParameterOption.Single
@@ -458,7 +476,9 @@ class Graph:
     @functools.cached_property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with the graph; at most `PROBLEM_LIMIT` of a kind."""
-        return (*self._structural_problems, *self.types.problems)
+        opened = type(self).opened(self.model)
+        inferred = () if opened.node_count > INFERENCE_LIMIT else opened.inference.problems
+        return (*self._structural_problems, *(each for each in inferred if each.node < self.node_count))
 
     @property
     def problem_nodes(self) -> Ints:
@@ -547,11 +567,6 @@ class Graph:
     def _problem_finder(self) -> ProblemFinder:
         return ProblemFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
 
-    @functools.cached_property
-    def types(self) -> Types:
-        """The types of values; see `type_of`."""
-        return Types(self, self._resolved)
-
 
 _NOTHING = np.empty(0, np.int32)
 _NOTHING.setflags(write=False)
@@ -561,216 +576,6 @@ def _owners(main: NodeTable, opsets: Mapping[str, int]) -> list[int]:
     """Return the rows whose operator can hold graphs."""
     able = np.asarray([may_hold_graphs(*key, opsets) for key in main.operators], bool)
     return np.flatnonzero(able[main.op_index]).tolist() if len(able) else []
-
-
-class Names:
-    """Turns the names of tensors into values, frame after frame; outer frames first."""
-
-    def __init__(self, main: NodeTable, rest: NodeTable, in_ptr: Ints, out_ptr: Ints) -> None:
-        self.in_value = np.empty(in_ptr[-1], np.int32)
-        self.out_value = np.empty(out_ptr[-1], np.int32)
-        self.kinds = bytearray()
-        self.subgraph_ends: list[int] = []
-        self.given: list[list[int]] = []
-        """The value of each graph input of each frame, those with an initializer included."""
-        self.inputs: list[list[int]] = []
-        self.outputs: list[list[int]] = []
-        self.weights: list[list[int]] = []
-        self.tables: list[WeightTable] = []
-        self.overridable: list[int] = []
-        self.duplicates: list[tuple[int, int]] = []
-        """(value that takes an existing name, node that makes it or −1)"""
-        self.prefixes: list[str] = []
-        """What the names of each frame begin with."""
-        self._main, self._rest, self._in_ptr, self._out_ptr = main, rest, in_ptr, out_ptr
-        self._parents: list[int] = []
-        # The names of the first values may lie in a buffer, those of the others are listed.
-        self._spans: Spans | None = None
-        self._listed: list[str] = []
-        self._scopes: list[dict[str, int]] = []
-
-    def resolve(self, place: Body) -> None:
-        """Make the values of one frame."""
-        table = WeightTable(place.graph)
-        self.tables.append(table)
-        # a function does not see what is around its call
-        self._parents.append(place.parent if place.function is None else -1)
-        self.prefixes.append(self._prefix(place))
-        if place.function is not None:
-            self._resolve_call(place, place.function)
-        elif place.parent >= 0 or not self._resolve_unique(place.graph, table.names):
-            self._resolve_in_turn(place, table.names.strings())
-        self.subgraph_ends.append(len(self.kinds))
-
-    @property
-    def value_spans(self) -> Spans:
-        """The names of all values in a buffer."""
-        return self._spans if self._spans is not None and not self._listed else Spans.of(self.value_names)
-
-    @functools.cached_property
-    def value_names(self) -> list[str]:
-        """The names of all values."""
-        return [*(self._spans.strings() if self._spans is not None else ()), *self._listed]
-
-    @property
-    def scopes(self) -> list[dict[str, int]]:
-        """What the names mean in each frame."""
-        if self._spans is not None and len(self._scopes) < len(self.subgraph_ends):
-            names = self._spans.strings()
-            self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
-        return self._scopes
-
-    @functools.cached_property
-    def _in_names(self) -> list[str]:
-        return self._main.inputs.strings() + self._rest.inputs.strings()
-
-    @functools.cached_property
-    def _out_names(self) -> list[str]:
-        return self._main.outputs.strings() + self._rest.outputs.strings()
-
-    def _resolve_unique(self, graph: onnx.GraphProto, weights: Spans) -> bool:
-        """Resolve the main graph if every name is made once: without a Python loop over its nodes."""
-        inputs = Spans.of(info.name for info in graph.input)
-        outputs = Spans.of(info.name for info in graph.output)
-        parts = (inputs, weights, self._main.outputs, self._main.inputs, outputs)
-        every = Spans.joined(parts)
-        number, first = every.numbered()
-        ends = np.cumsum([len(part) for part in parts])
-        of_inputs, of_weights, of_made, of_read, of_outputs = np.split(number, ends[:-1])
-        new = np.zeros(len(every), bool)
-        new[first] = True
-        # a weight may have the name of an input, but no two weights one name
-        again = of_weights[~new[ends[0] : ends[1]]]
-        shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
-        if not (shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
-            return False
-        kinds = np.asarray([GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, DANGLING, DANGLING], np.uint8)
-        kind = kinds[np.searchsorted(ends, first, side="right")]
-        kind[of_weights] = INITIALIZER
-        self.kinds = bytearray(kind.tobytes())
-        self.in_value[: len(of_read)], self.out_value[: len(of_made)] = of_read, of_made
-        self._spans = every[first]
-        given = of_inputs.tolist()
-        self.given.append(given)
-        self.weights.append(of_weights.tolist())
-        self.inputs.append([value for value in given if kind[value] != INITIALIZER])
-        self.overridable = [value for value in given if kind[value] == INITIALIZER]
-        self.outputs.append(of_outputs.tolist())
-        return True
-
-    def _resolve_in_turn(self, place: Body, weights: list[str]) -> None:
-        """Resolve a frame node by node: a name means its latest definition before the node that reads it."""
-        inputs = [plain_text(info.name) for info in place.graph.input]
-        outputs = [plain_text(info.name) for info in place.graph.output]
-        now: dict[str, int] = {}
-        main = place.parent < 0
-        for name in inputs:
-            if name in now:
-                self.duplicates.append((now[name], -1))
-            now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
-        self.given.append([now[name] for name in inputs])
-        given = list(dict.fromkeys(self.given[-1]))
-        seen: set[str] = set()
-        for name in weights:
-            if name in seen:
-                self.duplicates.append((now[name], -1))
-            elif name in now:
-                self.kinds[now[name]] = INITIALIZER
-                if main:
-                    self.overridable.append(now[name])
-            else:
-                now[name] = self._new(name, INITIALIZER)
-            seen.add(name)
-        self.weights.append([now[name] for name in weights])
-        first = self._resolve_nodes(place, now)
-        self.inputs.append([value for value in given if self.kinds[value] != INITIALIZER])
-        self.outputs.append([self._meaning(name, now, first, place.parent) for name in outputs])
-        self._scopes.append(now)
-
-    def _resolve_call(self, place: Body, function: onnx.FunctionProto) -> None:
-        """Resolve a function whose inputs are those of its caller."""
-        begin, end = self._in_ptr[place.owner_node], self._in_ptr[place.owner_node + 1]
-        given = [*self.in_value[begin:end].tolist(), *[-1] * len(function.input)]
-        now = dict(zip(map(plain_text, function.input), given, strict=False))
-        self.given.append([])
-        self.weights.append([])
-        self.inputs.append(list(dict.fromkeys(value for value in now.values() if value >= 0)))
-        first = self._resolve_nodes(place, now)
-        self.outputs.append([self._meaning(plain_text(name), now, first, -1) for name in function.output])
-        self._scopes.append(now)
-
-    def _resolve_nodes(self, place: Body, now: dict[str, int]) -> dict[str, int]:
-        """Resolve the nodes of a frame; give the first definition of each name."""
-        out_ptr, in_ptr = self._out_ptr, self._in_ptr
-        first: dict[str, int] = {}
-        for node in range(place.start, place.stop):
-            for slot in range(out_ptr[node], out_ptr[node + 1]):
-                name = self._out_names[slot]
-                if not name:
-                    self.out_value[slot] = -1
-                    continue
-                value = self._new(name, NODE_OUTPUT)
-                self.out_value[slot] = value
-                if name in first or name in now:
-                    self.duplicates.append((value, node))
-                first.setdefault(name, value)
-        for node in range(place.start, place.stop):
-            for slot in range(in_ptr[node], in_ptr[node + 1]):
-                self.in_value[slot] = self._meaning(self._in_names[slot], now, first, self._parents[-1])
-            for slot in range(out_ptr[node], out_ptr[node + 1]):
-                if self.out_value[slot] >= 0:
-                    now[self._out_names[slot]] = int(self.out_value[slot])
-        return first
-
-    def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
-        if not name:
-            return -1
-        found, scopes = now.get(name), self.scopes if parent >= 0 else []
-        while found is None and parent >= 0:
-            found = scopes[parent].get(name)
-            parent = self._parents[parent]
-        if found is None:
-            found = first.get(name)  # made further down the file: the graph is unsorted
-        if found is None:
-            found = now[name] = self._new(name, DANGLING)
-        return found
-
-    def _prefix(self, place: Body) -> str:
-        if place.function is None:
-            return self.prefixes[place.parent] if place.parent >= 0 else ""
-        owner = place.owner_node
-        name = self._node_name(owner)
-        made = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
-        # outputs have names of their own where calls have none
-        name = (
-            f"{self.prefixes[place.parent]}{name}" if name else next((self._value_name(v) for v in made if v >= 0), "")
-        )
-        return f"{shortened(name, LONGEST_PREFIX)}::"
-
-    def _node_name(self, node: int) -> str:
-        table, row = (self._main, node) if node < self._main.count else (self._rest, node - self._main.count)
-        return plain_text(table.names[row : row + 1].pieces()[0])
-
-    def called_names(self, frames: Sequence[Subgraph], names: Spans, base: int) -> Spans:
-        """Return the names of the nodes in calls, behind those of their calls."""
-        first = next((f for f, frame in enumerate(frames) if frame.function is not None), len(frames))
-        inside = [
-            self.prefixes[f].encode() + name if name else b""
-            for f in range(first, len(frames))
-            for name in names[frames[f].start - base : frames[f].stop - base].pieces()
-        ]
-        return Spans.of(inside)
-
-    def _value_name(self, value: int) -> str:
-        count = len(self._spans) if self._spans is not None else 0
-        if value >= count or self._spans is None:
-            return self._listed[value - count]
-        return plain_text(self._spans[value : value + 1].pieces()[0])
-
-    def _new(self, name: str, kind: int) -> int:
-        self._listed.append(f"{self.prefixes[-1]}{name}")
-        self.kinds.append(kind)
-        return len(self.kinds) - 1
 
 
 def _ints(values: Iterable[int]) -> Ints:

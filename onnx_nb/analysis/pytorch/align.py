@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnx_nb.analysis.compare.distances import LOOKED_AT, between
 from onnx_nb.analysis.formatting import quoted, shape_text
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.pytorch.alignment import Alignment, Match, TensorSink, feeds_of
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope

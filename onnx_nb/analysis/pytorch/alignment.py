@@ -15,7 +15,8 @@ import numpy as np
 from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, quoted
-from onnx_nb.analysis.graph.graph import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import numpy_dtype

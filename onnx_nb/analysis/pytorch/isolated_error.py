@@ -17,11 +17,12 @@ from onnx import ModelProto, helper
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.run import session as sessions
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 

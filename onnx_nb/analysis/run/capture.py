@@ -24,7 +24,8 @@ from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import CaptureError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
-from onnx_nb.analysis.graph.graph import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of

@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.run import ort_types
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.nodes import attribute
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]
@@ -82,6 +85,7 @@ def allowed_values(graph: Graph, name: str, shape: Shape) -> Range | Values | No
     Examples
     --------
     >>> import onnx.parser
+    >>> from onnx_nb.analysis.graph.graph import Graph
     >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (int32[2] ids, float[9, 4] table) => (float[2, 4] y) { i = Cast<to=7>(ids)  y = Gather(table, i) }'''))
     >>> allowed_values(graph, "ids", (2,))
@@ -118,6 +122,7 @@ def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
     Examples
     --------
     >>> import onnx.parser
+    >>> from onnx_nb.analysis.graph.graph import Graph
     >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     ... g (float[n, c] x) => (float[n, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }'''))
     >>> required_sizes(graph, "x", 2)

@@ -15,10 +15,9 @@ from onnx import TypeProto, inliner
 
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import plain_text, quoted
-from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.graph import INFERENCE_LIMIT, Graph
 from onnx_nb.analysis.graph.shape_inference import requested_size
 from onnx_nb.analysis.graph.subgraphs import INLINED
-from onnx_nb.analysis.graph.types import INFERENCE_LIMIT
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.model.value_info import Dims, dimensions, input_types, type_text

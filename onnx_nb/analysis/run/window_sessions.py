@@ -12,7 +12,7 @@ import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.subgraphs import key_of
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
@@ -22,6 +22,7 @@ from onnx_nb.analysis.run import session as sessions
 if TYPE_CHECKING:
     import onnxruntime
 
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.execution_order import ExecutionOrder
     from onnx_nb.analysis.run.session import Value
 

@@ -19,7 +19,7 @@ from onnx import TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
-from onnx_nb.analysis.graph.graph import BODY_INPUT, INITIALIZER, Graph
+from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.model.value_info import input_types
 from onnx_nb.analysis.run import ort_types
@@ -29,6 +29,7 @@ from onnx_nb.analysis.run.iterations import iterate
 from onnx_nb.analysis.run.window_sessions import SessionMaker, WindowSession
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.session import Value
 

@@ -19,7 +19,7 @@ from onnx_nb.analysis.simplify.elements import LEFT_OUT, Array, Change, Constant
 from onnx_nb.analysis.simplify.known_graph import KnownGraph
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph import shape_inference
+    from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.storage import Source
     from onnx_nb.analysis.simplify.elements import NodeIds, Rule
@@ -94,7 +94,7 @@ class Editor(KnownGraph):
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
-    def new_value(self, hint: str, subgraph: int, kind: shape_inference.Kind | None = None) -> int:
+    def new_value(self, hint: str, subgraph: int, kind: ValueType | None = None) -> int:
         """Add a value that no node makes yet."""
         self.names.append(self._free_name(hint))
         self.producer.append(-1)

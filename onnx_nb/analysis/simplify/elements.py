@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnx_nb.analysis.formatting import plain_text
-from onnx_nb.analysis.graph import shape_inference
+from onnx_nb.analysis.graph.types import ValueType
 
 if TYPE_CHECKING:
     from onnx import FunctionProto
@@ -115,13 +115,13 @@ class Constant:
     """Location under which the process holds the values of a large computed constant."""
 
 
-def kind(elem_type: int, shape: Sequence[int | str | None] | None) -> shape_inference.Kind:
+def kind(elem_type: int, shape: Sequence[int | str | None] | None) -> ValueType:
     """Return the type of a tensor."""
     proto = onnx.helper.make_tensor_type_proto(elem_type, shape)
-    return shape_inference.Kind(proto, elem_type, None if shape is None else tuple(shape))
+    return ValueType.of(proto)
 
 
-def kind_of(array: Array) -> shape_inference.Kind:
+def kind_of(array: Array) -> ValueType:
     """Return the type of an array."""
     return kind(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 

@@ -15,15 +15,16 @@ import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis.formatting import plain_text, quoted
-from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import read_tensor
-from onnx_nb.analysis.model.value_info import Dims, dimensions
 from onnx_nb.analysis.simplify.elements import Array, Constant, NodeIds, Op, identify, kind
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.shape_walk import Case, Inference
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.model.value_info import Dims
 
 READ_AT_MOST: Final = 1 << 24
 """Bytes of the largest constant that rules look at."""
@@ -47,8 +48,8 @@ class KnownGraph:
         self.subgraph_of: list[int] = graph.value_subgraph.tolist()
         self.subgraph_outputs: list[list[int]] = [each.outputs.tolist() for each in graph.subgraphs]
         self.parent = [each.parent for each in graph.subgraphs]
-        self.kinds: dict[int, shape_inference.Kind | None] = {}
-        self.cases: list[tuple[Op, shape_inference.Case]] = []
+        self.kinds: dict[int, ValueType | None] = {}
+        self.cases: list[tuple[Op, Case]] = []
         """What type inference found about nodes."""
         self.memo: dict[Any, Any] = {}
         """What `symbolic_dims` found about values during one run; a value never becomes another."""
@@ -109,7 +110,7 @@ class KnownGraph:
         found = self.readers[value]
         found[op.number] = found.get(op.number, 0) + 1
 
-    def learn(self, types: shape_inference.Types, ids: NodeIds | None) -> None:
+    def learn(self, types: Inference, ids: NodeIds | None) -> None:
         """Take over types inferred for this graph as it was written with ``ids``, and look at every node again."""
         self._since.clear()
         self._computed.clear()
@@ -167,7 +168,7 @@ class KnownGraph:
             if maker is not None:
                 yield maker, op.inputs[1 - slot]
 
-    def kind(self, value: int) -> shape_inference.Kind | None:
+    def kind(self, value: int) -> ValueType | None:
         """Return the type of a value as far as it is known."""
         if value < 0:
             return None
@@ -175,14 +176,14 @@ class KnownGraph:
             self.kinds[value] = self._declared(value)
         return self.kinds[value]
 
-    def _declared(self, value: int) -> shape_inference.Kind | None:
+    def _declared(self, value: int) -> ValueType | None:
         known = self.constants.get(value)
         if known is not None and isinstance(known.tensor, TensorProto):
             return kind(known.tensor.data_type, known.tensor.dims)
         info = self.info(value)
         if info is None or not info.type.HasField("tensor_type"):
             return None
-        return shape_inference.Kind(info.type, info.type.tensor_type.elem_type, dimensions(info.type))
+        return ValueType.of(info.type)
 
     def info(self, value: int) -> onnx.ValueInfoProto | None:
         """Return what the model declares about a value."""

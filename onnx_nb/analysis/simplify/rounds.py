@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, ModelProto
 
 from onnx_nb.analysis.errors import SimplificationError
 from onnx_nb.analysis.formatting import plain_text
-from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_inference import infer
+from onnx_nb.analysis.graph.shape_walk import Inference
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import label_of, with_proto
 from onnx_nb.analysis.simplify import rules_redundancy
@@ -129,11 +129,11 @@ class Rounds:
             self.node_ids |= {(place if each == MAIN else each): listed for each, listed in ids.items()}
         return model
 
-    def _types(self, model: Model) -> shape_inference.Types:
+    def _types(self, model: Model) -> Inference:
         if self.infer:
-            return shape_inference.infer(model)
+            return infer(model, inside_calls=False)
         graph = Graph.of(model)
-        return shape_inference.Types(graph, [], np.full(graph.node_count, -1, np.int32), {}, ())
+        return Inference.of_nothing(graph)
 
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> list[Left]:
         net.run([rule for rule in RULES if rule.name == "extract_constants"])

@@ -23,8 +23,8 @@ from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import SimplificationError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
-from onnx_nb.analysis.graph import shape_inference
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_walk import BROKEN
 from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
@@ -263,7 +263,7 @@ def simplify(
     )
     try:
         rewritten = rounds.run(constants)
-    except shape_inference.BROKEN:
+    except BROKEN:
         # rules expect nodes to be what their operators define: the checker names one that is not, if there is one
         external_data.check(loaded, full=True)
         raise

@@ -19,7 +19,7 @@ from onnx_nb.analysis.model.value_info import dimensions
 from onnx_nb.analysis.simplify.elements import LEFT_OUT, MAIN, Constant, NodeIds, Op, Place
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph import shape_inference
+    from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.simplify.editor import Editor
 
@@ -85,7 +85,7 @@ def _write_ends(net: Editor, target: onnx.GraphProto) -> None:
             _refine(info.type, kind)
 
 
-def _refine(declared: onnx.TypeProto, found: shape_inference.Kind) -> None:
+def _refine(declared: onnx.TypeProto, found: ValueType) -> None:
     """Write sizes that were found into a declared type where it has none."""
     if not declared.HasField("tensor_type"):
         if not declared.WhichOneof("value"):

@@ -1,16 +1,13 @@
 """Make a model of some nodes of another: their weights, functions and docs, with typed inputs and outputs.
 
-A type is taken from where it is cheapest to know: declared in the file, inferred by onnx from the nodes before the
-tensor (in pieces of 500, which is faster than all at once and needs no whole graph), told by an onnxruntime
-session on those nodes, or seen in a run of them. Weights are never read: the new model refers to the same bytes.
+A type is declared in the file, or inferred from the nearest declared ones; only if asked are the nodes before a tensor
+run on random inputs. Weights are never read: the new model refers to the same bytes.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -19,19 +16,20 @@ from onnx import TensorProto, TypeProto
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
-from onnx_nb.analysis.graph.graph import DANGLING, GRAPH_INPUT, INITIALIZER, Graph
-from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.shape_inference import infer_values
 from onnx_nb.analysis.graph.subgraphs import Key, key_of
+from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.storage import references
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-_PIECE: Final = 500
-"""So many nodes are inferred at once; onnx takes longer per node in larger graphs."""
+    from onnx_nb.analysis.model.model import Model
 
 
 def assemble(
@@ -43,6 +41,7 @@ def assemble(
     name: str,
     constants: Iterable[TensorProto] = (),
     types: Mapping[int, TypeProto] | None = None,
+    infer_by_running: bool = False,
 ) -> Model:
     """Make a model of some nodes.
 
@@ -59,7 +58,9 @@ def assemble(
     constants
         Weights to add, for values that the nodes read and nobody makes.
     types
-        Those of the inputs and outputs, if they are known; see `boundary_types`.
+        Types of inputs and outputs, as far as they are known; see `boundary_types`.
+    infer_by_running
+        As in `boundary_types`.
 
     Raises
     ------
@@ -85,8 +86,8 @@ def assemble(
     proto.graph.initializer.extend(added)
     listed = weights if model.proto.ir_version < 4 else []  # before IR 4 every initializer must be an input too
     known = {} if types is None else types
-    unknown = dict.fromkeys(value for value in (*inputs, *listed, *outputs) if value not in known)
-    types = {**known, **_Types(model, infos).find(list(unknown))}
+    unknown = [value for value in (*inputs, *listed, *outputs) if value not in known]
+    types = {**known, **boundary_types(model, unknown, infos=infos, infer_by_running=infer_by_running)}
     target = proto.graph
     target.input.extend(_port(graph, value, types) for value in (*inputs, *listed))
     if model.proto.ir_version < 4:
@@ -245,15 +246,30 @@ def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
     return onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
 
 
-def boundary_types(model: Model, values: Iterable[int]) -> dict[int, TypeProto]:
-    """Find out the types of values of the main graph.
+def boundary_types(
+    model: Model,
+    values: Iterable[int],
+    *,
+    infos: Iterable[onnx.ValueInfoProto] | None = None,
+    infer_by_running: bool = False,
+) -> dict[int, TypeProto]:
+    """Find the types of values of the main graph: as declared, else as inferred, else (if asked) as seen in a run.
 
-    Dimensions that onnx made up names for are left unknown.
+    Parameters
+    ----------
+    model
+        The model that the values are in.
+    values
+        Values of its main graph.
+    infos
+        What its ``value_info`` declares of these values, if that is known.
+    infer_by_running
+        Run the nodes before a value on random inputs if its type or rank cannot be inferred.
 
     Raises
     ------
     ExtractionError
-        If the element type of one cannot be found out; says what was tried.
+        If the element type of a value cannot be found; the message says why.
 
     Examples
     --------
@@ -265,250 +281,99 @@ def boundary_types(model: Model, values: Iterable[int]) -> dict[int, TypeProto]:
     >>> boundary_types(model, [graph.value("a")])[graph.value("a")].tensor_type.elem_type == TensorProto.INT64
     True
     """
-    return _Types(model).find(list(dict.fromkeys(values)))
+    graph, flow = Graph.of(model), Flow.of(Graph.of(model))
+    found = _declared(graph, list(dict.fromkeys(values)), infos)
+    lacking = [value for value, kind in found.items() if flow.producer[value] >= 0 and not kind.is_complete]
+    if lacking:
+        inference = infer_values(graph, lacking)
+        found |= {value: kind for value in lacking if (kind := inference.type_of(value)).dtype}
+        lacking = [value for value in lacking if not found[value].is_complete]
+    failure = ""
+    if lacking and infer_by_running:
+        seen, failure = _seen(model, lacking)
+        found |= seen
+    for value, kind in found.items():
+        if not kind.dtype:
+            raise _unknown_type(graph, value, failure, infer_by_running=infer_by_running)
+    return {value: kind.proto for value, kind in found.items()}
 
 
-class _Types:
-    """Types of values of one model, from the cheapest source that knows them."""
+def _declared(graph: Graph, values: Sequence[int], infos: Iterable[onnx.ValueInfoProto] | None) -> dict[int, ValueType]:
+    """Return what the file declares of values; initializers declare themselves."""
+    kinds = Flow.of(graph).kinds
+    found = dict.fromkeys(values, ValueType())
+    names = {graph.value_names[value]: value for value in values}
+    origin = graph.model.proto.graph
+    for info in itertools.chain(origin.input, origin.output, origin.value_info if infos is None else infos):
+        value = names.get(plain_text(info.name), -1)
+        if value >= 0 and not found[value].is_complete and (kind := ValueType.of(info.type)).dtype:
+            found[value] = kind
+    weights = [value for value in values if kinds[value] == INITIALIZER]
+    for value in weights:
+        (tensor,) = weight_tensors(graph, [value])
+        found[value] = ValueType.of(tensor_type(tensor))
+    return found
 
-    def __init__(self, model: Model, infos: Iterable[onnx.ValueInfoProto] | None = None) -> None:
-        self._model = model
-        self._near = infos
-        """What the file declares of the values that are asked for; ``None`` if that is not looked up yet."""
-        self._graph = Graph.of(model)
-        self._flow = Flow.of(self._graph)
-        self._known: dict[int, TypeProto] = {}
-        self._reasons: list[str] = []
 
-    def find(self, wanted: Sequence[int]) -> dict[int, TypeProto]:
-        self._declare(wanted)
-        for source in (self._infer, self._ask, self._run):
-            made = [value for value in wanted if self._flow.producer[value] >= 0]
-            lacking = [value for value in made if not _is_complete(self._known.get(value))]
-            if not lacking:
-                break
-            try:
-                source(lacking)
-            except ExtractionError as error:  # a circle of nodes before the tensor
-                self._reasons.append(error.message)
-        for value in wanted:
-            if value not in self._known:
-                self._give_up(value)
-        return {value: self._known[value] for value in wanted}
+def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], str]:
+    """Run the nodes before values on random inputs; return the element types and ranks, or why there are none."""
+    from onnx_nb.analysis.run import session  # imports onnxruntime; only if asked
+    from onnx_nb.analysis.run.random_feeds import random_feeds
 
-    def _learn(self, value: int, kind: TypeProto) -> None:
-        """Keep what says more than what is known."""
-        known = self._known.get(value)
-        if _says_something(kind) and (known is None or not _is_complete(known)):
-            self._known[value] = kind
-
-    @functools.cached_property
-    def _declared(self) -> dict[int, onnx.ValueInfoProto]:
-        """What the file declares of each value."""
-        stop = int(np.searchsorted(self._graph.value_subgraph, 0, side="right"))
-        values = dict(zip(self._graph.value_names[:stop], range(stop), strict=True))
-        origin = self._model.proto.graph
-        infos = itertools.chain(origin.input, origin.output, origin.value_info)
-        found = {values.get(plain_text(info.name), -1): info for info in infos}
-        found.pop(-1, None)
-        return found
-
-    def _declare(self, wanted: Iterable[int]) -> None:
-        """Read what the file declares; weights declare themselves."""
-        lacking = list(wanted)
-        for value in lacking:
-            if self._flow.kinds[value] == INITIALIZER:
-                (tensor,) = weight_tensors(self._graph, [value])
-                self._known[value] = tensor_type(tensor)
-        if self._near is not None:
-            names = {self._graph.value_names[value]: value for value in lacking}
-            origin = self._model.proto.graph
-            infos = itertools.chain(origin.input, origin.output, self._near)
-            found = {names[name]: info for info in infos if (name := plain_text(info.name)) in names}
-            self._near = None  # later questions are about other values
-        else:
-            found = {value: self._declared[value] for value in lacking if value in self._declared}
-        for value, info in found.items():
-            self._learn(value, info.type)
-
-    def _infer(self, lacking: Sequence[int]) -> None:
-        """Let onnx infer, from the nearest types that are declared."""
-        if self._graph.lacking:
-            label = self._graph.node_label(min(self._graph.lacking))
-            self._reasons.append(f"onnx cannot infer it ({label} lacks an input that its operator needs)")
-            return
-        nodes = self._before(lacking)
-        piece = np.full(self._graph.main_count + 1, -1, np.int32)  # the last for −1, values that no node makes
-        piece[nodes] = np.arange(len(nodes)) // _PIECE
-        reader, value = self._flow.edges
-        made_in = piece[self._graph.producer[value]]
-        across = value[(piece[reader] >= 0) & (made_in != piece[reader]) & (self._graph.producer[value] >= 0)]
-        crossing = set(lacking).union(across.tolist())
-        entering = crossing | self._open
-        named = {self._graph.value_names[value]: value for value in crossing}
-        for start in range(0, len(nodes), _PIECE):
-            part = nodes[start : start + _PIECE]
-            try:
-                inferred = onnx.shape_inference.infer_shapes(self._piece(part, entering))
-            except Exception as error:  # noqa: BLE001 (the C++ side lets out any kind, on models that onnx never met)
-                self._reasons.append(f"onnx cannot infer it ({_reason(error)})")
-                continue
-            for info in inferred.graph.value_info:
-                name = info.name
-                made = named.get(name if isinstance(name, str) else plain_text(name))
-                if made is not None:
-                    self._learn(made, _without_made_up_names(info.type))
-
-    def _before(self, values: Iterable[int]) -> list[int]:
-        """Return the nodes between values and the nearest declared ones, sorted."""
-        producer, declared, found = self._flow.producer, self._declared, set[int]()
-        todo = [producer[value] for value in values]
-        while todo:
-            node = todo.pop()
-            if node < 0 or node in found:
-                continue
-            found.add(node)
-            todo += [
-                producer[value]
-                for value in self._flow.reads(node)
-                if value not in declared or not _is_complete(declared[value].type)
-            ]
-        return self._flow.sorted(found)
-
-    def _piece(self, nodes: Sequence[int], entering: set[int]) -> onnx.ModelProto:
-        """Return a few nodes as a model in which all that is known is declared."""
-        graph, flow, origin = self._graph, self._flow, self._model.proto
-        proto = onnx.ModelProto(ir_version=max(origin.ir_version, 4))
-        proto.opset_import.extend(origin.opset_import)
-        proto.functions.extend(graph.functions[key] for key in functions_of(graph, nodes))
-        inside = set(nodes)
-        read = flow.reads_of(nodes)
-        outer = sorted(value for value in read & entering if flow.producer[value] not in inside)
-        # shapes that are Constant nodes serve inference by their values
-        makers = dict.fromkeys(flow.producer[value] for value in outer)
-        constant = [node for node in makers if node >= 0 and graph.operators[graph.op_index[node]][0] == "Constant"]
-        inside.update(constant)
-        run = nodes[-1] - nodes[0] == len(nodes) - 1  # as above
-        own = origin.graph.node[nodes[0] : nodes[-1] + 1] if run else [origin.graph.node[node] for node in nodes]
-        proto.graph.node.extend([*(origin.graph.node[node] for node in constant), *own])
-        if (MARK[1], MARK[0]) in graph.operators:
-            for node in proto.graph.node:
-                if (plain_text(node.domain), plain_text(node.op_type)) == MARK:
-                    node.domain, node.op_type = "", "Identity"
-                    del node.attribute[:]
-        proto.graph.name = "piece"
-        weights = weight_tensors(graph, read & flow.weight_row.keys())
-        sparse = [tensor for tensor in weights if isinstance(tensor, onnx.SparseTensorProto)]
-        proto.graph.initializer.extend(tensor for tensor in weights if isinstance(tensor, TensorProto))
-        proto.graph.input.extend(_info(plain_text(tensor.values.name), tensor_type(tensor)) for tensor in sparse)
-        self._declare(value for value in outer if value not in self._known)
-        known = [value for value in outer if value in self._known and flow.producer[value] not in inside]
-        proto.graph.input.extend(_port(graph, value, self._known) for value in known)
-        return proto
-
-    @functools.cached_property
-    def _open(self) -> set[int]:
-        kinds = self._graph.value_kind
-        return set(np.flatnonzero((kinds == GRAPH_INPUT) | (kinds == DANGLING)).tolist())
-
-    def _ask(self, lacking: Sequence[int]) -> None:
-        """Let onnxruntime tell the types of the outputs of a session, which knows more operators than onnx."""
-        before = self._runnable(lacking)
-        if before is None:
-            return
-        from onnx_nb.analysis.run import session  # imports onnxruntime; most cuts do not come so far
-
-        names = [self._graph.value_names[value] for value in lacking]
-        try:
-            made = session.create(before, optimize=False, outputs=names, threads=1)
-        except OnnxNbError as error:
-            self._reasons.append(shortened(error.message, 300))
-            if len(lacking) > 1:  # perhaps only the nodes before one of them are to blame
-                for value in lacking:
-                    self._ask([value])
-            return
-        for value, entry in zip(lacking, made.get_outputs(), strict=True):
-            kind = _from_onnxruntime(entry.type, entry.shape)
-            if kind is not None:
-                self._learn(value, kind)
-
-    def _run(self, lacking: Sequence[int]) -> None:
-        """See the values of a run on random inputs: how many dimensions there are, not how long they are."""
-        lacking = [value for value in lacking if value in self._known]  # what no session has is not run either
-        before = self._runnable(lacking) if lacking else None
-        if before is None:
-            return
-        from onnx_nb.analysis.run import session  # as above
-        from onnx_nb.analysis.run.random_feeds import random_feeds
-
-        names = [self._graph.value_names[value] for value in lacking]
-        try:
-            found = session.run(before, random_feeds(before), outputs=names)
-        except OnnxNbError as error:
-            self._reasons.append(f"a run on random inputs fails ({shortened(error.message, 300)})")
-            return
-        for value, name in zip(lacking, names, strict=True):
-            array = found[name]
-            if isinstance(array, np.ndarray):
-                dtype = self._known[value].tensor_type.elem_type
-                self._known[value] = onnx.helper.make_tensor_type_proto(dtype, [None] * array.ndim)
-
-    def _runnable(self, lacking: Sequence[int]) -> Model | None:
-        """Return the model that makes values out of the graph's inputs."""
-        graph, flow = self._graph, self._flow
-        nodes = flow.sorted(flow.ancestors(lacking))
+    graph, flow = Graph.of(model), Flow.of(Graph.of(model))
+    names = [graph.value_names[value] for value in values]
+    try:
+        nodes = flow.sorted(flow.ancestors(values))
         read = dict.fromkeys(value for node in nodes for value in flow.reads(node))
         inputs = [value for value in read if flow.producer[value] < 0 and flow.kinds[value] != INITIALIZER]
-        self._declare(value for value in inputs if value not in self._known)
-        unknown = [graph.value_names[value] for value in inputs if value not in self._known]
-        if unknown:
-            self._reasons.append(f"it hangs on {quoted(unknown[0])}, whose type is not known either")
-            return None
-        # without value_info: a wrong one would make onnxruntime refuse
-        proto = _bare(self._model, nodes, weights_of(graph, nodes, inputs), inputs, ())
+        types = boundary_types(model, inputs)
+        # without value_info: onnxruntime would refuse a wrong one
+        proto = _bare(model, nodes, weights_of(graph, nodes, inputs), inputs, ())
         proto.ir_version = max(proto.ir_version, 4)
-        proto.graph.input.extend(_port(graph, value, self._known) for value in inputs)
-        return with_proto(self._model, proto, name=f"the nodes before {quoted(graph.value_names[lacking[0]])}")
-
-    def _give_up(self, value: int) -> None:
-        tried = "; ".join(dict.fromkeys(self._reasons)) or "nothing tells it"
-        message = f"the type of {quoted(self._graph.value_names[value])} is not known: the model does not declare it; "
-        advice = "Choose a tensor next to it, or add its value_info to the model."
-        raise ExtractionError(f"{message}{tried.removesuffix('.')}.", advice=advice)
-
-
-def _says_something(kind: TypeProto) -> bool:
-    which = kind.WhichOneof("value")
-    return which is not None and (which != "tensor_type" or kind.tensor_type.elem_type != TensorProto.UNDEFINED)
+        proto.graph.input.extend(_info(graph.value_names[value], types[value]) for value in inputs)
+        before = with_proto(model, proto, name=f"the nodes before {quoted(names[0])}")
+        arrays = session.run(before, random_feeds(before), outputs=names)
+    except OnnxNbError as error:
+        if len(values) > 1:  # perhaps only the nodes before one of them are to blame
+            each = [_seen(model, [value]) for value in values]
+            return {value: kind for found, _ in each for value, kind in found.items()}, error.message
+        return {}, error.message
+    return {value: _type_of_result(arrays[name]) for value, name in zip(values, names, strict=True)}, ""
 
 
-def _is_complete(kind: TypeProto | None) -> bool:
-    """Return whether a type would pass onnx's checker; it insists on the rank of tensors."""
-    if kind is None or not _says_something(kind):
-        return False
-    return not kind.HasField("tensor_type") or bool(kind.tensor_type.HasField("shape"))
+def _type_of_result(result: Any) -> ValueType:
+    """Return the type of what a run returned: the sizes of dimensions may differ in another run."""
+    if isinstance(result, list):
+        inner = _type_of_result(result[0]).elem_type if result else TensorProto.UNDEFINED
+        tensor = onnx.helper.make_tensor_type_proto(inner, None)
+        return ValueType.of(onnx.helper.make_sequence_type_proto(tensor)) if inner else ValueType()
+    if not isinstance(result, np.ndarray):
+        return ValueType()
+    return ValueType.of_tensor(onnx.helper.np_dtype_to_tensor_dtype(result.dtype), [None] * result.ndim)
 
 
-def _without_made_up_names(kind: TypeProto) -> TypeProto:
-    for dim in kind.tensor_type.shape.dim if kind.HasField("tensor_type") else ():
-        if plain_text(dim.dim_param).startswith("unk__"):
-            dim.Clear()
-    return kind
-
-
-def _from_onnxruntime(kind: str, shape: Sequence[Any] | None) -> TypeProto | None:
-    """Read "tensor(float)" and "seq(tensor(int64))"; a shape of no dimensions may also mean that none is known."""
-    inner = kind.removeprefix("seq(").removeprefix("tensor(").rstrip(")")
-    number = dict(TensorProto.DataType.items()).get(inner.upper())
-    if number is None:
-        return None
-    if kind == f"seq(tensor({inner}))":
-        return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(number, None))
-    if kind != f"tensor({inner})":
-        return None
-    dims = [dim if isinstance(dim, int) else None for dim in shape or ()]
-    return onnx.helper.make_tensor_type_proto(number, dims or None)
-
-
-def _reason(error: Exception) -> str:
-    return shortened(" ".join(str(error).split()), 200) or type(error).__name__
+def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: bool) -> ExtractionError:
+    """Describe which nodes keep a type from being inferred."""
+    flow, known = Flow.of(graph), infer_values(graph, [value])
+    blocking, seen = value, set[int]()
+    why = "the nodes before it form a cycle"
+    while blocking not in seen:
+        seen.add(blocking)
+        node = flow.producer[blocking]
+        unknown = [read for read in flow.reads(node) if not known.type_of(read).dtype] if node >= 0 else []
+        if not unknown:
+            why = f"onnx cannot infer what {graph.node_label(node)} makes" if node >= 0 else ""
+            why = why or f"it depends on {quoted(graph.value_names[blocking])}, whose type is not known either"
+            break
+        blocking = unknown[0]
+    name = quoted(graph.value_names[value])
+    message = f"the type of {name} is not known: the model does not declare it, and {why}"
+    if failure:
+        return ExtractionError(
+            f"{message}; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')}).",
+            advice="Choose a tensor next to it, or add its value_info to the model.",
+        )
+    advice = "Choose a tensor next to it, add its value_info to the model"
+    if not infer_by_running:
+        advice += ", or allow a run on random inputs: infer_by_running=True"
+    return ExtractionError(f"{message}.", advice=f"{advice}.")

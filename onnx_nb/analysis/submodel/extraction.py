@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,8 @@ from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
-from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.nodes import attribute
@@ -35,6 +35,8 @@ from onnx_nb.analysis.submodel.assembly import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
     import onnx
     from numpy.typing import NDArray
 
@@ -160,10 +162,12 @@ def extract(
     *,
     around: str | None = None,
     keep_redundant: bool = True,
+    infer_by_running: bool = False,
 ) -> Model:
-    """Cut out the submodel between two sets of tensors, or a scope.
+    """Extract the submodel between two sets of tensors, or a scope.
 
-    Weights are not read: the submodel refers to the same bytes until it is saved or run.
+    Nothing is run, and no session is created, unless ``infer_by_running`` allows it. Weights are not read: the submodel
+    refers to the same bytes until it is saved or run.
 
     Parameters
     ----------
@@ -176,11 +180,15 @@ def extract(
         drawing. The submodel holds its nodes, reads what they read and gives what others read of it.
     keep_redundant
         Keep inputs that nothing reads as inputs of the submodel (with a warning); ``False`` drops them.
+    infer_by_running
+        Run the nodes before an input or output on random inputs if its type is neither declared nor can be inferred,
+        as after operators that onnx does not know.
 
     Raises
     ------
     ExtractionError
-        If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input is not known.
+        If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input or output is not
+        known.
 
     Warns
     -----
@@ -209,9 +217,8 @@ def extract(
         starts, ends = ports(graph, nodes)
         if not ends:
             raise ExtractionError(f"no other node reads what scope {quoted(path)} makes.", advice="Choose another.")
-        return assemble(
-            loaded, _planned(graph, starts, ends).nodes.tolist(), starts, ends, name=f"{loaded.name} [{path}]"
-        )
+        taken, name = _planned(graph, starts, ends).nodes.tolist(), f"{loaded.name} [{path}]"
+        return assemble(loaded, taken, starts, ends, name=name, infer_by_running=infer_by_running)
     starts = _resolved(graph, inputs or (), "input")
     ends = _resolved(graph, outputs or (), "output")
     _check_ends(graph, starts, ends)
@@ -231,7 +238,8 @@ def extract(
     elif plan.redundant:
         starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
     arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
-    submodel = assemble(loaded, plan.nodes.tolist(), starts, ends, name=f"{loaded.name} [{arrow}]")
+    name = f"{loaded.name} [{arrow}]"
+    submodel = assemble(loaded, plan.nodes.tolist(), starts, ends, name=name, infer_by_running=infer_by_running)
     for message in odd:
         warnings.warn(message, UserWarning, stacklevel=3)
     return submodel

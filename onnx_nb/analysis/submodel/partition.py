@@ -6,7 +6,6 @@ parts gave, and gives what later parts read. Weights are never read: those that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,7 +17,8 @@ from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.dataflow import Flow
-from onnx_nb.analysis.graph.graph import DANGLING, INITIALIZER, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.nodes import graphs_of
@@ -28,6 +28,8 @@ from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_va
 from onnx_nb.analysis.submodel.extraction import mark_name, nodes_of_scope, nodes_of_scopes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from numpy.typing import NDArray
 
 _SLACK: Final = 1.05
@@ -43,6 +45,7 @@ def partition(
     *,
     scopes: int | Iterable[str] | None = None,
     by: str = "bytes",
+    infer_by_running: bool = False,
 ) -> list[Model]:
     """Divide a model into parts that run one after another.
 
@@ -76,6 +79,9 @@ def partition(
     by
         What a number of parts is balanced by: ``"bytes"`` of weights, or ``"time"``, measured in a run on random
         inputs.
+    infer_by_running
+        Run nodes on random inputs to find the types of tensors between parts that are neither declared nor can be
+        inferred; else nothing is run, unless ``by="time"``.
 
     Returns
     -------
@@ -112,7 +118,7 @@ def partition(
         number = _by_weight(graph, at, _seconds(graph) if by == "time" else _bytes(graph))
     else:
         number = _by_tensors(graph, stages)
-    return _parts(graph, number)
+    return _parts(graph, number, infer_by_running=infer_by_running)
 
 
 def _check(graph: Graph) -> None:
@@ -488,7 +494,7 @@ def _seconds(graph: Graph) -> NDArray[np.float64]:
     return seconds
 
 
-def _parts(graph: Graph, number: NDArray[np.int64]) -> list[Model]:
+def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -> list[Model]:
     """Make the parts of nodes that have one number."""
     flow, model = Flow.of(graph), graph.model
     number = _constants_with_readers(flow, number)
@@ -515,7 +521,8 @@ def _parts(graph: Graph, number: NDArray[np.int64]) -> list[Model]:
             outputs += unmade
             inputs += [v for v in unmade if flow.kinds[v] != INITIALIZER and v not in inputs]
         drafts.append((nodes, inputs, outputs, list(constants.values())))
-    types = boundary_types(model, [value for _, inputs, outputs, _ in drafts for value in (*inputs, *outputs)])
+    ends = [value for _, inputs, outputs, _ in drafts for value in (*inputs, *outputs)]
+    types = boundary_types(model, ends, infer_by_running=infer_by_running)
     return [
         assemble(
             model,

@@ -16,7 +16,8 @@ import onnx.numpy_helper
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import depths, sorted_unique, upward
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans

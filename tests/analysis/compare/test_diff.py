@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis.compare.counterparts import CHANGED, ONLY, SAME
-from onnx_nb.analysis.graph.graph import INITIALIZER, Graph
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.scopes.scopes import scopes
 from tests import models
 from tests.dags import dags

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -14,13 +11,20 @@ import onnx.parser
 import onnx.reference
 import pytest
 from hypothesis import HealthCheck, given, settings
-from numpy.typing import NDArray
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, extract, load, plan_extraction
-from onnx_nb.analysis.graph.graph import NODE_OUTPUT
+from onnx_nb.analysis.graph.names import NODE_OUTPUT
+from onnx_nb.analysis.run import session
 from tests import models
 from tests.dags import FEEDS, dags, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from random import Random
+
+    from numpy.typing import NDArray
 
 BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
 branches (float[N,4] x, float[4] bias) => (float[N,4] z, float[N,4] w)
@@ -526,10 +530,10 @@ def with_foreign_operator(op: str, domain: str) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, ir_version=8, opset_imports=opset)
 
 
-def test_what_onnx_cannot_infer_is_asked_of_onnxruntime() -> None:
+def test_operators_of_onnxruntime_are_inferred() -> None:
     sub = extract(with_foreign_operator("Gelu", "com.microsoft"), ["a"], ["z"])
     onnx.checker.check_model(sub.to_proto(), full_check=True)
-    assert str(Graph.of(sub).type_of(0)) == "?×2 float32"
+    assert str(Graph.of(sub).type_of(0)) == "N×2 float32"
 
 
 def test_what_no_inference_knows_is_seen_in_a_run() -> None:
@@ -545,15 +549,46 @@ def test_what_no_inference_knows_is_seen_in_a_run() -> None:
     info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(nodes, "g", [info("x", 1, [2, 3])], [info("z", 1, None)])
     opset = [onnx.helper.make_opsetid("", 17)]
-    sub = extract(onnx.helper.make_model(graph, ir_version=8, opset_imports=opset), ["q"], ["z"])
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opset)
+    sub = extract(model, ["q"], ["z"], infer_by_running=True)
     onnx.checker.check_model(sub.to_proto())
     assert str(Graph.of(sub).type_of(0)) == "?×? float32"
 
 
 def test_a_type_that_nobody_knows_is_explained() -> None:
-    with pytest.raises(ExtractionError, match=r"the type of 'a' is not known: .*onnxruntime") as caught:
-        extract(with_foreign_operator("Mystery", "nobody"), ["a"], ["z"])
+    model = with_foreign_operator("Mystery", "nobody")
+    with pytest.raises(
+        ExtractionError, match=r"the type of 'a' is not known: .* what Mystery 'foreign' makes"
+    ) as caught:
+        extract(model, ["a"], ["z"])
     assert "add its value_info" in caught.value.advice
+    assert "infer_by_running=True" in caught.value.advice
+    with pytest.raises(
+        ExtractionError, match=r"the type of 'a' is not known: .*a run on random inputs fails"
+    ) as caught:
+        extract(model, ["a"], ["z"], infer_by_running=True)
+    assert "add its value_info" in caught.value.advice
+
+
+def test_extraction_creates_no_session_and_runs_nothing_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: list[object] = []
+    create = session.create
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        sessions.append(args)
+        return create(*args, **kwargs)
+
+    monkeypatch.setattr(session, "create", count)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float z) {
+        i = NonZero(x)  s = Shape(i)  c = ConstantOfShape(s)  q = Squeeze(c)  r = Neg(q)  z = ReduceSum(r)
+    }"""
+    model = onnx.parser.parse_model(text)
+    extract(model, ["q"], ["z"])
+    onnx_nb.partition(model, ["q"])
+    onnx_nb.partition(model, 2)
+    assert not sessions
+    extract(model, ["q"], ["z"], infer_by_running=True)
+    assert sessions
 
 
 def test_functions_in_bodies_and_functions_come_along() -> None:
@@ -590,7 +625,7 @@ def test_what_lies_behind_a_circle_can_be_extracted() -> None:
         z = Exp(c)  c = Neg(b)  a = Add(x, b)  b = Neg(a)
     }"""
     proto = onnx.parser.parse_model(text)
-    with pytest.raises(ExtractionError, match=r"type of 'b' is not known: .* in a circle"):
+    with pytest.raises(ExtractionError, match=r"type of 'b' is not known: .* form a cycle"):
         extract(proto, ["b"], ["z"])
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [2]))
     sub = extract(proto, ["b"], ["z"])

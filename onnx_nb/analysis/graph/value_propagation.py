@@ -1,0 +1,79 @@
+"""Small values computed without a run: the integers by which exporters compute shapes from shapes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.graph.types import ValueType, is_static
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.nodes import attribute
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.graph.shape_walk import Case
+
+INTEGERS = 256
+"""Elements of the largest tensors of integers or booleans that are computed."""
+FLOATS = 8
+"""Elements of the largest tensors of floats that are computed: they become sizes after a factor."""
+
+# Operators by which exporters compute shapes; they are computed if all their inputs are known.
+_ARITHMETIC = """
+    Abs Add And Cast Ceil Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather
+    GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range
+    ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND Sign Slice Split Sqrt Squeeze
+    Sub Sum Tile Transpose Trilu Unsqueeze Where Xor"""
+_COMPUTED = frozenset(_ARITHMETIC.split())
+# Operators whose float inputs decide their shapes.
+FLOATS_WANTED = frozenset({"Resize", "Upsample"})
+
+
+def is_integer(kind: ValueType) -> bool:
+    """Return whether a tensor holds integers or booleans, few enough that their values may be known."""
+    dtype, size = tensors.numpy_dtype(kind.elem_type), kind.size
+    return dtype is not None and size is not None and dtype.kind in "iub" and size <= INTEGERS
+
+
+def is_small(kind: ValueType) -> bool:
+    """Return whether a tensor is small enough that its values may be known."""
+    size = kind.size
+    return is_integer(kind) or (size is not None and size <= FLOATS and tensors.numpy_dtype(kind.elem_type) is not None)
+
+
+def computed(case: Case) -> list[NDArray[Any]] | None:
+    """Compute the outputs of a node if all its inputs are known and everything is small; None if not."""
+    op = plain_text(case.node.op_type)
+    outputs = [kind for kind in case.outputs if kind is not None]
+    if case.domain or not outputs or len(outputs) < len(case.outputs) or (op != "Split" and len(outputs) > 1):
+        return None
+    shape = case.inputs[0].shape if case.inputs and case.inputs[0] is not None else None
+    if op == "Shape" and shape is not None:
+        part = shape[slice(attribute(case.node, "start", 0), attribute(case.node, "end"))]
+        return [np.asarray(part, np.int64)] if is_static(part) else None
+    if op == "Size" and is_static(shape) and math.prod(shape) < 2**63:
+        return [np.asarray(math.prod(shape), np.int64)]
+    unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
+    if op not in _COMPUTED or unread or not all(map(is_small, outputs)):
+        return None
+    names = list(dict.fromkeys(plain_text(name) for name in case.node.input if name))
+    infos = [onnx.ValueInfoProto(name=name) for name in names]
+    graph = onnx.helper.make_graph([case.node], "", infos, [onnx.ValueInfoProto(name=n) for n in case.node.output])
+    feeds = {plain_text(name): value for name, value in zip(case.node.input, case.values, strict=True) if name}
+    try:
+        with np.errstate(all="ignore"):
+            made = _evaluator()(graph, opsets={"": case.version}).run(None, feeds)
+    except Exception:  # noqa: BLE001 (onnx's reference raises any kind; what is unknown then is reported)
+        return None
+    return [np.asarray(array) for array in made] if len(made) == len(outputs) else None
+
+
+def _evaluator() -> Any:
+    from onnx.reference import ReferenceEvaluator  # imports a module for every operator
+
+    return ReferenceEvaluator
