@@ -238,7 +238,7 @@ class Folding:
             if value in known:
                 proto.graph.initializer.append(onnx.numpy_helper.from_array(known[value], _name(value)))
             else:
-                writer.write_constant(net, value, proto.graph, _name(value))
+                writer.write_constant(net, net.constants[value], proto.graph, _name(value))
         for op in ops:
             node = proto.graph.node.add()
             writer.write_node(op, node, _name)

@@ -141,7 +141,7 @@ class Editor(KnownGraph):
         self._drop_if_useless(maker)
 
     def _identify_constant(self, value: int, maker: Op | None) -> None:
-        """Give a constant the id of the Constant node that it needs in a function, or as an output of a graph."""
+        """Set the id of the Constant node that a constant needs in a function, or as an output of a graph."""
         if not self.prefix and value not in self._is_output:
             return
         if maker is not None and maker.op_type == "Constant":
@@ -260,12 +260,7 @@ class Editor(KnownGraph):
         at: Op | None = None,
         like: Op | None = None,
     ) -> Op:
-        """Add a node in the place of the last of ``olds``, of which it takes over outputs.
-
-        With ``before`` it is placed before the last of them, which reads its output; with ``at`` in the place of
-        another node. Name, documentation and metadata are those of ``like``, by default the last of ``olds`` with the
-        same operator, or else the last.
-        """
+        """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another, with ``like`` metadata."""
         last = olds[-1] if at is None else at
         if like is None:
             like = next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])

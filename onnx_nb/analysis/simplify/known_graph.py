@@ -151,10 +151,7 @@ class KnownGraph:
         return self.ops[number] if times == 1 else None
 
     def before(self, op: Op, slot: int, *op_types: str) -> Op | None:
-        """Return the node that makes an input, if it is one of some standard operators and exists only for this.
-
-        It is in the same subgraph, and its first output is read once, by this node.
-        """
+        """Return the node whose first output only this input reads, if it is one of some standard operators."""
         maker = self.maker(op.inputs[slot]) if slot < len(op.inputs) else None
         if maker is None or maker.op_type not in op_types or maker.domain or maker.subgraph != op.subgraph:
             return None

@@ -68,13 +68,7 @@ def rules() -> dict[str, str]:
 
 
 def skipped_names(skip: Iterable[str]) -> frozenset[str]:
-    """Return the stages, rules and keys of changes to skip, names of other tools replaced by ours.
-
-    Raises
-    ------
-    SimplificationError
-        If a name is unknown; it names the closest ones.
-    """
+    """Return the stages, rules and keys of changes to skip, names of other tools replaced by ours."""
     known = [*rules(), *STAGES]
     found: set[str] = set()
     for name in (skip,) if isinstance(skip, str) else skip:

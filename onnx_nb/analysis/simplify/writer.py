@@ -58,7 +58,7 @@ def _write_graph(
     ids[place] = (*written, *(op.id for op in ops))
     for value, known in net.constants.items():
         if known.subgraph == subgraph and not net.needs_node(value) and net.is_read(value):
-            _write_constant(net, known, target, net.names[value])
+            write_constant(net, known, target, net.names[value])
     live = {value for op in ops for value in op.outputs if value >= 0}
     ends = set(net.subgraph_outputs[subgraph]) | set(net.graph.subgraphs[subgraph].inputs.tolist())
     for value in sorted(live - ends):
@@ -145,12 +145,8 @@ def write_node(op: Op, target: NodeProto, named: Callable[[int], str]) -> None:
     target.attribute.extend(op.all_attributes().values())
 
 
-def write_constant(net: Editor, value: int, target: onnx.GraphProto, name: str) -> None:
+def write_constant(net: Editor, known: Constant, target: onnx.GraphProto, name: str) -> None:
     """Write a constant as an initializer."""
-    _write_constant(net, net.constants[value], target, name)
-
-
-def _write_constant(net: Editor, known: Constant, target: onnx.GraphProto, name: str) -> None:
     tensor = known.tensor
     if tensor is None and _refer(net, known, target, name):
         return
@@ -181,10 +177,7 @@ def _refer(net: Editor, known: Constant, target: onnx.GraphProto, name: str) -> 
 
 def _without_tail(values: list[int]) -> list[int]:
     """Return values without those left out at the end."""
-    count = len(values)
-    while count and values[count - 1] < 0:
-        count -= 1
-    return values[:count]
+    return values[: max((end for end, value in enumerate(values, 1) if value >= 0), default=0)]
 
 
 def origins(op: Op) -> tuple[str, ...]:
