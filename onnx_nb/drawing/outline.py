@@ -71,10 +71,11 @@ class Outline:
         counts = np.bincount(tree.node_scope[drawn], minlength=self.scope_count)
         self.node_counts = upward(np.add, counts, tree.scope_parent)
         """Nodes drawn in a scope, at any depth."""
-        self.members: list[list[int]] = [[] for _ in self.parent]
+        boxes = drawn[self.inside[drawn] < 0]
+        boxes = boxes[np.argsort(tree.node_scope[boxes], kind="stable")]
+        starts = np.searchsorted(tree.node_scope[boxes], np.arange(1, self.scope_count))
+        self.members = np.split(boxes, starts)
         """Nodes drawn directly in a scope as boxes."""
-        for node in drawn[self.inside[drawn] < 0].tolist():
-            self.members[tree.node_scope[node]].append(node)
         self.home: list[int] = []
         """The main graph or body of each subgraph; for a call the one around it."""
         for number, subgraph in enumerate(graph.subgraphs):
@@ -84,8 +85,8 @@ class Outline:
         for scope in np.flatnonzero(tree.scope_kind == BODY).tolist():
             self.branch |= zip(graph.bodies(self.owner(scope)), self.children[scope], strict=True)
         self._subgraph_of = {scope: subgraph for subgraph, scope in self.branch.items()}
-        yielded = (subgraph.outputs.tolist() for subgraph in graph.subgraphs[1:])
-        self._used = set(graph.in_value.tolist()).union(*yielded)
+        self._used = np.zeros(graph.value_count + 1, bool)  # the last for omitted inputs
+        self._used[np.concatenate([graph.in_value, *(subgraph.outputs for subgraph in graph.subgraphs[1:])])] = True
 
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
@@ -108,7 +109,7 @@ class Outline:
 
     def contents(self, scope: int) -> list[Box]:
         """Return the boxes directly in a scope: inputs, nodes and scopes in file order, outputs or results."""
-        boxes = [(node, Box("node", node)) for node in self.members[scope]]
+        boxes = [(node, Box("node", node)) for node in self.members[scope].tolist()]
         boxes += [(self._first[child], Box("scope", child)) for child in self.children[scope]]
         inputs = [Box("input", value) for value in self._inputs(scope)]
         outputs = [Box("result", value) for value in self._results(scope)]
@@ -128,7 +129,7 @@ class Outline:
     def _inputs(self, scope: int) -> list[int]:
         subgraph = self._subgraph_of.get(scope, -1)
         values: list[int] = self.graph.subgraphs[subgraph].inputs.tolist() if subgraph >= 0 else []
-        return [value for value in values if not scope or value in self._used]
+        return [value for value in values if not scope or self._used[value]]
 
     def _results(self, scope: int) -> list[int]:
         owner = self.owner(scope)

@@ -62,17 +62,19 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
     Equal numbers in ``attributes`` mean nodes with equal attributes, in ``literals`` equal constants of a few elements.
     """
     nodes_in = _nodes_by_scope(graph, tree)
+    rank = np.arange(graph.node_count)
+    rank[: graph.main_count] = graph.rank
     differs = np.zeros(len(tree.scope_parent), np.int32)
     nodes = np.zeros(graph.node_count, bool)
     found: list[RepeatDifference] = []
     for roof in np.flatnonzero(np.isin(tree.scope_kind, ROWS)).tolist():
         members = _members(tree, roof)
-        lines = [nodes_in(member).tolist() for member in members]
-        lines = lines or [[node] for node in sorted(nodes_in(roof).tolist())]
-        members = members or [-1 - line[0] for line in lines]
+        lines = [nodes_in(member) for member in members] or list(np.sort(nodes_in(roof))[:, np.newaxis])
+        members = members or [-1 - int(line[0]) for line in lines]
         if len(members) < 2 or len({len(line) for line in lines}) > 1:
             continue
-        table = np.asarray(lines)  # member × position → node
+        table = np.stack(lines)  # member × position → node
+        table = np.take_along_axis(table, np.argsort(rank[table], axis=1, kind="stable"), axis=1)
         inputs = graph.in_ptr[table + 1] - graph.in_ptr[table]
         if np.any(graph.op_index[table] != graph.op_index[table[0]]) or np.any(inputs != inputs[0]):
             continue
@@ -101,20 +103,13 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
 
 
 def _nodes_by_scope(graph: Graph, tree: Scopes) -> Callable[[int], Longs]:
-    """Return a function that returns the drawn nodes in a scope at any depth, in topological order."""
-    rank = np.arange(graph.node_count)
-    rank[: graph.main_count] = graph.rank
+    """Return a function that returns the drawn nodes in a scope, at any depth."""
     nodes = np.flatnonzero(~graph.folded)
     nodes = nodes[np.argsort(tree.node_scope[nodes], kind="stable")]
     scopes = np.arange(len(tree.scope_parent) + 1)
     starts = np.searchsorted(tree.node_scope[nodes], scopes)
     stops = starts[upward(np.maximum, scopes[:-1], tree.scope_parent) + 1]  # scopes are in preorder
-
-    def nodes_in(scope: int) -> Longs:
-        inside = nodes[starts[scope] : stops[scope]]
-        return np.asarray(inside[np.argsort(rank[inside], kind="stable")])
-
-    return nodes_in
+    return lambda scope: nodes[starts[scope] : stops[scope]]
 
 
 def _members(tree: Scopes, roof: int) -> list[int]:
