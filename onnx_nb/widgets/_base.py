@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import difflib
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
 import ipywidgets
 import traitlets
 
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 from onnx_nb.widgets._code import SharedCode, bundle, shared_code, stub
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from onnx_nb.widgets._snapshot import Picture
+
+
+COLUMNS_IN_STATE: Final = 1_000_000
+"""Bytes of columns up to which a widget saves them with the notebook, which then reopens without a kernel."""
 
 
 class OnnxWidget(anywidget.AnyWidget):
@@ -65,15 +73,19 @@ class OnnxWidget(anywidget.AnyWidget):
         return {}
 
 
-class PicturedWidget(OnnxWidget):
-    """Base of the widgets that leave a picture in the notebook for places where widgets are not shown."""
+class PackedWidget(OnnxWidget):
+    """Base of the widgets that show packed columns, and leave a picture for places where widgets are not shown."""
 
     _picture_id = traitlets.Unicode().tag(sync=True)
     """Id of the picture, which the browser hides while the widget is shown."""
 
-    def __init__(self, picture: Picture, **traits: Any) -> None:
+    _parts = traitlets.Dict(value_trait=traitlets.Bytes()).tag(sync=True)
+    """``Columns.to_bytes()`` by name; empty if they are too large to be saved, then the browser asks for each."""
+
+    def __init__(self, picture: Picture, packed: Mapping[str, bytes], **traits: Any) -> None:
         self._picture = picture
-        super().__init__(_picture_id=picture.id, **traits)
+        self._packed = dict(packed)
+        super().__init__(_picture_id=picture.id, _parts=in_state(packed), **traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         self.show_picture()
@@ -83,9 +95,24 @@ class PicturedWidget(OnnxWidget):
         """Put the picture's output before the widget's; called on display."""
         self._picture.show()
 
+    def _part(self, name: str) -> bytes:
+        """Return one part by name."""
+        if name not in self._packed:
+            message = f"{type(self).__name__} has no part {quoted(name)}."
+            raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
+        return self._packed[name]
+
     def _verbs(self) -> dict[str, Verb]:
-        return {**super()._verbs(), "picture": self._answer_picture}
+        return {**super()._verbs(), "columns": self._answer_columns, "picture": self._answer_picture}
+
+    def _answer_columns(self, call: Call) -> Reply:
+        return Reply(buffers=[self._part(str(call.args.get("part")))])
 
     def _answer_picture(self, call: Call) -> Reply:
         self._picture.draw(str(call.args.get("svg")))
         return Reply()
+
+
+def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the parts to save with the notebook: all of them or, above `COLUMNS_IN_STATE`, none."""
+    return dict(packed) if sum(map(len, packed.values())) <= COLUMNS_IN_STATE else {}

@@ -17,27 +17,7 @@ _KEYS = ("open", "camera", "column_height", "brief", "search", "color", "bookmar
 
 
 def checked(view: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a view as the browser takes it.
-
-    Parameters
-    ----------
-    view
-        See `ModelGraph.view`.
-
-    Raises
-    ------
-    TraitError
-        If a key is not known, or what it holds is not of its kind.
-
-    Examples
-    --------
-    >>> checked({"open": ("encoder",), "search": "op:Conv"})
-    {'open': ['encoder'], 'search': 'op:Conv'}
-    >>> checked({"serach": "op:Conv"})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    traitlets.traitlets.TraitError: view has no 'serach'. Did you mean 'search'? It has open, camera, ....
-    """
+    """Return a view as the browser takes it; raise `TraitError` for an unknown key or a wrong value."""
     _known(view, _KEYS, "view")
     found: dict[str, Any] = {}
     if "open" in view:

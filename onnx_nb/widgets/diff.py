@@ -12,10 +12,11 @@ from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.diff_columns import diff_columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.drawing.html import diff_page
-from onnx_nb.widgets._pair import SIDES, PairWidget
+from onnx_nb.widgets._graphs import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.widgets._channel import Call
 
 
@@ -77,7 +78,8 @@ class DiffPanel(PairWidget):
     def _sides(self) -> tuple[Model, Model]:
         return self.reference, self.candidate
 
-    def _page(self, baked: dict[str, bytes]) -> str:
+    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
+        baked = self._baked(statistics, limit, progress)
         return diff_page(names=self._names, parts={**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:

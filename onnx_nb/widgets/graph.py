@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -22,17 +21,14 @@ from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, overlay
 from onnx_nb.analysis.view.selection import select
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
-from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page, write_page
+from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page
 from onnx_nb.widgets._channel import Call, Reply, Verb
-from onnx_nb.widgets._packed import PackedWidget
+from onnx_nb.widgets._graphs import GraphWidget, named_overlay, packed_overlay
 from onnx_nb.widgets._snapshot import Picture
 from onnx_nb.widgets._values import Values
-from onnx_nb.widgets._verbs import model_verbs, named_overlay, packed_overlay
 from onnx_nb.widgets._viewstate import checked
 
 if TYPE_CHECKING:
-    import os
-
     import graphviz
 
     from onnx_nb.analysis.progress import Progress
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.overlays import Source
 
 
-class ModelGraph(PackedWidget):
+class ModelGraph(GraphWidget):
     """The interactive graph of a model.
 
     Parameters
@@ -138,7 +134,7 @@ class ModelGraph(PackedWidget):
         self._values.feeds = feeds
 
     @property
-    def captured(self) -> Capture | None:
+    def captured(self) -> Capture | None:  # type: ignore[override]
         """The last *Capture* of the whole model on `feeds`; ``None`` before."""
         return self._values.captured
 
@@ -200,38 +196,6 @@ class ModelGraph(PackedWidget):
         self._shown = ShownOverlay(**numbers, graph=self)
         return self._shown
 
-    def to_html(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        statistics: bool = False,
-        limit: int = STATISTICS_BYTES,
-        progress: Progress | None = None,
-    ) -> Path:
-        """Write the live graph and the summary as one file that needs neither kernel nor network.
-
-        The boxes keep their colors. They can be colored by parameters, bytes, MACs, and by what *Capture* saw.
-
-        Parameters
-        ----------
-        path
-            The file to write. Missing folders are made.
-        statistics
-            Whether the page holds statistics and histograms of the weights, and of what *Capture* saw. Every weight
-            is read.
-        limit
-            Bytes that the statistics may take before they are compressed. Those of the largest weights are included,
-            and the page names what was left out.
-        progress
-            Called with the fraction done and a message. If it raises, nothing is written.
-
-        Raises
-        ------
-        OnnxNbError
-            If the file cannot be written.
-        """
-        return write_page(path, self._page(statistics, limit, progress))
-
     def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
         baked = bake(
             self.model,
@@ -283,10 +247,12 @@ class ModelGraph(PackedWidget):
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
+    def _model(self, _call: Call) -> Model:
+        return self.model
+
     def _verbs(self) -> dict[str, Verb]:
         return {
             **super()._verbs(),
-            **model_verbs(lambda _call: self.model, lambda: self.captured),
             **self._values.verbs(),
             "plan": self._answer_plan,
             "select": self._answer_select,

@@ -17,13 +17,14 @@ from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.provenance import account, provenance
 from onnx_nb.drawing.html import simplification_page
+from onnx_nb.widgets._base import in_state
 from onnx_nb.widgets._channel import Call, Reply, Verb
-from onnx_nb.widgets._packed import in_state
-from onnx_nb.widgets._pair import SIDES, PairWidget
+from onnx_nb.widgets._graphs import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
 
 PARTS: Final = (*SIDES, "differences")
@@ -156,7 +157,8 @@ class SimplificationPanel(PairWidget):
     def _sides(self) -> tuple[Model, Model]:
         return self._models(0)
 
-    def _page(self, baked: dict[str, bytes]) -> str:
+    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
+        baked = self._baked(statistics, limit, progress)
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
         return simplification_page(self._about, {**{name: self._part(name) for name in names}, **baked})

@@ -72,7 +72,7 @@ def test_what_a_side_is_asked_is_answered_of_that_side() -> None:
 
 
 def test_large_graphs_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_nb.widgets._packed.COLUMNS_IN_STATE", 1000)
+    monkeypatch.setattr("onnx_nb.widgets._base.COLUMNS_IN_STATE", 1000)
     path = models.chain(340)
     pair = onnx_nb.DiffPanel(path, path)
     try:

@@ -109,7 +109,7 @@ def test_a_link_is_undone_made_again_and_refused_where_it_means_nothing() -> Non
 
 def test_a_large_capture_is_fetched_rather_than_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     cap = capture(load(onnx.parser.parse_model(LOG)))
-    monkeypatch.setattr("onnx_nb.widgets._packed.COLUMNS_IN_STATE", 10)
+    monkeypatch.setattr("onnx_nb.widgets._base.COLUMNS_IN_STATE", 10)
     panel = CapturePanel(cap)
     assert panel._parts == {}
     content, buffers = ask(panel, "columns", part="columns")

@@ -16,6 +16,7 @@ import traitlets
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
 from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.widgets._channel import Call
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
 
@@ -86,7 +87,7 @@ def test_numbers_from_a_cell_take_the_place_of_those_chosen_in_the_bar() -> None
 def test_small_columns_are_saved_with_the_notebook_and_large_ones_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     small = graph()
     assert Columns.from_bytes(small.get_state()["_parts"]["columns"]).meta["name"] == small.model.name
-    monkeypatch.setattr("onnx_nb.widgets._packed.COLUMNS_IN_STATE", 10)
+    monkeypatch.setattr("onnx_nb.widgets._base.COLUMNS_IN_STATE", 10)
     large = graph()
     assert large.get_state()["_parts"] == {}
     content, buffers = ask(large, "columns", part="columns")
@@ -206,3 +207,26 @@ def test_the_costs_in_a_summary_are_counted_for_the_sizes_that_are_given() -> No
     summary.shapes = {"batch": 0}
     assert summary.summary.macs == 0
     assert ModelSummary(onnx.parser.parse_model(text), shapes={"batch": 2}).shapes == {"batch": 2}
+
+
+def test_a_capture_on_feeds_that_were_replaced_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] x) => (float[2] y) { y = Neg(x) }""")
+    widget = ModelGraph(model)
+    widget.feeds = {"x": np.zeros(2, np.float32)}
+
+    def replace(_fraction: float, _message: str) -> None:
+        widget.feeds = {"x": np.ones(2, np.float32)}
+
+    call = Call(1, "capture", {}, lambda _content, _buffers: None)
+    monkeypatch.setattr(call, "progress", replace)
+    for args in ({}, {"value": 1}):
+        call.args = args
+        with pytest.raises(onnx_nb.OnnxNbError, match="the feeds were changed while the model ran"):
+            widget._values.capture(call)
+        assert widget.captured is None
+        content, _ = ask(widget, "statistics", value=1)
+        assert content["value"] is None
+    widget._values.capture(Call(2, "capture", {}, lambda _content, _buffers: None))
+    content, _ = ask(widget, "statistics", value=1)
+    assert (content["value"]["max"], content["value"]["source"]) == (-1, "captured, 1 run on your feeds")

@@ -62,20 +62,7 @@ class Digest:
         return f"Digest({len(self.entries)} tensors{more})"
 
     def columns(self, **about: Any) -> Columns:
-        """Return everything as columns; ``frontend/protocol/capture.ts`` reads them.
-
-        Parameters
-        ----------
-        **about
-            Plain JSON to go with them.
-
-        Examples
-        --------
-        >>> entry = Entry(0, "x", "", "", "float32", "2", 8, Statistics.of(np.array([1.0, 2.0])))
-        >>> packed = Digest((entry,)).columns(title="one")
-        >>> packed.arrays["mean"].tolist(), packed.texts("name"), packed.meta["title"]
-        ([1.5], ['x'], 'one')
-        """
+        """Return everything as columns; ``frontend/protocol/capture.ts`` reads them, and plain JSON goes with them."""
         entries = self.entries
         found = [entry.statistics or Statistics() for entry in entries]
         histograms = [each.histogram for each in found]
@@ -94,17 +81,7 @@ class Digest:
 
 
 def of_capture(capture: Capture) -> Digest:
-    """Return the statistics of a capture, in order of execution.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.run.capture import capture
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] y) { y = Neg(x) }''')
-    >>> [(entry.name, entry.op, entry.shape) for entry in of_capture(capture(model)).entries]
-    [('x', '', '2'), ('y', 'Neg', '2')]
-    """
+    """Return the statistics of a capture, in order of execution."""
     values = capture.values
     source = f"captured, {count_text(capture.feeds, 'run')}"
     return Digest(
@@ -126,32 +103,7 @@ def of_capture(capture: Capture) -> Digest:
 
 
 def of_weights(model: ModelLike, *, limit: int | None = None, progress: Progress | None = None) -> Digest:
-    """Return the statistics of the weights, which are read one after the other.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`.
-    limit
-        Bytes that the numbers and histograms may take, largest weights first. All if ``None``.
-    progress
-        Called with the fraction done and a message. If it raises, the work ends.
-
-    Returns
-    -------
-    Digest
-        Largest weights first; broken weights have no statistics.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] y) <float[2] w = {1, 3}, float[1] v = {0}> { t = Mul(x, w) y = Add(t, v) }''')
-    >>> of_weights(model).entries[0].statistics.mean
-    2.0
-    >>> of_weights(model, limit=200)
-    Digest(1 tensors, 1 left out)
-    """
+    """Return the statistics of the weights, largest first, within ``limit`` bytes; broken weights have none."""
     loaded = load(model)
     graph = Graph.of(loaded)
     weights = sorted(loaded.initializers.values(), key=lambda info: -info.nbytes)

@@ -41,14 +41,7 @@ class Columns:
     def of(
         cls, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, Sequence[str]], meta: Mapping[str, Any]
     ) -> Columns:
-        """Return columns of which some hold texts.
-
-        Examples
-        --------
-        >>> made = Columns.of({"size": np.arange(2.0)}, {"op": ["Conv", "Conv"]}, {})
-        >>> made.arrays["op"].tolist(), made.texts("op")
-        ([1, 1], ['Conv', 'Conv'])
-        """
+        """Return columns of which some hold texts."""
         table = StringTable()
         numbers = {name: table.each(column) for name, column in texts.items()}
         return cls({**table.arrays(), **arrays, **numbers}, meta)
@@ -64,14 +57,7 @@ class Columns:
         return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
 
     def to_bytes(self) -> bytes:
-        """Return ``ONB1`` and one zlib stream of [header length][header][arrays, each aligned to 8 bytes].
-
-        Examples
-        --------
-        >>> packed = Columns({"a": np.arange(3, dtype=np.uint32)}, {"version": 1}).to_bytes()
-        >>> packed[:4], Columns.from_bytes(packed).arrays["a"].tolist()
-        (b'ONB1', [0, 1, 2])
-        """
+        """Return ``ONB1`` and one zlib stream of [header length][header][arrays, each aligned to 8 bytes]."""
         entries, offset = [], 0
         for name, array in self.arrays.items():
             entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
@@ -85,13 +71,7 @@ class Columns:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Columns:
-        """Return the columns that `to_bytes` packed.
-
-        Raises
-        ------
-        OnnxNbError
-            If the buffer holds something else, or is incomplete.
-        """
+        """Return the columns that `to_bytes` packed; raise `OnnxNbError` for anything else."""
         try:
             plain = zlib.decompress(data.removeprefix(MAGIC)) if data.startswith(MAGIC) else b""
             (length,) = struct.unpack_from("<I", plain)
@@ -116,14 +96,7 @@ class Columns:
 
 
 class StringTable:
-    """Strings that columns hold as numbers; 0 is the empty one.
-
-    Examples
-    --------
-    >>> table = StringTable()
-    >>> table.each(["Conv", "Relu", "Conv", ""]).tolist()
-    [1, 2, 1, 0]
-    """
+    """Strings that columns hold as numbers; 0 is the empty one."""
 
     def __init__(self) -> None:
         self._count = 1

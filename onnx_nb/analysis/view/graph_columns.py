@@ -49,24 +49,7 @@ ATTRIBUTES_LIMIT = 80
 
 
 def columns(model: ModelLike) -> Columns:
-    """Return the columns of a model's graph, made at the first call and kept with the model.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`; it is not changed and no weight is read.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> made = columns(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Add(a, x) }'''))
-    >>> made
-    Columns(39 arrays)
-    >>> table = made.strings()
-    >>> [table[i] for i in made.arrays["value_name"]], made.arrays["in_value"].tolist()
-    (['x', 'a', 'z'], [0, 1, 0])
-    """
+    """Return the columns of a model's graph, made at the first call and kept with the model."""
     loaded = load(model)
     graph = Graph.opened(loaded)
     return cached(loaded, Columns, lambda: _columns(graph, scopes(graph)))

@@ -370,3 +370,12 @@ def test_defaults_of_attributes_are_those_of_onnx_and_of_functions() -> None:
         for name, attribute in schema.attributes.items():
             value = onnx.helper.get_attribute_value(attribute.default_value)
             assert defaults[op] == f"{name} {value:.6g}"
+
+
+def test_texts_are_stored_once_and_come_back() -> None:
+    made = Columns.of({"size": np.arange(4.0)}, {"op": ["Conv", "Relu", "Conv", ""]}, {"version": 1})
+    again = Columns.from_bytes(made.to_bytes())
+    assert again.arrays["op"].tolist() == [1, 2, 1, 0]
+    assert again.texts("op") == ["Conv", "Relu", "Conv", ""]
+    assert again.strings() == ["", "Conv", "Relu"]
+    assert again.meta == {"version": 1}

@@ -1,0 +1,131 @@
+"""The bases of the widgets that show graphs: what every graph asks about its model, and two graphs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import traitlets
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.view.inspection import figures, inspect
+from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
+from onnx_nb.drawing.html import STATISTICS_BYTES, bake, write_page
+from onnx_nb.widgets._base import PackedWidget
+from onnx_nb.widgets._channel import Call, Reply, Verb
+
+if TYPE_CHECKING:
+    import os
+
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.capture import Capture
+
+SIDES: Final = ("reference", "candidate")
+"""Names of the two graphs of a pair, and of their parts."""
+
+
+class GraphWidget(PackedWidget):
+    """Base of the widgets that show graphs, each of a model."""
+
+    captured: Capture | None = None
+    """The last capture of the model, which adds times and statistics."""
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        statistics: bool = False,
+        limit: int = STATISTICS_BYTES,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write what is shown, alive, as one file that needs neither kernel nor network.
+
+        Parameters
+        ----------
+        path
+            The file to write. Missing folders are made.
+        statistics
+            Whether the page holds statistics and histograms of the weights, and of what *Capture* saw. Every weight
+            is read.
+        limit
+            Bytes that the statistics of each model may take before they are compressed. Those of the largest weights
+            are included, and the page names what was left out.
+        progress
+            Called with the fraction done and a message. If it raises, nothing is written.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file cannot be written.
+        """
+        return write_page(path, self._page(statistics, limit, progress))
+
+    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
+        """Return the page that `to_html` writes."""
+        raise NotImplementedError
+
+    def _model(self, call: Call) -> Model:
+        """Return the model that a request is about."""
+        raise NotImplementedError
+
+    def _verbs(self) -> dict[str, Verb]:
+        verbs = {"inspect": self._answer_inspect, "figures": self._answer_figures, "overlay": self._answer_overlay}
+        return {**super()._verbs(), **verbs}
+
+    def _answer_inspect(self, call: Call) -> Reply:
+        return Reply(inspect(self._model(call), *_target(call)).to_json())
+
+    def _answer_figures(self, call: Call) -> Reply:
+        times = None if self.captured is None else overlay(self._model(call), self.captured, label="seconds")
+        return Reply(figures(self._model(call), *_target(call), times))
+
+    def _answer_overlay(self, call: Call) -> Reply:
+        return Reply(*packed_overlay(named_overlay(self._model(call), str(call.args.get("name")), self.captured)))
+
+
+class PairWidget(GraphWidget):
+    """Base of the widgets that show two graphs side by side."""
+
+    selection = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """What is selected: ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
+
+    synced = traitlets.Bool(default_value=True).tag(sync=True)
+    """Whether the graphs move, zoom, open and search together. What corresponds is selected in both in any case."""
+
+    height = traitlets.Int(460, min=160).tag(sync=True)
+    """Height of each graph in CSS pixels."""
+
+    def _baked(self, statistics: bool, limit: int, progress: Progress | None) -> dict[str, bytes]:  # noqa: FBT001
+        """Return the replies about each model, by the name of the part."""
+        baked = {}
+        for number, (side, model) in enumerate(zip(SIDES, self._sides(), strict=True)):
+            half = stage(progress, number / 2, (number + 1) / 2)
+            baked[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=half)
+        return baked
+
+    def _sides(self) -> tuple[Model, Model]:
+        """Return the two models that are shown."""
+        raise NotImplementedError
+
+
+def named_overlay(model: Model, name: str, captured: Capture | None = None) -> Overlay:
+    """Return the numbers of this name: those of every model, or of a capture."""
+    if name in OWN:
+        return overlay(model, name)
+    if captured is not None:
+        return overlay(model, captured, label=name)
+    advice = "Press Capture first." if name in (*COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
+    raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=advice)
+
+
+def packed_overlay(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
+    """Return an overlay as a reply holds it: what the numbers are, and those of nodes and of scopes."""
+    about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
+    return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)]
+
+
+def _target(call: Call) -> tuple[str, int]:
+    return str(call.args.get("kind")), int(call.args.get("id") or 0)
