@@ -1,7 +1,7 @@
 /** Where a model's weights lie: what is wrong first, then the files and how full they are, then every tensor. */
 
 import { button, bytes, counted, el, elide, plain } from "./dom.ts";
-import { createTable, type Table, type TableColumn } from "./table.ts";
+import { Table, type TableColumn } from "./table.ts";
 
 /** As `external_data.Audit` has it. */
 export interface AuditData {
@@ -214,12 +214,7 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
       text: (row) => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`,
     },
     { key: "bytes", title: "Size", width: [70, 0], numbers: numbers(({ nbytes }) => nbytes), write: size },
-    {
-      key: "file",
-      title: "File",
-      width: [90, 1],
-      text: (row) => tensors[row].location ?? "in the model",
-    },
+    { key: "file", title: "File", width: [90, 1], text: (row) => tensors[row].location ?? "in the model" },
     {
       key: "offset",
       title: "Offset",
@@ -254,7 +249,7 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
       text: (row) => tensors[row].checksum,
     });
   }
-  return createTable({ label: "Tensors", noun: "tensor", count: tensors.length, columns }, signal);
+  return new Table({ label: "Tensors", noun: "tensor", count: tensors.length, columns }, signal);
 }
 
 function size(x: number): string {

@@ -5,7 +5,7 @@ import type { Digest } from "../protocol/capture.ts";
 import { shortDtype } from "../scene/labels.ts";
 import { button, bytes, copyButton, counted, el, elide, plain } from "./dom.ts";
 import { download } from "./export.ts";
-import { createTable, type TableColumn } from "./table.ts";
+import { Table, type TableColumn } from "./table.ts";
 
 /** What goes with the numbers. */
 export interface CaptureAbout {
@@ -45,7 +45,7 @@ export function createCapture(
     if (row >= 0)
       voice.textContent = elide(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`, 300);
   };
-  const table = createTable(
+  const table = new Table(
     {
       label: `Values of ${elide(about.model, 80)}`,
       noun: "value",

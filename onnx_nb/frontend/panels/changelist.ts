@@ -4,7 +4,7 @@ import type { Columns } from "../protocol/columns.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { bytes, copyButton, el, elide, fillings, on, plain } from "./dom.ts";
 import type { KernelButtons } from "./kernelbuttons.ts";
-import { createTable, type Table, type TableColumn } from "./table.ts";
+import { Table, type TableColumn } from "./table.ts";
 import { createTableTabs } from "./tabletabs.ts";
 
 export interface ChangeList {
@@ -48,7 +48,7 @@ export function createChangeList(
     const at = rule.selectedIndex - 1;
     table.restrict(at < 0 ? null : (row) => data.ruleOf(row) === at);
   });
-  const table = createTable(
+  const table = new Table(
     {
       label: "Changes",
       noun: "change",
@@ -189,7 +189,7 @@ function operatorTable({ operators }: Account, signal: AbortSignal): Table {
     },
   ];
   const label = "Operators before and after";
-  return createTable({ label, noun: "operator", count: operators.length, columns }, signal);
+  return new Table({ label, noun: "operator", count: operators.length, columns }, signal);
 }
 
 function leftTable({ left }: Account, signal: AbortSignal): Table {
@@ -206,5 +206,5 @@ function leftTable({ left }: Account, signal: AbortSignal): Table {
     },
     { key: "why", title: "Why", width: [200, 3], text: (row) => left[row][3] },
   ];
-  return createTable({ label: "Left as it is", noun: "node", count: left.length, columns }, signal);
+  return new Table({ label: "Left as it is", noun: "node", count: left.length, columns }, signal);
 }

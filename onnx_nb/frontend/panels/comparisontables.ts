@@ -3,7 +3,7 @@
 import { type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { elide, plain } from "./dom.ts";
 import { figure, magnitude } from "./pointerrors.ts";
-import { createTable, type Table, type TableColumn } from "./table.ts";
+import { Table, type TableColumn } from "./table.ts";
 import { csvOf, type RowColumn } from "./tablerows.ts";
 
 export function createPointTable(
@@ -20,7 +20,7 @@ export function createPointTable(
     ...(points.about.isolated && { sorting: { key: "score", descending: true } }),
     ...events,
   };
-  return createTable(options, signal);
+  return new Table(options, signal);
 }
 
 export function createMissingTable(points: Points, title: string, signal: AbortSignal): Table {
@@ -32,7 +32,7 @@ export function createMissingTable(points: Points, title: string, signal: AbortS
     { key: "side", title: "Only in", width: [90, 0.8], text: side },
     { key: "reason", title: "Why", width: [200, 3], text: (row) => points.text("missing_reason", row) },
   ];
-  return createTable({ label: `Unmatched values of ${title}`, noun: "value", count: points.missing, columns }, signal);
+  return new Table({ label: `Unmatched values of ${title}`, noun: "value", count: points.missing, columns }, signal);
 }
 
 /** Returns every metric of some points as a CSV file. */

@@ -34,7 +34,7 @@ import { createSelection } from "./selection.ts";
 import { createHelp, PAIR_KEYS } from "./shortcuts.ts";
 import { createSubmodelPane, type SubmodelPane } from "./submodelpane.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
-import { createTree } from "./tree.ts";
+import { Tree } from "./tree.ts";
 import { Viewport } from "./viewport.ts";
 
 export interface GraphOptions {
@@ -222,7 +222,7 @@ class View implements Handle {
     const banners = createBanners(bannerRoot, columns, dispatch, signal);
     const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
     const selection = createSelection(selectionRoot, columns, host, dispatch, announce, signal);
-    const tree = createTree(drawer, columns, dispatch, signal);
+    const tree = new Tree(drawer, columns, dispatch, signal);
     const extractBar = nested ? null : createExtractBar(footer, columns, host, dispatch, this.#kernel.cancel, signal);
     const legend = createLegend(legendRoot, columns, dispatch, signal);
     followLinks(root, dispatch, signal);

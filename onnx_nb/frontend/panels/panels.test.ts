@@ -9,7 +9,7 @@ import { createLegend } from "./legend.ts";
 import { createSummary, type SummaryData } from "./summary.ts";
 import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 import { createToolbar } from "./toolbar.ts";
-import { createTree } from "./tree.ts";
+import { Tree } from "./tree.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
@@ -41,7 +41,7 @@ function connect(update: () => (state: State) => void, columns: Columns = MODEL)
 describe("the tree", () => {
   const tree = (columns: Columns = MODEL): ((state: State) => void) => {
     let update: (state: State) => void = () => undefined;
-    ({ update } = createTree(
+    ({ update } = new Tree(
       root,
       columns,
       connect(() => update, columns),

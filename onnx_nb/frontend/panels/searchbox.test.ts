@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { type Action, type Command, initialState, isCommand, reduce, type State } from "../scene/state.ts";
-import { createSearchBox, type SearchBox } from "./searchbox.ts";
+import { SearchBox } from "./searchbox.ts";
 import { MODEL, settled } from "./testing.ts";
 
 let root: HTMLElement;
@@ -17,7 +17,7 @@ function open(columns = MODEL): void {
   stop = new AbortController();
   state = initialState([0]);
   sent = [];
-  box = createSearchBox(
+  box = new SearchBox(
     columns,
     (action) => {
       sent.push(action);

@@ -74,109 +74,29 @@ export function createSummary(
   options: SummaryOptions,
   signal: AbortSignal,
 ): void {
-  const { name, path, nodes, parameters, nbytes, opsets, producer, ir_version: ir } = summary;
-  const facts = [
-    counted(nodes, "node"),
-    counted(parameters, "parameter").replace(plain(parameters), scaled(parameters)),
-    bytes(nbytes),
-    macsFact(summary),
-    `opset ${opsets.map(([domain, version]) => (domain === "" || domain === "ai.onnx" ? version : `${elide(domain, 32)} ${version}`)).join(", ") || "none"}`,
-    `IR ${ir}`,
-    producer === "" ? "" : elide(producer, 60),
-  ].filter((fact) => fact !== "");
+  const { name, path, nodes, faults } = summary;
   const header = el(
     "header.onnx-nb-bar",
     el("b.onnx-nb-name", { title: path || name }, elide(name, 80) || "model"),
-    el("span.onnx-nb-dim", facts.join(" · ")),
+    el("span.onnx-nb-dim", factsOf(summary).join(" · ")),
   );
-
-  const body = el("div.onnx-nb-cards");
-  const card = (title: string, ...content: (Node | null)[]): void => {
-    body.append(el("section.onnx-nb-card", el("h4", title), ...content));
-  };
-  const add = (title: string, table: HTMLElement | null): void => {
-    if (table !== null) card(title, table);
-  };
-
-  const arguments_ = (rows: SummaryData["inputs"]) =>
-    table(
-      ["name", "dtype", "shape"],
-      rows,
-      ([name, dtype, shape]) => [word(name), word(dtype), word(shape || "unknown")],
-      signal,
-    );
-  add(`inputs · ${plain(summary.inputs.length)}`, arguments_(summary.inputs));
-  add(`outputs · ${plain(summary.outputs.length)}`, arguments_(summary.outputs));
-
-  const commonest = Math.max(1, ...summary.op_counts.map(([, , , count]) => count));
-  add(
-    `ops · ${plain(summary.op_counts.length)}`,
-    table(
-      ["op", "count", ""],
-      summary.op_counts,
-      ([op, domain, category, count]) => [
-        word(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
-        number(plain(count)),
-        bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
-      ],
-      signal,
-    ),
-  );
-  const heaviest = Math.max(1, ...summary.largest.map(([, , , size]) => size));
-  add(
-    "largest weights",
-    table(
-      ["name", "bytes", ""],
-      summary.largest,
-      ([name, dtype, shape, size]) => [
-        el("span", word(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
-        number(bytes(size)),
-        bar(size / heaviest, "var(--nb-accent)", bytes(size)),
-      ],
-      signal,
-    ),
-  );
-  add(
-    "parameters by dtype",
-    table(
-      ["dtype", "parameters", "bytes", ""],
-      summary.by_dtype,
-      ([dtype, count, size]) => [
-        word(dtype),
-        number(scaled(count)),
-        number(bytes(size)),
-        bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
-      ],
-      signal,
-    ),
-  );
-  if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
-  add(
-    "functions",
-    table(["name", "nodes"], summary.functions, ([name, count]) => [word(name), number(plain(count))], signal),
-  );
-  add(
-    "metadata",
-    table(["key", "value"], summary.metadata, ([key, value]) => [word(key), word(value, 120)], signal),
-  );
-  if (summary.doc.trim() !== "") card("description", el("div.onnx-nb-doc", summary.doc.slice(0, 20_000)));
-
+  const body = el("div.onnx-nb-cards", ...cardsOf(summary, options, signal));
+  if (nodes === 0) body.prepend(el("p.onnx-nb-dim", "This model has no nodes."));
   root.classList.add("onnx-nb-summary");
   root.replaceChildren(header);
-  if (summary.faults.length > 0) {
-    const rows = table(
-      ["kind", "fault"],
-      summary.faults,
-      ([kind, message]) => [word(kind.replaceAll("_", " ")), word(message, 240)],
-      signal,
-    );
+  if (faults.length > 0) {
     root.append(
       el(
         "div.onnx-nb-strip.onnx-nb-warn",
-        el("span.onnx-nb-sign", { "aria-hidden": "true" }, "⚠"),
-        el("b", counted(summary.faults.length, "fault")),
-        copyButton(() => summary.faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
-        rows,
+        el("span.onnx-nb-sign", { "aria-hidden": true }, "⚠"),
+        el("b", counted(faults.length, "fault")),
+        copyButton(() => faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
+        table(
+          ["kind", "fault"],
+          faults,
+          ([kind, message]) => [word(kind.replaceAll("_", " ")), word(message, 240)],
+          signal,
+        ),
       ),
     );
   }
@@ -194,7 +114,64 @@ export function createSummary(
   const details = button("Details", turn, signal, { class: "onnx-nb-details" });
   header.append(details);
   expand(options.expanded ?? true);
-  if (nodes === 0) body.prepend(el("p.onnx-nb-dim", "This model has no nodes."));
+}
+
+/** Returns what the header shows after the name. */
+function factsOf(summary: SummaryData): string[] {
+  const { nodes, parameters, nbytes, opsets, producer, ir_version: ir } = summary;
+  const versions = opsets.map(([domain, version]) =>
+    domain === "" || domain === "ai.onnx" ? version : `${elide(domain, 32)} ${version}`,
+  );
+  return [
+    counted(nodes, "node"),
+    counted(parameters, "parameter").replace(plain(parameters), scaled(parameters)),
+    bytes(nbytes),
+    macsFact(summary),
+    `opset ${versions.join(", ") || "none"}`,
+    `IR ${ir}`,
+    elide(producer, 60),
+  ].filter((fact) => fact !== "");
+}
+
+function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSignal): HTMLElement[] {
+  const { inputs, outputs, op_counts: ops, largest, by_dtype: dtypes, nbytes, functions, metadata, doc } = summary;
+  const cards: HTMLElement[] = [];
+  const card = (title: string, ...content: (Node | null)[]): void => {
+    cards.push(el("section.onnx-nb-card", el("h4", title), ...content));
+  };
+  const add = <T>(title: string, heads: readonly string[], rows: readonly T[], cells: (row: T) => Node[]): void => {
+    if (rows.length > 0) card(title, table(heads, rows, cells, signal));
+  };
+  const argument = ([name, dtype, shape]: readonly string[]): Node[] => [
+    word(name),
+    word(dtype),
+    word(shape || "unknown"),
+  ];
+  add(`inputs · ${plain(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
+  add(`outputs · ${plain(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
+  const commonest = Math.max(1, ...ops.map(([, , , count]) => count));
+  add(`ops · ${plain(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
+    word(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
+    number(plain(count)),
+    bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
+  ]);
+  const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
+  add("largest weights", ["name", "bytes", ""], largest, ([name, dtype, shape, size]) => [
+    el("span", word(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
+    number(bytes(size)),
+    bar(size / heaviest, "var(--nb-accent)", bytes(size)),
+  ]);
+  add("parameters by dtype", ["dtype", "parameters", "bytes", ""], dtypes, ([dtype, count, size]) => [
+    word(dtype),
+    number(scaled(count)),
+    number(bytes(size)),
+    bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
+  ]);
+  if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
+  add("functions", ["name", "nodes"], functions, ([name, count]) => [word(name), number(plain(count))]);
+  add("metadata", ["key", "value"], metadata, ([key, value]) => [word(key), word(value, 120)]);
+  if (doc.trim() !== "") card("description", el("div.onnx-nb-doc", doc.slice(0, 20_000)));
+  return cards;
 }
 
 /** "4.1 GMACs", "≥ 4.1 GMACs", or on what they depend; empty where nothing was counted. */
@@ -323,7 +300,7 @@ function table<T>(
     on(more, "click", { signal, once: true }, () => {
       more.remove();
       add(first, MOST);
-      if (rows.length > 5000) wrapper.append(el("p.onnx-nb-dim", `and ${plain(rows.length - MOST)} more`));
+      if (rows.length > MOST) wrapper.append(el("p.onnx-nb-dim", `and ${plain(rows.length - MOST)} more`));
     });
     wrapper.append(more);
   }

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import { createTable, type Table, type TableColumn } from "./table.ts";
+import { Table, type TableColumn } from "./table.ts";
 import { csvOf, RowOrder } from "./tablerows.ts";
 import { furnish, settled } from "./testing.ts";
 
@@ -61,7 +61,7 @@ describe("the table", () => {
     furnish(600, 260);
     chosen = [];
     activated = [];
-    table = createTable(
+    table = new Table(
       {
         label: "All",
         noun: "value",
@@ -104,7 +104,7 @@ describe("the table", () => {
     const long = "encoder.layer.11.attention.output.LayerNorm";
     const heads = (width: number): (string | null)[] => {
       furnish(width, 260);
-      const { element } = createTable(
+      const { element } = new Table(
         {
           label: "Few",
           noun: "value",

@@ -35,289 +35,312 @@ export interface TableOptions {
   readonly activated?: (row: number) => void;
 }
 
-export interface Table {
-  /** the filter and how many rows are left */
-  readonly filter: HTMLElement;
-  readonly element: HTMLElement;
-  /** the chosen row, −1 for none */
-  readonly row: number;
-  /** Chooses a row and brings it into view, without telling `chosen`; a row that the filter hides clears the filter. */
-  choose(row: number): void;
-  /** shows only rows for which it is true; null for all */
-  restrict(only: ((row: number) => boolean) | null): void;
-  /** the rows that are shown, in order */
-  readonly rows: Uint32Array;
-  csv(): string;
-}
-
-/** px, as in table.css: of a row, and between columns */
+/** Pixels of a row, and between columns, as in table.css. */
 const ROW = 26;
 const GAP = 10;
-/** rows above and below those in view */
+/** Rows above and below those in view that are elements too. */
 const SPARE = 6;
-/** Browsers draw no element that is taller; rows of larger tables lie closer than they are high. */
+/** Pixels of the tallest element that browsers draw; the rows of longer tables overlap. */
 const TALLEST = 8_000_000;
-/** Longer texts are shown by both their ends, of which the last has so many characters. */
+/** Characters of a text that gives way in the middle where it is too long, and of the end that stays. */
 const WHOLE = 20;
 const TAIL = 11;
 let tables = 0;
 
-export function createTable(options: TableOptions, signal: AbortSignal): Table {
-  const { columns, count, noun } = options;
-  const order = new RowOrder(count, columns);
-  const id = `onnx-nb-table-${++tables}`;
-  let only: ((row: number) => boolean) | null = null;
-  let sorting: Sorting | null = null;
-  let rows = order.rows("", null);
-  /** row → its place among the rows shown, −1 if it is not */
-  let places = new Int32Array(0);
-  let chosen = -1;
-  /** whether the chosen row was in view when a person last scrolled */
-  let kept = true;
-  let fitting: readonly TableColumn[] = columns;
-  const drawn = new Map<number, HTMLElement>();
+export class Table {
+  /** the filter and how many rows are left */
+  readonly filter: HTMLElement;
+  readonly element: HTMLElement;
+  readonly #options: TableOptions;
+  readonly #order: RowOrder;
+  readonly #id = `onnx-nb-table-${++tables}`;
+  readonly #field: HTMLInputElement;
+  readonly #left = el("span.onnx-nb-dim", { "aria-live": "polite" });
+  readonly #heads: readonly HTMLElement[];
+  readonly #body = el("div.onnx-nb-tbody", { role: "rowgroup" });
+  readonly #empty = el("p.onnx-nb-dim.onnx-nb-nothing");
+  readonly #drawn = new Map<number, HTMLElement>();
+  #only: ((row: number) => boolean) | null = null;
+  #sorting: Sorting | null = null;
+  #rows: Uint32Array;
+  /** row → its place among the rows that are shown, −1 for none */
+  #places = new Int32Array(0);
+  #chosen = -1;
+  /** the chosen row was in view when a person last scrolled */
+  #inView = true;
+  #fitting: readonly TableColumn[];
+  #frame = 0;
 
-  // ---------------------------------------------------------------- elements
+  constructor(options: TableOptions, signal: AbortSignal) {
+    const { columns, count, noun, label, sorting } = options;
+    this.#options = options;
+    this.#order = new RowOrder(count, columns);
+    this.#rows = this.#order.rows("", null);
+    this.#fitting = columns;
+    this.#field = el("input.onnx-nb-field", {
+      title: `Words that must occur, -word that must not; numbers as ${firstNumeric(columns)}>0.1`,
+      type: "search",
+      placeholder: "Filter",
+      "aria-label": `Filter the ${noun}s`,
+      spellcheck: "false",
+    });
+    this.filter = el("div.onnx-nb-filter", this.#field, this.#left);
+    this.#heads = columns.map((column, at) => headOf(column, at, () => this.#sortBy(column), signal));
+    const head = el("div.onnx-nb-tr.onnx-nb-head", { role: "row", "aria-rowindex": 1 }, ...this.#heads);
+    this.element = el(
+      "div.onnx-nb-table",
+      { role: "grid", tabindex: 0, "aria-label": label, "aria-colcount": columns.length },
+      el("div", { role: "rowgroup" }, head),
+      this.#body,
+      this.#empty,
+    );
+    this.#listenKeys(signal);
+    this.#listenPointer(signal);
+    this.#watchSize(signal);
+    const column = columns.find(({ key }) => key === sorting?.key);
+    if (column !== undefined) this.#sorting = { column, descending: sorting?.descending === true };
+    this.#fitColumns();
+    this.#arrange();
+  }
 
-  const field = el("input.onnx-nb-field", {
-    title: `Words that must be there, -word that must not; numbers as ${firstNumeric(columns)}>0.1`,
-    type: "search",
-    placeholder: "Filter",
-    "aria-label": `Filter the ${noun}s`,
-    spellcheck: "false",
-  });
-  const left = el("span.onnx-nb-dim", { "aria-live": "polite" });
-  const filter = el("div.onnx-nb-filter", field, left);
-  const heads = columns.map((column, at) => headOf(column, at, () => sortBy(column), signal));
-  const head = el("div.onnx-nb-tr.onnx-nb-head", { role: "row", "aria-rowindex": 1 }, ...heads);
-  const body = el("div.onnx-nb-tbody", { role: "rowgroup" });
-  const empty = el("p.onnx-nb-dim.onnx-nb-nothing");
-  const grid = el(
-    "div.onnx-nb-table",
-    { role: "grid", tabindex: 0, "aria-label": options.label, "aria-colcount": columns.length },
-    el("div", { role: "rowgroup" }, head),
-    body,
-    empty,
-  );
+  /** the chosen row, −1 for none */
+  get row(): number {
+    return this.#chosen;
+  }
+
+  /** the rows that are shown, in order */
+  get rows(): Uint32Array {
+    return this.#rows;
+  }
+
+  /** Chooses a row and brings it into view, without calling `chosen`; a row that the filter hides clears the filter. */
+  choose(row: number): void {
+    if (row >= 0 && this.#places[row] < 0) {
+      this.#field.value = "";
+      this.restrict(null);
+    }
+    this.#choose(row, false);
+    this.#bring(row, true);
+  }
+
+  /** Shows only rows for which it is true; null for all. */
+  restrict(only: ((row: number) => boolean) | null): void {
+    this.#only = only;
+    this.#arrange();
+  }
+
+  /** Returns the rows that are shown as a CSV file; what is only drawn is in the columns next to it. */
+  csv(): string {
+    const { columns } = this.#options;
+    return csvOf(
+      columns.filter(({ numbers, text }) => numbers !== undefined || text !== undefined),
+      this.#rows,
+    );
+  }
 
   // ---------------------------------------------------------------- drawing
 
-  /** Leaves out what there is no room for. */
-  const squeeze = (): void => {
-    fitting = fittingOf(columns, grid.clientWidth);
-    grid.style.setProperty(
-      "--nb-tracks",
-      fitting.map(({ width: [least, share] }) => `minmax(${least}px, ${share}fr)`).join(" "),
-    );
-    grid.style.setProperty("--nb-least", `${leastOf(fitting)}px`);
+  /** Leaves out columns for which there is no room. */
+  #fitColumns(): void {
+    const { columns } = this.#options;
+    this.#fitting = fittingOf(columns, this.element.clientWidth);
+    const tracks = this.#fitting.map(({ width: [least, share] }) => `minmax(${least}px, ${share}fr)`);
+    this.element.style.setProperty("--nb-tracks", tracks.join(" "));
+    this.element.style.setProperty("--nb-least", `${leastOf(this.#fitting)}px`);
     columns.forEach((column, at) => {
-      heads[at].hidden = !fitting.includes(column);
+      this.#heads[at].hidden = !this.#fitting.includes(column);
     });
-  };
-  /** px between the tops of two rows */
-  const pitch = (): number => Math.min(ROW, TALLEST / Math.max(1, rows.length));
-  const draw = (): void => {
-    const step = pitch();
-    // the height of the head is that of a row
-    const high = Math.max(1, Math.ceil((grid.clientHeight || 400) / ROW));
-    const top = Math.floor(grid.scrollTop / step);
-    const [from, to] = [Math.max(0, top - SPARE), Math.min(rows.length, top + high + SPARE)];
-    const wanted = new Set<number>();
-    for (let place = from; place < to; place++) wanted.add(rows[place]);
-    for (const [row, element] of drawn) {
-      if (wanted.has(row)) continue;
-      element.remove();
-      drawn.delete(row);
-    }
+  }
+
+  /** pixels between the tops of two rows */
+  get #pitch(): number {
+    return Math.min(ROW, TALLEST / Math.max(1, this.#rows.length));
+  }
+
+  get #height(): number {
+    return this.element.clientHeight || 400;
+  }
+
+  #draw(): void {
+    const grid = this.element;
+    const pitch = this.#pitch;
+    const top = grid.scrollTop / pitch;
+    const from = Math.max(0, Math.floor(top) - SPARE);
+    const to = Math.min(this.#rows.length, Math.floor(top) + Math.max(1, Math.ceil(this.#height / ROW)) + SPARE);
+    const wanted = new Set(this.#rows.subarray(from, to));
+    for (const row of this.#drawn.keys()) if (!wanted.has(row)) this.#remove(row);
     for (let place = from; place < to; place++) {
-      const row = rows[place];
-      let element = drawn.get(row);
-      if (element === undefined) {
-        element = rowOf(row);
-        drawn.set(row, element);
-        body.append(element);
-      }
-      // with closer rows the one on top stands where the scrollbar is, the others follow at their height
-      const y = step === ROW ? place * ROW : grid.scrollTop + (place - grid.scrollTop / step) * ROW;
+      const row = this.#rows[place];
+      const element = this.#drawn.get(row) ?? this.#add(row);
+      // where rows overlap, the first one is where the scrollbar is and the others follow at their height
+      const y = pitch === ROW ? place * ROW : grid.scrollTop + (place - top) * ROW;
       element.style.transform = `translateY(${y}px)`;
       element.setAttribute("aria-rowindex", String(place + 2));
-      element.setAttribute("aria-selected", String(row === chosen));
-      element.id = `${id}-${row}`;
+      element.setAttribute("aria-selected", String(row === this.#chosen));
     }
-    if (drawn.has(chosen)) grid.setAttribute("aria-activedescendant", `${id}-${chosen}`);
+    if (this.#drawn.has(this.#chosen)) grid.setAttribute("aria-activedescendant", `${this.#id}-${this.#chosen}`);
     else grid.removeAttribute("aria-activedescendant");
-  };
-  const rowOf = (row: number): HTMLElement =>
-    el(
-      "div.onnx-nb-tr",
-      { role: "row", data: { row: String(row) } },
-      ...columns.map((column, at) => (fitting.includes(column) ? cellOf(column, row, at) : null)),
+  }
+
+  #add(row: number): HTMLElement {
+    const cells = this.#options.columns.map((column, at) =>
+      this.#fitting.includes(column) ? cellOf(column, row, at) : null,
     );
-  const clear = (): void => {
-    for (const element of drawn.values()) element.remove();
-    drawn.clear();
-  };
+    const element = el(
+      "div.onnx-nb-tr",
+      { id: `${this.#id}-${row}`, role: "row", data: { row: String(row) } },
+      ...cells,
+    );
+    this.#drawn.set(row, element);
+    this.#body.append(element);
+    return element;
+  }
 
-  let due = 0;
-  const soon = (): void => {
-    if (due === 0) {
-      due = requestAnimationFrame(() => {
-        due = 0;
-        draw();
-      });
-    }
-  };
+  #remove(row: number): void {
+    this.#drawn.get(row)?.remove();
+    this.#drawn.delete(row);
+  }
 
-  const arrange = (): void => {
-    rows = order.rows(field.value, sorting, only ?? undefined);
-    places = new Int32Array(count).fill(-1);
-    rows.forEach((row, place) => {
-      places[row] = place;
+  #schedule(): void {
+    if (this.#frame !== 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
     });
-    body.style.height = `${Math.min(TALLEST, rows.length * ROW)}px`;
-    grid.setAttribute("aria-rowcount", String(rows.length + 1));
-    left.textContent =
-      rows.length === count ? counted(count, noun) : `${plain(rows.length)} of ${counted(count, noun)}`;
-    empty.hidden = rows.length > 0;
-    empty.textContent = count === 0 ? `There are no ${noun}s.` : `No ${noun} fits the filter.`;
+  }
+
+  #arrange(): void {
+    const { count, columns, noun } = this.#options;
+    this.#rows = this.#order.rows(this.#field.value, this.#sorting, this.#only ?? undefined);
+    this.#places = new Int32Array(count).fill(-1);
+    this.#rows.forEach((row, place) => {
+      this.#places[row] = place;
+    });
+    const shown = this.#rows.length;
+    this.#body.style.height = `${Math.min(TALLEST, shown * ROW)}px`;
+    this.element.setAttribute("aria-rowcount", String(shown + 1));
+    this.#left.textContent = shown === count ? counted(count, noun) : `${plain(shown)} of ${counted(count, noun)}`;
+    this.#empty.hidden = shown > 0;
+    this.#empty.textContent = count === 0 ? `There are no ${noun}s.` : `No ${noun} fits the filter.`;
     columns.forEach((column, at) => {
-      const sort = sorting?.column !== column ? "none" : sorting.descending ? "descending" : "ascending";
-      heads[at].setAttribute("aria-sort", sort);
+      const sort = this.#sorting?.column !== column ? "none" : this.#sorting.descending ? "descending" : "ascending";
+      this.#heads[at].setAttribute("aria-sort", sort);
     });
-    // rows are in another order of elements than on the screen otherwise
-    clear();
-    draw();
-  };
-  const sortBy = (column: TableColumn): void => {
+    // the elements of rows are in the order of the screen
+    for (const row of this.#drawn.keys()) this.#remove(row);
+    this.#draw();
+  }
+
+  #sortBy(column: TableColumn): void {
     const first = column.numbers !== undefined; // the largest number is looked for, the first name
-    if (sorting?.column !== column) sorting = { column, descending: first };
-    else if (sorting.descending === first) sorting = { column, descending: !first };
-    else sorting = null;
-    arrange();
-    if (chosen >= 0) bring(chosen);
-    else grid.scrollTop = 0;
-  };
+    const now = this.#sorting;
+    if (now?.column !== column) this.#sorting = { column, descending: first };
+    else this.#sorting = now.descending === first ? { column, descending: !first } : null;
+    this.#arrange();
+    if (this.#chosen >= 0) this.#bring(this.#chosen);
+    else this.element.scrollTop = 0;
+  }
 
   // ---------------------------------------------------------------- choosing
 
-  /** px of rows in view, and how far below the top of them a row is */
-  const where = (row: number): readonly [room: number, y: number] => {
-    const step = pitch();
-    return [((grid.clientHeight || 400) - 2 * ROW) * (step / ROW), places[row] * step - grid.scrollTop];
-  };
+  /** pixels of rows in view, and how far below the top of them a row is */
+  #whereIs(row: number): readonly [room: number, y: number] {
+    const pitch = this.#pitch;
+    return [(this.#height - 2 * ROW) * (pitch / ROW), this.#places[row] * pitch - this.element.scrollTop];
+  }
+
   /** Brings a row into view: as far as it takes, or to the middle if it was out of view. */
-  const bring = (row: number, middle = false): void => {
-    if (row < 0 || places[row] < 0) return;
-    const [room, y] = where(row);
-    if (y < 0 || y > room) grid.scrollTop += middle ? y - room / 2 : y < 0 ? y : y - room;
-    kept = true;
-    draw();
-  };
-  const choose = (row: number, tell: boolean): void => {
-    if (row === chosen) return;
-    chosen = row;
-    draw();
-    bring(row, !tell);
-    if (tell) options.chosen?.(row);
-  };
-  const step = (by: number): void => {
-    if (rows.length === 0) return;
-    const place = chosen < 0 || places[chosen] < 0 ? (by > 0 ? -1 : rows.length) : places[chosen];
-    choose(rows[Math.max(0, Math.min(rows.length - 1, place + by))], true);
-  };
+  #bring(row: number, middle = false): void {
+    if (row < 0 || this.#places[row] < 0) return;
+    const [room, y] = this.#whereIs(row);
+    if (y < 0 || y > room) this.element.scrollTop += middle ? y - room / 2 : y < 0 ? y : y - room;
+    this.#inView = true;
+    this.#draw();
+  }
 
-  const page = (): number => Math.max(1, Math.floor((grid.clientHeight || 400) / ROW) - 2);
-  const keys: Readonly<Record<string, () => void>> = {
-    ArrowDown: () => step(1),
-    ArrowUp: () => step(-1),
-    PageDown: () => step(page()),
-    PageUp: () => step(-page()),
-    Home: () => step(-count),
-    End: () => step(count),
-    Enter: () => chosen >= 0 && options.activated?.(chosen),
-    Escape: () => choose(-1, true),
-    "/": () => field.focus(),
-  };
-  on(grid, "keydown", signal, (event) => {
-    // nothing typed here is a command to the notebook
-    if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
-    const act = event.target === grid ? keys[event.key] : undefined;
-    if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    act();
-  });
-  on(field, "keydown", signal, (event) => {
-    event.stopPropagation();
-    if (event.key === "ArrowDown" || event.key === "Enter") {
-      event.preventDefault();
-      grid.focus();
-      if (chosen < 0 || places[chosen] < 0) step(1);
-    } else if (event.key === "Escape" && field.value !== "") {
-      event.preventDefault();
-      field.value = "";
-      arrange();
-    }
-  });
-  on(field, "input", signal, arrange);
-  const rowAt = (event: Event): number => {
-    const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
-    return element === null ? -1 : Number(element.dataset.row);
-  };
-  on(body, "click", signal, (event) => rowAt(event) >= 0 && choose(rowAt(event), true));
-  on(body, "dblclick", signal, (event) => rowAt(event) >= 0 && options.activated?.(rowAt(event)));
-  on(grid, "scroll", signal, () => {
-    if (chosen >= 0 && places[chosen] >= 0) {
-      const [room, y] = where(chosen);
-      kept = y > -ROW && y < room + ROW;
-    }
-    soon();
-  });
-  const observer = new ResizeObserver(() => {
-    const before = fitting;
-    squeeze();
-    if (before.length !== fitting.length) clear();
-    if (kept) bring(chosen, true);
-    soon();
-  });
-  observer.observe(grid);
-  onAbort(signal, () => {
-    observer.disconnect();
-    cancelAnimationFrame(due);
-  });
+  #choose(row: number, person: boolean): void {
+    if (row === this.#chosen) return;
+    this.#chosen = row;
+    this.#draw();
+    this.#bring(row, !person);
+    if (person) this.#options.chosen?.(row);
+  }
 
-  const given = columns.find(({ key }) => key === options.sorting?.key);
-  if (given !== undefined) sorting = { column: given, descending: options.sorting?.descending === true };
-  squeeze();
-  arrange();
-  return {
-    filter,
-    element: grid,
-    get row() {
-      return chosen;
-    },
-    get rows() {
-      return rows;
-    },
-    choose(row) {
-      if (row >= 0 && places[row] < 0) {
+  #step(by: number): void {
+    const last = this.#rows.length - 1;
+    const place = this.#places[this.#chosen] ?? -1;
+    const from = place >= 0 ? place : by > 0 ? -1 : last + 1;
+    if (last >= 0) this.#choose(this.#rows[Math.max(0, Math.min(last, from + by))], true);
+  }
+
+  #listenKeys(signal: AbortSignal): void {
+    const [grid, field] = [this.element, this.#field];
+    const { count, activated } = this.#options;
+    const page = (): number => Math.max(1, Math.floor(this.#height / ROW) - 2);
+    const keys: Readonly<Record<string, () => void>> = {
+      ArrowDown: () => this.#step(1),
+      ArrowUp: () => this.#step(-1),
+      PageDown: () => this.#step(page()),
+      PageUp: () => this.#step(-page()),
+      Home: () => this.#step(-count),
+      End: () => this.#step(count),
+      Enter: () => this.#chosen >= 0 && activated?.(this.#chosen),
+      Escape: () => this.#choose(-1, true),
+      "/": () => field.focus(),
+    };
+    on(grid, "keydown", signal, (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      event.stopPropagation(); // nothing typed here is a command to the notebook
+      const act = event.target === grid ? keys[event.key] : undefined;
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    });
+    on(field, "keydown", signal, (event) => {
+      event.stopPropagation();
+      if (event.key === "ArrowDown" || event.key === "Enter") {
+        event.preventDefault();
+        grid.focus();
+        if ((this.#places[this.#chosen] ?? -1) < 0) this.#step(1);
+      } else if (event.key === "Escape" && field.value !== "") {
+        event.preventDefault();
         field.value = "";
-        only = null;
-        arrange();
+        this.#arrange();
       }
-      choose(row, false);
-      bring(row, true);
-    },
-    restrict(wanted) {
-      only = wanted;
-      arrange();
-    },
-    // what is only drawn is said by the columns beside it
-    csv: () =>
-      csvOf(
-        columns.filter(({ numbers, text }) => numbers !== undefined || text !== undefined),
-        rows,
-      ),
-  };
+    });
+    on(field, "input", signal, () => this.#arrange());
+  }
+
+  #listenPointer(signal: AbortSignal): void {
+    const rowAt = (event: Event): number => {
+      const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
+      return Number(element?.dataset.row ?? -1);
+    };
+    on(this.#body, "click", signal, (event) => rowAt(event) >= 0 && this.#choose(rowAt(event), true));
+    on(this.#body, "dblclick", signal, (event) => rowAt(event) >= 0 && this.#options.activated?.(rowAt(event)));
+    on(this.element, "scroll", signal, () => {
+      if (this.#chosen >= 0 && this.#places[this.#chosen] >= 0) {
+        const [room, y] = this.#whereIs(this.#chosen);
+        this.#inView = y > -ROW && y < room + ROW;
+      }
+      this.#schedule();
+    });
+  }
+
+  #watchSize(signal: AbortSignal): void {
+    const observer = new ResizeObserver(() => {
+      const before = this.#fitting.length;
+      this.#fitColumns();
+      if (before !== this.#fitting.length) for (const row of this.#drawn.keys()) this.#remove(row);
+      if (this.#inView) this.#bring(this.#chosen, true);
+      this.#schedule();
+    });
+    observer.observe(this.element);
+    onAbort(signal, () => {
+      observer.disconnect();
+      cancelAnimationFrame(this.#frame);
+    });
+  }
 }
 
 function headOf(column: TableColumn, at: number, sort: () => void, signal: AbortSignal): HTMLElement {

@@ -8,7 +8,7 @@ import { createBreadcrumbs } from "./breadcrumbs.ts";
 import { createColors } from "./colormenu.ts";
 import { button, el, elide } from "./dom.ts";
 import { createSaveMenu } from "./save.ts";
-import { createSearchBox } from "./searchbox.ts";
+import { SearchBox } from "./searchbox.ts";
 
 export interface ToolbarActions {
   help(): void;
@@ -37,7 +37,7 @@ export function createToolbar(
   const name = el("b.onnx-nb-name", { title: columns.meta.name }, elide(columns.meta.name || "model", 48));
   const breadcrumbs = createBreadcrumbs(columns, signal);
 
-  const searchBox = createSearchBox(columns, dispatch, actions.leaveSearch, signal);
+  const searchBox = new SearchBox(columns, dispatch, actions.leaveSearch, signal);
 
   const fit = button("Fit", () => dispatch({ type: "fit" }), signal, { title: "Show the whole graph (f)" });
   const gather = button(
@@ -80,8 +80,8 @@ export function createToolbar(
   let shown: State = { ...EMPTY };
   return {
     save: save.toggle,
-    focusSearch: searchBox.focus,
-    search: searchBox.search,
+    focusSearch: () => searchBox.focus(),
+    search: (text) => searchBox.search(text),
     update(state) {
       const before = shown;
       shown = state;

@@ -9,196 +9,215 @@ import { type Dispatch, type State, same, selected } from "../scene/state.ts";
 import { Rows } from "../scene/treerows.ts";
 import { el, elide, on, onAbort } from "./dom.ts";
 
-export interface Tree {
-  update(state: State): void;
-}
-
+/** Pixels of a row. */
 const ROW = 24;
-/** So few rows are all in the page. */
+/** Rows of a list that is in the page as a whole. */
 const FEW = 200;
-/** How far the list may lag behind the picture. */
+/** Milliseconds by which the list may lag behind the picture. */
 const LATER_MS = 40;
 /** Rows around the view that are in the page too. */
 const MORE = 30;
 
 let trees = 0;
 
-export function createTree(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Tree {
-  const prefix = `onnx-nb-row-${trees++}-`;
-  const spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
-  const tree = el(
-    "div.onnx-nb-tree",
-    { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": "true" },
-    spacer,
-  );
-  root.append(tree);
-
-  let state: State | undefined;
+export class Tree {
+  readonly #columns: Columns;
+  readonly #dispatch: Dispatch;
+  readonly #prefix = `onnx-nb-row-${trees++}-`;
+  readonly #spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
+  readonly #tree = el("div.onnx-nb-tree", {
+    role: "tree",
+    tabindex: 0,
+    "aria-label": "Scopes, nodes and tensors",
+    "aria-multiselectable": true,
+  });
   /** nodes whose tensors are hidden */
-  const folded = new Set<number>();
-  let rows = Rows.of(columns, new Set(), folded);
-  let chosen: ReadonlySet<string> = new Set();
-  let active = 0;
+  readonly #folded = new Set<number>();
+  #state: State | null = null;
+  /** the state that the list shows */
+  #listed: State | null = null;
+  #rows: Rows;
+  #selected: ReadonlySet<string> = new Set();
+  /** the row of the keyboard */
+  #active = 0;
+  /** the selection was changed here, so the keyboard stays where it is */
+  #mine = false;
+  #timer = 0;
 
-  const fill = (): void => {
-    spacer.style.height = `${rows.length * ROW}px`;
+  constructor(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal) {
+    this.#columns = columns;
+    this.#dispatch = dispatch;
+    this.#rows = Rows.of(columns, new Set(), this.#folded);
+    this.#tree.append(this.#spacer);
+    root.append(this.#tree);
+    this.#listen(signal);
+    onAbort(signal, () => window.clearTimeout(this.#timer));
+  }
+
+  update(state: State): void {
+    this.#state = state;
+    // the picture goes first
+    if (this.#timer === 0) this.#timer = window.setTimeout(() => this.#catchUp(), LATER_MS);
+  }
+
+  #catchUp(): void {
+    window.clearTimeout(this.#timer);
+    this.#timer = 0;
+    const [state, before] = [this.#state, this.#listed];
+    if (state === null || state === before) return;
+    this.#listed = state;
+    const reopened = before?.open !== state.open;
+    if (reopened) {
+      const at = this.#active < this.#rows.length ? this.#rows.targetAt(this.#active) : null;
+      this.#rows = Rows.of(this.#columns, state.open, this.#folded);
+      // the keyboard stays on its row
+      if (at !== null) this.#active = Math.max(0, this.#rows.indexOf(at));
+    }
+    const { selection } = state;
+    const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
+    if (reselected) this.#selected = new Set(selected(state).map(keyOf));
+    const at = reselected && selection !== null ? this.#rows.indexOf(selection) : -1;
+    if (at >= 0 && !this.#mine) this.#show(at);
+    else if (reopened || reselected) this.#fill();
+    this.#mine = false;
+  }
+
+  // ---------------------------------------------------------------- drawing
+
+  #fill(): void {
+    const [tree, count] = [this.#tree, this.#rows.length];
+    this.#spacer.style.height = `${count * ROW}px`;
     const height = Math.max(tree.clientHeight, 10 * ROW);
-    const all = rows.length <= FEW;
+    const all = count <= FEW;
     const from = all ? 0 : Math.max(0, Math.floor(tree.scrollTop / ROW) - MORE);
-    const to = all ? rows.length : Math.min(rows.length, Math.ceil((tree.scrollTop + height) / ROW) + MORE);
+    const to = all ? count : Math.min(count, Math.ceil((tree.scrollTop + height) / ROW) + MORE);
     const wanted = new Set<number>();
     for (let at = from; at < to; at++) wanted.add(at);
-    if (active < rows.length) wanted.add(active); // what the keyboard stands on must exist
-    spacer.replaceChildren(...[...wanted].sort((a, b) => a - b).map((at) => element(at)));
-    tree.setAttribute("aria-activedescendant", rows.length > 0 ? `${prefix}${active}` : "");
-  };
+    if (this.#active < count) wanted.add(this.#active); // the row of the keyboard must exist
+    this.#spacer.replaceChildren(...[...wanted].sort((a, b) => a - b).map((at) => this.#row(at)));
+    tree.setAttribute("aria-activedescendant", count > 0 ? `${this.#prefix}${this.#active}` : "");
+  }
 
-  const element = (at: number): HTMLElement => {
-    const { target, level, expanded, position, siblings } = rows.at(at);
-    const { title, sub } = words(columns, target);
-    const row = el(
-      "div",
+  #row(at: number): HTMLElement {
+    const { target, level, expanded, position, siblings } = this.#rows.at(at);
+    const { title, sub } = words(this.#columns, target);
+    return el(
+      `div.onnx-nb-treerow${at === this.#active ? ".onnx-nb-active" : ""}`,
       {
-        class: `onnx-nb-treerow${at === active ? " onnx-nb-active" : ""}`,
         title: `${title}\n${sub}`.slice(0, 4000),
         role: "treeitem",
-        id: `${prefix}${at}`,
+        id: `${this.#prefix}${at}`,
         "aria-level": level,
         "aria-posinset": position,
         "aria-setsize": siblings,
-        "aria-selected": String(chosen.has(keyOf(target))),
+        "aria-selected": this.#selected.has(keyOf(target)),
+        "aria-expanded": expanded ?? undefined,
         style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
+        data: { row: String(at), [target.kind]: this.#columns.nameOf(target) },
       },
-      el("span.onnx-nb-twist", { "aria-hidden": "true" }, expanded === null ? "" : expanded ? "–" : "+"),
-      el("span", { class: `onnx-nb-tree-${target.kind}` }, elide(title, 80)),
+      el("span.onnx-nb-twist", { "aria-hidden": true }, expanded === null ? "" : expanded ? "–" : "+"),
+      el(`span.onnx-nb-tree-${target.kind}`, elide(title, 80)),
       sub === "" ? null : el("span.onnx-nb-dim", ` ${elide(sub, 60)}`),
     );
-    if (expanded !== null) row.setAttribute("aria-expanded", String(expanded));
-    const name = columns.nameOf(target);
-    row.dataset.row = String(at);
-    row.dataset[target.kind === "node" ? "node" : target.kind === "tensor" ? "tensor" : "scope"] = name;
-    return row;
-  };
+  }
 
-  const show = (at: number): void => {
-    active = Math.max(0, Math.min(rows.length - 1, at));
-    const top = active * ROW;
+  #show(at: number): void {
+    const tree = this.#tree;
+    this.#active = Math.max(0, Math.min(this.#rows.length - 1, at));
+    const top = this.#active * ROW;
     const height = tree.clientHeight;
     if (height > 0 && (top < tree.scrollTop || top + ROW > tree.scrollTop + height)) {
       tree.scrollTop = top < tree.scrollTop ? top : top + ROW - height;
     }
-    fill();
-  };
-  const toggle = (at: number): void => {
-    const { target, expanded } = rows.at(at);
-    if (target.kind === "scope") dispatch({ type: "toggle", group: target.id });
+    this.#fill();
+  }
+
+  // ---------------------------------------------------------------- acting
+
+  #toggle(at: number): void {
+    const { target, expanded } = this.#rows.at(at);
+    if (target.kind === "scope") this.#dispatch({ type: "toggle", group: target.id });
     else if (target.kind === "node" && expanded !== null) {
-      if (expanded) folded.add(target.id);
-      else folded.delete(target.id);
-      if (state !== undefined) rows = Rows.of(columns, state.open, folded);
-      fill();
+      if (expanded) this.#folded.add(target.id);
+      else this.#folded.delete(target.id);
+      if (this.#state !== null) this.#rows = Rows.of(this.#columns, this.#state.open, this.#folded);
+      this.#fill();
     }
-  };
-  const activate = (at: number): void => {
-    const target = rows.targetAt(at);
-    active = at;
-    dispatch({ type: "select", target });
-    dispatch({ type: "reveal", target });
-  };
+  }
 
-  /** the selection changed here, so the keyboard stays where it is */
-  let mine = false;
-  const also = (at: number): void => {
-    active = at;
-    mine = true;
-    dispatch({ type: "also", target: rows.targetAt(at) });
-  };
+  #activate(at: number): void {
+    const target = this.#rows.targetAt(at);
+    this.#active = at;
+    this.#dispatch({ type: "select", target });
+    this.#dispatch({ type: "reveal", target });
+  }
+
+  /** Adds a row to the selection, or takes it out. */
+  #toggleSelected(at: number): void {
+    this.#active = at;
+    this.#mine = true;
+    this.#dispatch({ type: "also", target: this.#rows.targetAt(at) });
+  }
+
   /** Adds all rows from the active one to this. */
-  const extend = (to: number): void => {
-    const at = Math.max(0, Math.min(rows.length - 1, to));
-    const step = at < active ? -1 : 1;
-    const between = Array.from({ length: Math.abs(at - active) + 1 }, (_, k) => rows.targetAt(active + k * step));
-    mine = true;
-    dispatch({ type: "selectAll", targets: between, add: true });
-    show(at);
-  };
+  #extend(to: number): void {
+    const at = Math.max(0, Math.min(this.#rows.length - 1, to));
+    const [from, end] = [Math.min(at, this.#active), Math.max(at, this.#active)];
+    const targets = Array.from({ length: end - from + 1 }, (_, k) => this.#rows.targetAt(from + k));
+    this.#mine = true;
+    this.#dispatch({ type: "selectAll", targets: at < this.#active ? targets.reverse() : targets, add: true });
+    this.#show(at);
+  }
 
-  on(tree, "scroll", { signal, passive: true }, fill);
-  on(tree, "click", signal, (event) => {
-    const { target } = event;
-    const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
-    if (row === null || !(target instanceof Element)) return;
-    const at = Number(row.dataset.row);
-    if (target.classList.contains("onnx-nb-twist") && rows.at(at).expanded !== null) toggle(at);
-    else if (event.shiftKey) extend(at);
-    else if (event.ctrlKey || event.metaKey) also(at);
-    else activate(at);
-  });
-  on(tree, "dblclick", signal, (event) => {
-    const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
-    if (row !== null && !(event.target as Element).classList.contains("onnx-nb-twist")) toggle(Number(row.dataset.row));
-  });
-  on(tree, "keydown", signal, (event) => {
-    if (event.altKey || rows.length === 0) return;
-    const { expanded } = rows.at(active);
-    const go = event.shiftKey ? extend : show;
-    const choose = event.ctrlKey || event.metaKey ? also : activate;
-    const keys: Record<string, () => void> = {
-      ArrowDown: () => go(active + 1),
-      ArrowUp: () => go(active - 1),
-      Home: () => go(0),
-      End: () => go(rows.length - 1),
-      Enter: () => choose(active),
-      " ": () => choose(active),
-      ArrowRight: () => {
-        if (expanded === false) toggle(active);
-        else if (expanded) show(active + 1);
-      },
-      ArrowLeft: () => {
-        if (expanded) toggle(active);
-        else show(rows.around(active));
-      },
+  #listen(signal: AbortSignal): void {
+    const tree = this.#tree;
+    /** the row of an event, −1 for none, and whether it is on the sign that opens it */
+    const place = ({ target }: Event): readonly [at: number, twist: boolean] => {
+      const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
+      return [Number(row?.dataset.row ?? -1), target instanceof Element && target.classList.contains("onnx-nb-twist")];
     };
-    const act = keys[event.key];
-    if (act === undefined) return;
-    event.preventDefault();
-    event.stopPropagation(); // the keys of the picture are others
-    act();
-  });
+    on(tree, "focus", signal, () => this.#catchUp());
+    on(tree, "scroll", { signal, passive: true }, () => this.#fill());
+    on(tree, "click", signal, (event) => {
+      const [at, twist] = place(event);
+      if (at < 0) return;
+      if (twist && this.#rows.at(at).expanded !== null) this.#toggle(at);
+      else if (event.shiftKey) this.#extend(at);
+      else if (event.ctrlKey || event.metaKey) this.#toggleSelected(at);
+      else this.#activate(at);
+    });
+    on(tree, "dblclick", signal, (event) => {
+      const [at, twist] = place(event);
+      if (at >= 0 && !twist) this.#toggle(at);
+    });
+    on(tree, "keydown", signal, (event) => {
+      const act = this.#rows.length > 0 && !event.altKey ? this.#keys(event)[event.key] : undefined;
+      if (act === undefined) return;
+      event.preventDefault();
+      event.stopPropagation(); // the picture has other keys
+      act();
+    });
+  }
 
-  let listed: State | undefined;
-  let timer = 0;
-  const catchUp = (): void => {
-    window.clearTimeout(timer);
-    timer = 0;
-    if (state === undefined || state === listed) return;
-    const before = listed;
-    listed = state;
-    const reopened = before?.open !== state.open;
-    if (reopened) {
-      const at = active < rows.length ? rows.targetAt(active) : undefined;
-      rows = Rows.of(columns, state.open, folded);
-      // the keyboard stays on the row it stood on
-      if (at !== undefined) active = Math.max(0, rows.indexOf(at));
-    }
-    const { selection } = state;
-    const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
-    if (reselected) chosen = new Set(selected(state).map(keyOf));
-    const at = reselected && selection !== null ? rows.indexOf(selection) : -1;
-    if (at >= 0 && !mine) show(at);
-    else if (reopened || reselected) fill();
-    mine = false;
-  };
-  on(tree, "focus", signal, catchUp);
-  onAbort(signal, () => window.clearTimeout(timer));
-
-  return {
-    update(next) {
-      state = next;
-      // the picture goes first
-      if (timer === 0) timer = window.setTimeout(catchUp, LATER_MS);
-    },
-  };
+  #keys({ shiftKey, ctrlKey, metaKey }: KeyboardEvent): Readonly<Record<string, () => void>> {
+    const at = this.#active;
+    const { expanded } = this.#rows.at(at);
+    const go = (to: number): void => (shiftKey ? this.#extend(to) : this.#show(to));
+    const choose = (): void => (ctrlKey || metaKey ? this.#toggleSelected(at) : this.#activate(at));
+    return {
+      ArrowDown: () => go(at + 1),
+      ArrowUp: () => go(at - 1),
+      Home: () => go(0),
+      End: () => go(this.#rows.length - 1),
+      Enter: choose,
+      " ": choose,
+      ArrowRight: () => {
+        if (expanded === false) this.#toggle(at);
+        else if (expanded) this.#show(at + 1);
+      },
+      ArrowLeft: () => (expanded ? this.#toggle(at) : this.#show(this.#rows.around(at))),
+    };
+  }
 }
 
 function keyOf({ kind, id }: Target): string {
