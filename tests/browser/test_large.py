@@ -56,7 +56,7 @@ def test_all_of_a_large_graph_opens_and_the_kernel_knows(lab: JupyterPage, graph
     graph.expect(f"{DRAWN}.at(-1).detail.boxes > 50000")
     lab.kernel.expect("g.view['open']", ["*"])
     # one of many scopes is closed: the message stays small
-    graph.call("view.dispatch({type: 'toggle', group: 1});")
+    graph.call("view.dispatch({type: 'toggle', scope: 1});")
     graph.expect(f"{DRAWN}.at(-1).detail.boxes < 50000")
     lab.kernel.expect("(g.view['open'][0], len(g.view['open']))", ["*", 2])
     assert lab.errors == []
@@ -72,7 +72,7 @@ def test_a_long_layout_can_be_given_up(lab: JupyterPage, graph: GraphWidget) -> 
     graph.rest()
     assert len(graph.drawn) == drawn
     # and the graph is as alive as before
-    graph.call("view.dispatch({type: 'toggle', group: 1});")
+    graph.call("view.dispatch({type: 'toggle', scope: 1});")
     graph.expect_drawing_after(drawn)
     lab.kernel.expect("len(g.view['open'])", len(graph.call(OPEN)))
     assert lab.errors == []

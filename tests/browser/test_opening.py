@@ -92,7 +92,7 @@ def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(brow
     assert narrow["inside"]
     assert narrow["boxes"] < wide["boxes"]
     graph.root.locator(".onnx-nb-canvas").focus()
-    graph.call("view.dispatch({type: 'toggle', group: view.columns.find('classifier', 'scope')?.id ?? 1});")
+    graph.call("view.dispatch({type: 'toggle', scope: view.columns.find('classifier', 'scope')?.id ?? 1});")
     chosen = graph.call(SEEN)["open"]
     page.set_viewport_size({"width": 1424, "height": HEIGHT})
     graph.expect("view.viewport.position.view.w > 800")

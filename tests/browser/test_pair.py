@@ -141,7 +141,7 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     pair.candidate.click("/layers.0/attn/Softmax")
     lab.page.keyboard.press("Escape")
     pair.candidate.call(
-        "view.dispatch({type: 'close', group: view.columns.find(args[0], 'scope').id})", "layers.0/attn"
+        "view.dispatch({type: 'close', scope: view.columns.find(args[0], 'scope').id})", "layers.0/attn"
     )
     for side in (pair.reference, pair.candidate):
         side.expect(is_open, False)

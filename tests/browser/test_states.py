@@ -116,7 +116,7 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
     scope: str | None = graph.call(
         """const shown = view.columns.childrenOf(0).find(group => !view.state.open.has(group));
            if (shown === undefined) return null;
-           view.dispatch({type: 'open', group: shown});
+           view.dispatch({type: 'open', scope: shown});
            return view.columns.nameOf({kind: 'scope', id: shown});"""
     )
     if scope is not None:

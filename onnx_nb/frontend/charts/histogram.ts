@@ -1,8 +1,8 @@
 /** Statistics of a tensor in words, and its histogram in bars. */
 
-import { counted, el, plain } from "../panels/dom.ts";
+import { el } from "../panels/dom.ts";
 import type { StatisticsReply } from "../protocol/host.ts";
-import { written } from "../scene/formatting.ts";
+import { counted, plain, written } from "../scene/formatting.ts";
 
 /** A histogram is drawn with at most so many bars. */
 const BARS = 64;

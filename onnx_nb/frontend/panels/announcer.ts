@@ -1,7 +1,8 @@
 /** The live region: what a screen reader reads out when something happens in the view. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { counted, el, elide } from "./dom.ts";
+import { counted } from "../scene/formatting.ts";
+import { el, elide } from "./dom.ts";
 import { describe } from "./link.ts";
 
 export interface Announcer {

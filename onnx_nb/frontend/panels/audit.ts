@@ -1,6 +1,7 @@
 /** Where a model's weights lie: what is wrong first, then the files and how full they are, then every tensor. */
 
-import { button, bytes, counted, el, elide, plain } from "./dom.ts";
+import { bytes, counted, plain } from "../scene/formatting.ts";
+import { button, el, elide } from "./dom.ts";
 import { Table, type TableColumn } from "./table.ts";
 
 /** As `external_data.Audit` has it. */

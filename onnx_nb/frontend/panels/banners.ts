@@ -1,8 +1,9 @@
 /** Rows below the bar: the faults of a model, and an error with its advice. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
+import { counted, plain } from "../scene/formatting.ts";
 import type { Dispatch, State } from "../scene/state.ts";
-import { button, copyButton, counted, el, elide, plain } from "./dom.ts";
+import { button, copyButton, el, elide } from "./dom.ts";
 import { link } from "./link.ts";
 
 export interface Banners {

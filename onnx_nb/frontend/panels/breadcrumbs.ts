@@ -20,14 +20,14 @@ export function createBreadcrumbs(columns: Columns, signal: AbortSignal): Breadc
   const fill = (left: number, right: number, most: number): void => {
     element.replaceChildren();
     const slash = (): HTMLElement => el("span", { "aria-hidden": "true" }, "/");
-    const add = (group: number): void => {
+    const add = (scope: number): void => {
       if (element.childElementCount > 0) element.append(slash());
-      const name = columns.str(columns.scopeName[group]) || "scope";
-      element.append(link(elide(name, most), { kind: "scope", id: group }, columns.str(columns.scopePath[group])));
+      const name = columns.str(columns.scopeName[scope]) || "scope";
+      element.append(link(elide(name, most), { kind: "scope", id: scope }, columns.str(columns.scopePath[scope])));
     };
     inside.slice(0, left).forEach(add);
     if (left + right < inside.length) {
-      const hidden = inside.slice(left, inside.length - right).map((group) => columns.str(columns.scopeName[group]));
+      const hidden = inside.slice(left, inside.length - right).map((scope) => columns.str(columns.scopeName[scope]));
       if (element.childElementCount > 0) element.append(slash());
       element.append(el("span", { title: hidden.join(" / ").slice(0, 2000) }, "…"));
     }

@@ -2,8 +2,9 @@
 
 import { statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
+import { bytes, counted, plain } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
-import { button, bytes, copyButton, counted, el, elide, plain } from "./dom.ts";
+import { button, copyButton, el, elide } from "./dom.ts";
 import { download } from "./export.ts";
 import { Table, type TableColumn } from "./table.ts";
 

@@ -2,7 +2,8 @@
 
 import type { Columns } from "../protocol/columns.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
-import { bytes, copyButton, el, elide, fillings, on, plain } from "./dom.ts";
+import { bytes, plain } from "../scene/formatting.ts";
+import { copyButton, el, elide, fillings, on } from "./dom.ts";
 import type { KernelButtons } from "./kernelbuttons.ts";
 import { Table, type TableColumn } from "./table.ts";
 import { createTableTabs } from "./tabletabs.ts";

@@ -1,8 +1,9 @@
 /** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
 
 import type { Details, Points } from "../protocol/comparison.ts";
+import { counted, plain } from "../scene/formatting.ts";
 import { createMissingTable, createPointTable, pointsCsv } from "./comparisontables.ts";
-import { button, counted, el, elide, plain } from "./dom.ts";
+import { button, el, elide } from "./dom.ts";
 import { createErrorSection } from "./errorsection.ts";
 import { download } from "./export.ts";
 import { createMenu, item, type Menu } from "./menu.ts";

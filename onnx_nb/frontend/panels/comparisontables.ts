@@ -1,8 +1,9 @@
 /** The tables of a comparison: its points with their errors, and what only one side has. */
 
 import { type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
-import { elide, plain } from "./dom.ts";
-import { figure, magnitude } from "./pointerrors.ts";
+import { magnitude, plain } from "../scene/formatting.ts";
+import { elide } from "./dom.ts";
+import { figure } from "./pointerrors.ts";
 import { Table, type TableColumn } from "./table.ts";
 import { csvOf, type RowColumn } from "./tablerows.ts";
 

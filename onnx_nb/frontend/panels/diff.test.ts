@@ -176,12 +176,12 @@ describe("a pair of graphs", () => {
     const [left, right] = [id(LEFT, "scope", "enc"), id(RIGHT, "scope", "enc")];
     const open = (): boolean[] => [pair.views[0].state.open.has(left), pair.views[1].state.open.has(right)];
     expect(open()).toEqual([true, true]);
-    pair.views[1].dispatch({ type: "toggle", group: right });
+    pair.views[1].dispatch({ type: "toggle", scope: right });
     expect(open()).toEqual([false, false]);
-    pair.views[0].dispatch({ type: "toggle", group: left });
+    pair.views[0].dispatch({ type: "toggle", scope: left });
     expect(open()).toEqual([true, true]);
     pair.setSynced(false);
-    pair.views[0].dispatch({ type: "toggle", group: left });
+    pair.views[0].dispatch({ type: "toggle", scope: left });
     expect(open()).toEqual([false, true]);
   });
 

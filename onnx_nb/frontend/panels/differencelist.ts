@@ -2,7 +2,8 @@
 
 import { type Change, type PairData, wordsOf } from "../protocol/diff.ts";
 import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
-import { button, counted, el, elide, on, plain } from "./dom.ts";
+import { counted, plain } from "../scene/formatting.ts";
+import { button, el, elide, on } from "./dom.ts";
 
 export interface DifferenceList {
   /** for the bar: counts by kind, the filter, and the steps */

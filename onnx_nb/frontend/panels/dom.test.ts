@@ -1,6 +1,8 @@
 // @vitest-environment jsdom
+
 import { describe, expect, it } from "vitest";
-import { bytes, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
+import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
+import { el, elide, fillings } from "./dom.ts";
 
 describe("el", () => {
   it("takes text as text, whatever it looks like", () => {

@@ -1,7 +1,5 @@
 /** Elements in one call. Text goes in as text nodes only, so nothing from a model is ever read as HTML. */
 
-import { rounded } from "../scene/formatting.ts";
-
 type Child = Node | string | null;
 type Attribute = string | number | boolean | undefined;
 
@@ -119,28 +117,6 @@ export function elide(text: string, most: number): string {
 /** A name that may go on in the next line after a slash, a dot or an underscore. */
 export function breakable(name: string): (Node | string)[] {
   return name.split(/(?<=[/._])(?=[^/._])/).flatMap((part, at) => (at === 0 ? [part] : [el("wbr"), part]));
-}
-
-const PLAIN = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-
-/** 1897 → "1,897" */
-export function plain(count: number): string {
-  return PLAIN.format(count);
-}
-
-/** 1 → "1 node", 3 → "3 nodes" */
-export function counted(count: number, noun: string): string {
-  return `${plain(count)} ${noun}${count === 1 ? "" : "s"}`;
-}
-
-/** 7087872 → "7.1 M" */
-export function scaled(count: number): string {
-  return rounded(count, ["", " k", " M", " G", " T", " P"]);
-}
-
-/** 2400000 → "2.4 MB" */
-export function bytes(count: number): string {
-  return rounded(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
 }
 
 /** A signal for each filling of a panel; the one before is aborted, so that listeners do not pile up. */

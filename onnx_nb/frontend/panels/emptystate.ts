@@ -1,7 +1,8 @@
 /** What stands in place of a graph that has nothing to draw. */
 
 import { type Columns, VALUE } from "../protocol/columns.ts";
-import { bytes, counted, el } from "./dom.ts";
+import { bytes, counted } from "../scene/formatting.ts";
+import { el } from "./dom.ts";
 
 /** null if there is a node to draw */
 export function emptyState(columns: Columns): HTMLElement | null {

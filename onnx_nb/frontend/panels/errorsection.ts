@@ -3,8 +3,9 @@
 import { ErrorPlot } from "../charts/errorplot.ts";
 import type { ErrorSeries } from "../charts/plotarea.ts";
 import { type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
+import { counted } from "../scene/formatting.ts";
 import { isText } from "./comparisontables.ts";
-import { button, counted, el, elide, on } from "./dom.ts";
+import { button, el, elide, on } from "./dom.ts";
 import { figure } from "./pointerrors.ts";
 
 export interface ErrorSection {

@@ -2,8 +2,9 @@
 
 import type { Columns } from "../protocol/columns.ts";
 import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
+import { bytes, counted } from "../scene/formatting.ts";
 import type { Dispatch, State } from "../scene/state.ts";
-import { button, bytes, counted, el, elide, fillings } from "./dom.ts";
+import { button, el, elide, fillings } from "./dom.ts";
 import { valueLink } from "./link.ts";
 
 export interface ExtractBar {

@@ -53,7 +53,7 @@ describe("a graph view", () => {
   it("marks every expand again", async () => {
     const view = show();
     await shown();
-    view.dispatch({ type: "toggle", group: target("scope", "enc").id });
+    view.dispatch({ type: "toggle", scope: target("scope", "enc").id });
     await vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).toHaveLength(2), { timeout: 20_000 });
     expect(host.patches.at(-1)?.open).toEqual([0]);
   });
@@ -114,7 +114,7 @@ describe("a graph view", () => {
 
   it("reveals what lies in a closed scope", async () => {
     const view = show();
-    view.dispatch({ type: "close", group: target("scope", "enc").id });
+    view.dispatch({ type: "close", scope: target("scope", "enc").id });
     expect(view.locate("enc/split", "node")).toBeNull();
     await view.reveal("enc/split", "node");
     expect(view.state.open.has(target("scope", "enc").id)).toBe(true);

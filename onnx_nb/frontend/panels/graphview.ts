@@ -6,6 +6,7 @@
 import type { Columns, Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type Patch } from "../protocol/host.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
+import { counted } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
@@ -22,7 +23,7 @@ import {
 } from "../scene/state.ts";
 import { type Announcer, createAnnouncer } from "./announcer.ts";
 import { createBanners } from "./banners.ts";
-import { counted, el, elide } from "./dom.ts";
+import { el, elide } from "./dom.ts";
 import { emptyState } from "./emptystate.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
@@ -321,7 +322,7 @@ class View implements Handle {
     [
       "open",
       (before, action) => {
-        this.viewport.rebuild("group" in action ? action.group : turned(before.open, this.#state.open));
+        this.viewport.rebuild("scope" in action ? action.scope : turned(before.open, this.#state.open));
         this.#tell({ open: [...this.#state.open] });
       },
     ],
@@ -426,7 +427,7 @@ class View implements Handle {
       const wanted = new Set(open);
       const now = this.#state.open;
       if (wanted.size !== now.size || open.some((scope) => !now.has(scope))) {
-        dispatch({ type: "openOnly", groups: wanted });
+        dispatch({ type: "openOnly", scopes: wanted });
       }
     }
     const { layout } = this.viewport;
@@ -452,7 +453,7 @@ class View implements Handle {
   }
 
   #visit({ target, open, camera }: Bookmark): void {
-    this.dispatch({ type: "openOnly", groups: open });
+    this.dispatch({ type: "openOnly", scopes: open });
     this.dispatch({ type: "select", target });
     this.viewport.goTo(camera, true);
   }
@@ -461,7 +462,7 @@ class View implements Handle {
     const { columns } = this;
     const shown = shownAs(columns, target);
     const closed = columns.ancestry(columns.scopeOf(shown)).filter((scope) => !this.#state.open.has(scope));
-    if (closed.length > 0) this.dispatch({ type: "openAll", groups: closed });
+    if (closed.length > 0) this.dispatch({ type: "openAll", scopes: closed });
     this.viewport.show(shown, centered);
   }
 

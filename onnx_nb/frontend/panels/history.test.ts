@@ -35,7 +35,7 @@ afterEach(() => stop.abort());
 describe("undo", () => {
   it("goes back through one history of all that was done, and forth", () => {
     const view = show();
-    view.dispatch({ type: "toggle", group: enc });
+    view.dispatch({ type: "toggle", scope: enc });
     view.dispatch({ type: "output", value: target("tensor", "y").id });
     view.dispatch({ type: "selectAll", targets: [target("node", "sum"), target("node", "act")] });
     view.dispatch({ type: "direction", direction: "right" });
@@ -65,7 +65,7 @@ describe("undo", () => {
 
   it("does not go back through single selections, and forgets what was undone at the next step", () => {
     const view = show();
-    view.dispatch({ type: "toggle", group: enc });
+    view.dispatch({ type: "toggle", scope: enc });
     view.dispatch({ type: "select", target: target("node", "sum") });
     view.dispatch({ type: "select", target: target("node", "act") });
     undo();
@@ -106,7 +106,7 @@ describe("the view", () => {
     view.dispatch({ type: "select", target: target("node", "enc/mm") });
     press("b");
     const before = view.locate("enc/mm");
-    view.dispatch({ type: "close", group: enc });
+    view.dispatch({ type: "close", scope: enc });
     view.dispatch({ type: "select", target: null });
     press("+");
     press("+");

@@ -4,12 +4,13 @@ import { statistics } from "../charts/histogram.ts";
 import { type Columns, NODE_FOLDED, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type Origin } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
+import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
 import type { Overlay, OverlayData } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { search, statedKeys } from "../search/search.ts";
-import { breakable, button, bytes, copyButton, counted, el, elide, fillings, plain, scaled } from "./dom.ts";
+import { breakable, button, copyButton, el, elide, fillings } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
 import { createValues } from "./values.ts";
 
@@ -64,7 +65,7 @@ export function createInspector(
         root.append(...node(columns, target.id, round));
         break;
       case "scope":
-        root.append(...group(columns, target.id, round));
+        root.append(...scopeParts(columns, target.id, round));
         if (target.id > 0) marks = openButton(root, columns, target.id, dispatch, round);
         break;
     }
@@ -224,10 +225,10 @@ function called(columns: Columns): number {
   const { scopeCount, scopeKind, scopeNodes, scopeParent } = columns;
   const inside = new Uint8Array(scopeCount);
   let sum = 0;
-  for (let group = 1; group < scopeCount; group++) {
-    const call = scopeKind[group] === SCOPE_KIND.FUNCTION;
-    if (call && inside[scopeParent[group]] === 0) sum += scopeNodes[group];
-    inside[group] = call || inside[scopeParent[group]] === 1 ? 1 : 0;
+  for (let scope = 1; scope < scopeCount; scope++) {
+    const call = scopeKind[scope] === SCOPE_KIND.FUNCTION;
+    if (call && inside[scopeParent[scope]] === 0) sum += scopeNodes[scope];
+    inside[scope] = call || inside[scopeParent[scope]] === 1 ? 1 : 0;
   }
   return sum;
 }
@@ -332,7 +333,7 @@ const SCOPE_KINDS: Readonly<Record<number, string>> = {
   [SCOPE_KIND.SIBLINGS]: "equal branches",
 };
 
-function group(columns: Columns, id: number, signal: AbortSignal): Node[] {
+function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[id]);
   const name = columns.str(columns.scopeName[id]);
   const rows: Row[] = [
@@ -410,11 +411,11 @@ function openButton(
   dispatch: Dispatch,
   signal: AbortSignal,
 ): (state: State) => void {
-  const toggle = button("Expand", () => dispatch({ type: "toggle", group: id }), signal, { title: "e or Enter" });
+  const toggle = button("Expand", () => dispatch({ type: "toggle", scope: id }), signal, { title: "e or Enter" });
   const all = button(
     "Select all in it",
     () => {
-      dispatch({ type: "open", group: id });
+      dispatch({ type: "open", scope: id });
       dispatch({ type: "selectAll", targets: boxesIn(columns, id) });
     },
     signal,

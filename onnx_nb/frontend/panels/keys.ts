@@ -45,9 +45,9 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
   const toggleSelected = (): void => {
     const { selection } = state();
     if (selection === null) return;
-    const group =
+    const scope =
       selection.kind === "scope" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
-    if (group >= 0) dispatch({ type: "toggle", group });
+    if (scope >= 0) dispatch({ type: "toggle", scope });
   };
 
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {

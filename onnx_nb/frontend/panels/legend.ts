@@ -6,10 +6,11 @@
 import { type Columns, NODE_FOLDED } from "../protocol/columns.ts";
 import { createRamp } from "../render/colormap.ts";
 import { categoryTitle, categoryVariable } from "../render/theme.ts";
+import { counted, plain } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { search } from "../search/search.ts";
-import { button, counted, el, elide, fillings, on, plain } from "./dom.ts";
+import { button, el, elide, fillings, on } from "./dom.ts";
 
 export interface Legend {
   update(state: State, dark: boolean): void;

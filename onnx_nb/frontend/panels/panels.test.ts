@@ -41,12 +41,13 @@ function connect(update: () => (state: State) => void, columns: Columns = MODEL)
 describe("the tree", () => {
   const tree = (columns: Columns = MODEL): ((state: State) => void) => {
     let update: (state: State) => void = () => undefined;
-    ({ update } = new Tree(
+    const tree = new Tree(
       root,
       columns,
       connect(() => update, columns),
       signal,
-    ));
+    );
+    update = (state) => tree.update(state);
     update(state);
     return update;
   };

@@ -3,7 +3,8 @@
 import { histogram } from "../charts/histogram.ts";
 import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { createRamp } from "../render/colormap.ts";
-import { button, copyButton, counted, el, elide, on, plain } from "./dom.ts";
+import { counted, magnitude, plain } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, on } from "./dom.ts";
 
 export interface ErrorsOptions {
   /** what is known beyond the metrics, null while it is on its way, a text where it is not to be had */
@@ -99,18 +100,6 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
   if (detail.worst.length > 0) parts.push(worst(points, detail));
   parts.push(figures(points, row, which, detail));
   return parts;
-}
-
-/** 0.05 → "5.0e−2", 4.25 → "4.3": of errors the magnitude is what matters. */
-export function magnitude(x: number): string {
-  if (Number.isNaN(x)) return "–";
-  if (x === 0) return "0";
-  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
-  const size = Math.abs(x);
-  if (size >= 0.1 && size < 999.5) {
-    return (size < 99.5 ? x.toPrecision(2) : String(Math.round(x))).replace("-", "−");
-  }
-  return x.toExponential(1).replaceAll("-", "−").replace("+", "");
 }
 
 /** A metric as it is best read. */

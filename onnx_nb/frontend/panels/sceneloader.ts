@@ -128,7 +128,7 @@ export class SceneLoader {
     if (this.#loaded === null) dispatch({ type: "collapseAll" });
     else {
       const { open, direction } = this.#loaded;
-      if (state().open !== open) dispatch({ type: "openOnly", groups: open });
+      if (state().open !== open) dispatch({ type: "openOnly", scopes: open });
       if (state().direction !== direction) dispatch({ type: "direction", direction });
     }
     announce("Cancelled");

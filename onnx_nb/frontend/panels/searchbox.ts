@@ -1,11 +1,12 @@
 /** The field to search in, with what it may go on with and what was found below it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
+import { plain } from "../scene/formatting.ts";
 import type { Dispatch, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
 import { type Found, type Hit, prepare, searching } from "../search/search.ts";
-import { el, elide, focused, on, onAbort, plain } from "./dom.ts";
+import { el, elide, focused, on, onAbort } from "./dom.ts";
 import { describe } from "./link.ts";
 
 /** Hits that are listed at a time. */

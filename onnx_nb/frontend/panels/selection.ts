@@ -2,10 +2,11 @@
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type SelectionReply } from "../protocol/host.ts";
+import { counted, plain } from "../scene/formatting.ts";
 import { type Dispatch, type State, selected } from "../scene/state.ts";
 import { search } from "../search/search.ts";
 import { countedByKind } from "./announcer.ts";
-import { button, copy, counted, el, elide, fillings, on, plain } from "./dom.ts";
+import { button, copy, el, elide, fillings, on } from "./dom.ts";
 import { describe, link } from "./link.ts";
 
 export interface SelectionPanel {
@@ -169,9 +170,9 @@ function opList(columns: Columns, targets: readonly Target[]): Node[] {
     counts.set(columns.opOf(node), (counts.get(columns.opOf(node)) ?? 0) + 1);
   };
   const stack = targets.filter(({ kind }) => kind === "scope").map(({ id }) => id);
-  for (let group = stack.pop(); group !== undefined; group = stack.pop()) {
-    columns.membersOf(group).forEach(count);
-    stack.push(...columns.childrenOf(group));
+  for (let scope = stack.pop(); scope !== undefined; scope = stack.pop()) {
+    columns.membersOf(scope).forEach(count);
+    stack.push(...columns.childrenOf(scope));
   }
   for (const { kind, id } of targets) if (kind === "node") count(id);
   if (seen.size === folded) return [];

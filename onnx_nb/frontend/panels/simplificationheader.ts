@@ -1,7 +1,8 @@
 /** What is shown above the graphs of a simplification: the verdict, what was left out on request, and the steps. */
 
 import type { Account } from "../protocol/simplification.ts";
-import { button, bytes, counted, el, elide, fillings, focused, on, plain } from "./dom.ts";
+import { bytes, counted, plain } from "../scene/formatting.ts";
+import { button, el, elide, fillings, focused, on } from "./dom.ts";
 import type { KernelButtons } from "./kernelbuttons.ts";
 
 export interface SimplificationHeader {

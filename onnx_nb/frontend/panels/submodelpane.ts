@@ -1,7 +1,8 @@
 /** The pane next to a graph that shows a submodel extracted from it. */
 
 import type { Columns } from "../protocol/columns.ts";
-import { button, bytes, copyButton, counted, el, onAbort } from "./dom.ts";
+import { bytes, counted } from "../scene/formatting.ts";
+import { button, copyButton, el, onAbort } from "./dom.ts";
 
 export interface SubmodelPane {
   readonly element: HTMLElement;

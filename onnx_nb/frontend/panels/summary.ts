@@ -1,7 +1,8 @@
 /** A model in tables: what goes in and out, which ops, where the bytes are, what a run costs. */
 
 import { categoryVariable } from "../render/theme.ts";
-import { breakable, button, bytes, copyButton, counted, el, elide, on, plain, scaled } from "./dom.ts";
+import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
+import { breakable, button, copyButton, el, elide, on } from "./dom.ts";
 
 /** `analysis.summarize` as plain data. */
 export interface SummaryData {

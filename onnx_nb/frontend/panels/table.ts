@@ -3,7 +3,8 @@
  * a grid. Only the rows in view are elements.
  */
 
-import { counted, el, elide, on, onAbort, plain } from "./dom.ts";
+import { counted, plain } from "../scene/formatting.ts";
+import { el, elide, on, onAbort } from "./dom.ts";
 import { cellText, csvOf, type RowColumn, RowOrder, type Sorting } from "./tablerows.ts";
 
 export interface TableColumn extends RowColumn {

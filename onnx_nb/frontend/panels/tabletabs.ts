@@ -1,6 +1,7 @@
 /** Tables in one place, of which one is shown: a button for each. */
 
-import { button, plain } from "./dom.ts";
+import { plain } from "../scene/formatting.ts";
+import { button } from "./dom.ts";
 import type { Table } from "./table.ts";
 
 export interface TableTabs {

@@ -136,7 +136,7 @@ export class Tree {
 
   #toggle(at: number): void {
     const { target, expanded } = this.#rows.at(at);
-    if (target.kind === "scope") this.#dispatch({ type: "toggle", group: target.id });
+    if (target.kind === "scope") this.#dispatch({ type: "toggle", scope: target.id });
     else if (target.kind === "node" && expanded !== null) {
       if (expanded) this.#folded.add(target.id);
       else this.#folded.delete(target.id);

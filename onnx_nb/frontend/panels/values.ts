@@ -3,8 +3,9 @@
 import { said, statistics } from "../charts/histogram.ts";
 import type { Columns } from "../protocol/columns.ts";
 import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../protocol/host.ts";
+import { plain } from "../scene/formatting.ts";
 import type { Dispatch } from "../scene/state.ts";
-import { button, copyButton, el, elide, focused, on, onAbort, plain } from "./dom.ts";
+import { button, copyButton, el, elide, focused, on, onAbort } from "./dom.ts";
 import { download } from "./export.ts";
 import { createProgress } from "./task.ts";
 

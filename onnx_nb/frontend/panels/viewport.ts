@@ -460,7 +460,7 @@ export class Viewport {
       zoom: (factor, x, y) => this.#zoom(factor, x, y),
       click: (x, y, add) => {
         const hit = this.#hitAt(x, y);
-        if (hit?.part === "toggle" && !add) dispatch({ type: "toggle", group: hit.target.id });
+        if (hit?.part === "toggle" && !add) dispatch({ type: "toggle", scope: hit.target.id });
         else if (!add) dispatch({ type: "select", target: hit?.target ?? null });
         else if (hit !== null) dispatch({ type: "also", target: hit.target });
       },
@@ -484,7 +484,7 @@ export class Viewport {
       },
       doubleClick: (x, y) => {
         const hit = this.#hitAt(x, y);
-        if (hit?.part === "box" && hit.target.kind === "scope") dispatch({ type: "toggle", group: hit.target.id });
+        if (hit?.part === "box" && hit.target.kind === "scope") dispatch({ type: "toggle", scope: hit.target.id });
       },
       hover: (at) => {
         const hit = at === null ? null : this.#hitAt(at.x, at.y);

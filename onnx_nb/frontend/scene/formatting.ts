@@ -1,4 +1,4 @@
-/** Numbers as people write them. */
+/** Numbers as people write them: everything that a person reads is written here. */
 
 const NONE = "–";
 
@@ -27,4 +27,45 @@ export function written(x: number, digits: number): string {
   const text =
     size >= 1e6 || size < 1e-4 ? x.toExponential(2).replace("e+", "e") : String(Number(x.toPrecision(digits)));
   return text.replaceAll("-", "−");
+}
+
+const PLAIN = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/** 1897 → "1,897" */
+export function plain(count: number): string {
+  return PLAIN.format(count);
+}
+
+/** 1 → "1 node", 3 → "3 nodes" */
+export function counted(count: number, noun: string): string {
+  return `${plain(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** 7087872 → "7.1 M" */
+export function scaled(count: number): string {
+  return rounded(count, ["", " k", " M", " G", " T", " P"]);
+}
+
+/** 2400000 → "2.4 MB" */
+export function bytes(count: number): string {
+  return rounded(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
+}
+
+/** 0.05 → "5.0e−2", 4.25 → "4.3": of errors the magnitude is what matters. */
+export function magnitude(x: number): string {
+  if (Number.isNaN(x)) return "–";
+  if (x === 0) return "0";
+  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  const size = Math.abs(x);
+  if (size >= 0.1 && size < 999.5) {
+    return (size < 99.5 ? x.toPrecision(2) : String(Math.round(x))).replace("-", "−");
+  }
+  return x.toExponential(1).replaceAll("-", "−").replace("+", "");
+}
+
+/** 0.0021 → "2.1 ms" */
+export function seconds(x: number, digits: number): string {
+  if (x === 0) return "0 s";
+  const [factor, unit] = x < 1e-3 ? [1e6, "µs"] : x < 1 ? [1e3, "ms"] : [1, "s"];
+  return `${written(x * factor, digits)} ${unit}`;
 }

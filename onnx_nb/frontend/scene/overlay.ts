@@ -1,6 +1,6 @@
 /** Numbers of nodes and scopes as colors: the position of a number on the scale, and its text. */
 
-import { prefixed, written } from "./formatting.ts";
+import { prefixed, seconds, written } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";
 
 const DIGITS = 3;
@@ -94,7 +94,7 @@ export class Overlay {
     if (Number.isNaN(x)) return "none";
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
     const { label } = this.data;
-    if (label === "seconds") return seconds(x);
+    if (label === "seconds") return seconds(x, DIGITS);
     const units = /\bbytes$/.test(label) ? BYTES : /^(parameters|macs|flops)$/i.test(label) ? COUNTS : PLAIN;
     const [scaled, unit] = prefixed(x, units);
     return `${written(scaled, DIGITS)}${unit}`;
@@ -111,10 +111,4 @@ function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, nu
     if (x > most) most = x;
   }
   return least <= most ? [least, most] : [0, 0];
-}
-
-function seconds(x: number): string {
-  if (x === 0) return "0 s";
-  const [factor, unit] = x < 1e-3 ? [1e6, "µs"] : x < 1 ? [1e3, "ms"] : [1, "s"];
-  return `${written(x * factor, DIGITS)} ${unit}`;
 }

@@ -90,11 +90,11 @@ export interface State {
 }
 
 export type Action =
-  | { readonly type: "open" | "close" | "toggle"; readonly group: number }
+  | { readonly type: "open" | "close" | "toggle"; readonly scope: number }
   | { readonly type: "direction"; readonly direction: Direction }
-  | { readonly type: "openAll"; readonly groups: Iterable<number> }
+  | { readonly type: "openAll"; readonly scopes: Iterable<number> }
   /** opens these scopes and closes all others */
-  | { readonly type: "openOnly"; readonly groups: ReadonlySet<number> }
+  | { readonly type: "openOnly"; readonly scopes: ReadonlySet<number> }
   | { readonly type: "expandAll" | "collapseAll" }
   | { readonly type: "select" | "hover"; readonly target: Target | null }
   /** adds a target to the selection or removes it */
@@ -233,15 +233,15 @@ function changed(
     case "open":
     case "close":
     case "toggle":
-      return { ...state, open: toggled(state.open, action.group, action.type, columns) };
+      return { ...state, open: toggled(state.open, action.scope, action.type, columns) };
     case "direction":
       return { ...state, direction: action.direction };
     case "openAll":
-      return { ...state, open: new Set([...state.open, ...action.groups]) };
+      return { ...state, open: new Set([...state.open, ...action.scopes]) };
     case "openOnly":
-      return { ...state, open: action.groups };
+      return { ...state, open: action.scopes };
     case "expandAll":
-      return { ...state, open: new Set(Array.from({ length: columns.scopeCount }, (_, group) => group)) };
+      return { ...state, open: new Set(Array.from({ length: columns.scopeCount }, (_, scope) => scope)) };
     case "collapseAll":
       return { ...state, open: new Set([0]) };
     case "select":
@@ -322,13 +322,13 @@ function flipped(values: readonly number[], value: number): readonly number[] {
 
 function toggled(
   open: ReadonlySet<number>,
-  group: number,
+  scope: number,
   how: "open" | "close" | "toggle",
   columns: Columns,
 ): ReadonlySet<number> {
-  const opens = how === "toggle" ? !open.has(group) : how === "open";
+  const opens = how === "toggle" ? !open.has(scope) : how === "open";
   const next = new Set(open);
-  if (opens) for (const each of columns.ancestry(group)) next.add(each);
-  else next.delete(group);
+  if (opens) for (const each of columns.ancestry(scope)) next.add(each);
+  else next.delete(scope);
   return next;
 }
