@@ -76,7 +76,7 @@ def test_a_thousand_tensors_between_two_boxes_are_one_bundle_that_says_so(page: 
     expect(rows).not_to_have_count(before)
     graph.call("view.dispatch({type: 'select', target: view.columns.find('part_777', 'tensor')});")
     expect(inspector).to_contain_text("part_777")
-    expect(inspector).to_contain_text("778 of 1,000 alike, side by side")
+    expect(inspector).to_contain_text("778 of 1,000 parallel tensors")
 
 
 def test_a_tensor_with_a_thousand_readers_stays_legible(page: Page, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_an_audit_shows_problems_first_and_files(themed_lab: JupyterPage) -> Non
     cells = (made, cut, f"onnx_nb.AuditPanel({str(path)!r})")
     lab.open(lab.server.write("audit.ipynb", *cells)).run_all()
     well, broken, inside = (lab.widget("external_data", within=lab.cell(at)) for at in range(3))
-    expect(well).to_contain_text("✓ All is well")
+    expect(well).to_contain_text("✓ No problems")
     expect(inside).to_contain_text("all in the model's own file")
     expect(broken).to_contain_text("✕")
     expect(broken.get_by_label("Problems")).to_contain_text("Error: bounds")

@@ -64,7 +64,7 @@ export interface Caption {
   readonly metric: string;
 }
 
-/** What the panel around a plot says, for a picture that stands alone. */
+/** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
 export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption, { theme, isolated }: Look): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
@@ -75,9 +75,9 @@ export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption
   });
   pen.font = `${FONT}px ${theme.font}`;
   pen.fillStyle = theme.dim;
-  const said = `${metric}, in order of execution`;
-  pen.fillText(said, MARGIN, CAPTION - 8);
-  let x = MARGIN + pen.measureText(said).width + 24;
+  const label = `${metric}, in order of execution`;
+  pen.fillText(label, MARGIN, CAPTION - 8);
+  let x = MARGIN + pen.measureText(label).width + 24;
   for (const { which } of area.errors.series) {
     const y = CAPTION - 8;
     pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
@@ -107,11 +107,11 @@ function wrapped(pen: Pen, text: string, width: number): string[] {
 }
 
 function shortened(pen: Pen, text: string, width: number): string {
-  let kept = text.length;
-  while (kept > 1 && pen.measureText(kept < text.length ? `${text.slice(0, kept)}…` : text).width > width) {
-    kept = Math.floor(kept * 0.94);
+  let length = text.length;
+  while (length > 1 && pen.measureText(length < text.length ? `${text.slice(0, length)}…` : text).width > width) {
+    length = Math.floor(length * 0.94);
   }
-  return kept < text.length ? `${text.slice(0, kept)}…` : text;
+  return length < text.length ? `${text.slice(0, length)}…` : text;
 }
 
 /** Marks one point: a line down to its place, and a ring around each of its values. */

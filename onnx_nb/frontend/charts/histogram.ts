@@ -4,15 +4,15 @@ import { el } from "../panels/dom.ts";
 import type { StatisticsReply } from "../protocol/host.ts";
 import { counted, plain, written } from "../scene/formatting.ts";
 
-/** A histogram is drawn with at most so many bars. */
+/** Maximum number of bars. */
 const BARS = 64;
 
 export function statistics(found: StatisticsReply): Node[] {
   const odd = found.nan + found.posinf + found.neginf;
   const share = found.count > 0 ? `${Number(((100 * found.zeros) / found.count).toPrecision(3))}%` : "–";
   const rows: readonly (readonly [label: string, text: string, bad: boolean])[] = [
-    ["mean ± std", `${said(found.mean)} ± ${said(found.std)}`, false],
-    ["min, max", `${said(found.min)}, ${said(found.max)}`, false],
+    ["mean ± std", `${valueText(found.mean)} ± ${valueText(found.std)}`, false],
+    ["min, max", `${valueText(found.min)}, ${valueText(found.max)}`, false],
     ["NaN, Inf, 0", `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`, odd > 0],
   ];
   const list = el("dl.onnx-nb-rows");
@@ -26,7 +26,7 @@ export function statistics(found: StatisticsReply): Node[] {
   return parts;
 }
 
-/** Where a few hundred times as many lie in one bar as in another, heights are those of the logarithms. */
+/** Ratio of the tallest bar to the lowest one above which heights are logarithmic. */
 const STEEP = 300;
 
 export function histogram(
@@ -45,7 +45,7 @@ export function histogram(
   const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(most) : count / most);
   const [first, last] = [edges[0], edges[edges.length - 1]];
   const zero = -first / (last - first);
-  const digits = said(first) === said(last) && first !== last ? 8 : 4;
+  const digits = valueText(first) === valueText(last) && first !== last ? 8 : 4;
   const end = (x: number): string => written(x, digits);
   return el(
     "div.onnx-nb-histogram",
@@ -55,7 +55,7 @@ export function histogram(
       "div.onnx-nb-bars",
       ...bars.map(({ count, from, to }) =>
         el("i", {
-          title: `${said(from)} … ${said(to)}: ${plain(count)}`,
+          title: `${valueText(from)} … ${valueText(to)}: ${plain(count)}`,
           style: { height: `${count === 0 ? 0 : Math.max(2, 100 * part(count))}%` },
         }),
       ),
@@ -70,6 +70,6 @@ export function histogram(
 }
 
 /** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
-export function said(x: number | string): string {
+export function valueText(x: number | string): string {
   return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
 }

@@ -13,7 +13,7 @@ export interface ErrorSeries {
   readonly series: readonly Series[];
   readonly logarithmic: boolean;
   readonly parts: readonly (readonly [row: number, label: string])[];
-  /** what is said of points that are infinite */
+  /** label of points that are infinite */
   readonly odd: string;
 }
 
@@ -23,13 +23,13 @@ export interface Span {
   readonly to: number;
 }
 
-/** Room around the plot for its axes, px. */
+/** Pixels around the plot for its axes. */
 const MARGIN = { left: 62, right: 14, top: 12, bottom: 24 } as const;
-/** px between the plot and the lines of points that are 0 or infinite */
+/** Pixels between the plot and the lines of points that are 0 or infinite. */
 const SHELF = 13;
-/** Ticks are so many px apart at least. */
+/** Pixels between ticks, at least. */
 const APART = 26;
-/** Without any number the axis shows these magnitudes. */
+/** Powers of ten that the axis shows where there is no number. */
 const NOTHING: readonly [number, number] = [-8, 0];
 const FEWEST = 8;
 
@@ -162,7 +162,7 @@ export class PlotArea {
   }
 }
 
-/** All rows, or a part of them kept within what there is and not smaller than a few. */
+/** Returns all rows, or a part of them that is moved inside and not smaller than a few rows. */
 export function spanOf(count: number, from = 0, to = count - 1): Span {
   const last = Math.max(1, count - 1);
   const wide = Math.min(last, Math.max(to - from, Math.min(last, 4)));

@@ -1,4 +1,4 @@
-/** Where a model's weights lie: what is wrong first, then the files and how full they are, then every tensor. */
+/** Where the bytes of a model's weights are: problems first, then the files and how full they are, then every tensor. */
 
 import { bytes, counted, plain } from "../scene/formatting.ts";
 import { button, el, elide } from "./dom.ts";
@@ -69,7 +69,7 @@ export function createExternalData(
       ? el("span.onnx-nb-verdict.onnx-nb-bad", `✕ ${counted(errors, "error")}`)
       : problems.length > 0
         ? el("span.onnx-nb-verdict.onnx-nb-caution", `! ${counted(problems.length, "warning")}`)
-        : el("span.onnx-nb-verdict.onnx-nb-fine", "✓ All is well");
+        : el("span.onnx-nb-verdict.onnx-nb-fine", "✓ No problems");
   root.replaceChildren(
     el(
       "header.onnx-nb-bar",
@@ -91,8 +91,8 @@ export function createExternalData(
 function well(outside: number): HTMLElement {
   const text =
     outside === 0
-      ? "No tensor has its bytes outside of the model, so there is nothing that could be lost or moved."
-      : "Every tensor's bytes are there, inside their file, as many as its type and shape take, and none overlap.";
+      ? "All tensors are inside the model file, so no data file can be lost or moved."
+      : "The bytes of every tensor are inside their file, their number fits its type and shape, and none overlap.";
   return el("section.onnx-nb-part", el("p", text));
 }
 
@@ -165,7 +165,7 @@ function fileList(files: readonly DataFile[]): HTMLElement {
       {
         role: "img",
         "aria-label": `${share(file.used)} used`,
-        title: `${bytes(file.used)} used, ${bytes(file.padding)} padding, ${bytes(file.orphan + unknown)} of no tensor`,
+        title: `${bytes(file.used)} used, ${bytes(file.padding)} padding, ${bytes(file.orphan + unknown)} unused`,
       },
       el("i.onnx-nb-used", { style: { width: share(file.used) } }),
       el("i.onnx-nb-padding", { style: { width: share(file.padding) } }),
@@ -187,7 +187,7 @@ function fileList(files: readonly DataFile[]): HTMLElement {
       ),
     );
   }
-  const heads = ["File", "Size", "Tensors", "Used", "Padding", "Of no tensor"];
+  const heads = ["File", "Size", "Tensors", "Used", "Padding", "Unused"];
   const head = el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)));
   const more = files.length > 200 ? el("p.onnx-nb-dim", `and ${plain(files.length - 200)} more`) : null;
   return el(

@@ -1,4 +1,4 @@
-/** Where the selection lies: its scopes from the outermost in. What does not fit gives way in the middle. */
+/** The scopes around the selection, from the outermost in. Where they do not fit, those in the middle are left out. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { el, elide, onAbort } from "./dom.ts";
@@ -16,7 +16,7 @@ export function createBreadcrumbs(columns: Columns, signal: AbortSignal): Breadc
   const element = el("nav.onnx-nb-crumbs", { "aria-label": "Scope of the selection" });
   let inside: readonly number[] = [];
 
-  /** `left` scopes from the outside and `right` from the inside, in names of at most so many characters. */
+  /** `left` scopes from the outside and `right` from the inside, in names of at most `most` characters. */
   const fill = (left: number, right: number, most: number): void => {
     element.replaceChildren();
     const slash = (): HTMLElement => el("span", { "aria-hidden": "true" }, "/");

@@ -22,7 +22,7 @@ export interface CaptureAbout {
 export interface CaptureView {
   /** the chosen tensor by name, "" for none */
   choose(name: string): void;
-  /** says which graph goes with it, "" for none */
+  /** shows which graph is linked, "" for none */
   setLinked(text: string): void;
 }
 
@@ -172,7 +172,7 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   ];
 }
 
-/** A histogram as a small picture; the numbers beside it say the same. */
+/** A histogram as a small picture, of the same numbers as the other columns. */
 function spark(digest: Digest, row: number): Element | null {
   const counts = digest.counts(row);
   if (counts.length < 2) return null;

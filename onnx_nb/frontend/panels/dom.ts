@@ -62,7 +62,7 @@ export function button(
   return element;
 }
 
-/** A button that puts `text` on the clipboard and says so. */
+/** Returns a button that copies `text` to the clipboard and confirms it. */
 export function copyButton(text: () => string, signal: AbortSignal, name = "Copy"): HTMLButtonElement {
   const element = button(
     name,
@@ -96,13 +96,13 @@ export async function copy(text: string): Promise<boolean> {
   }
 }
 
-/** Whether the keyboard is on this element, inside a shadow root too. */
+/** Returns whether this element has the focus, inside a shadow root too. */
 export function focused(element: Element): boolean {
   const root = element.getRootNode();
   return (root instanceof Document || root instanceof ShadowRoot) && root.activeElement === element;
 }
 
-/** One line of at most `most` characters: line breaks and tabs become marks, the middle gives way, the ends stay. */
+/** Returns one line of at most `most` characters: line breaks and tabs become marks, the middle is left out. */
 export function elide(text: string, most: number): string {
   const line = (text.length > 4 * most ? `${text.slice(0, 2 * most)}…${text.slice(-2 * most)}` : text)
     .replace(/\r\n?|\n/g, "⏎")

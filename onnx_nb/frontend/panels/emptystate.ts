@@ -1,4 +1,4 @@
-/** What stands in place of a graph that has nothing to draw. */
+/** Shown in place of a graph that has nothing to draw. */
 
 import { type Columns, VALUE } from "../protocol/columns.ts";
 import { bytes, counted } from "../scene/formatting.ts";
@@ -16,11 +16,11 @@ export function emptyState(columns: Columns): HTMLElement | null {
     counted(columns.graphOutputs.length, "output"),
     counted(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
   ];
-  const text = meta.nodes === 0 ? "This model has no nodes." : "All nodes of this model only make constants.";
+  const text = meta.nodes === 0 ? "This model has no nodes." : "All nodes of this model compute constants.";
   return el(
     "div.onnx-nb-empty",
     el("b", text),
-    el("p", `It holds ${holds.join(", ")}.`),
-    el("p.onnx-nb-dim", "Was it saved before the graph was built, or cut out without outputs?"),
+    el("p", `It has ${holds.join(", ")}.`),
+    el("p.onnx-nb-dim", "It may have been saved before the graph was built, or extracted without outputs."),
   );
 }

@@ -43,10 +43,10 @@ export function createExtractBar(
     if (shown?.plan == null) return;
     const { suggestion, missing, redundant } = shown.plan;
     const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
-    const kept = shown.boundary.inputs.filter((value) => !redundant.includes(value));
+    const others = shown.boundary.inputs.filter((value) => !redundant.includes(value));
     dispatch({
       type: "boundary",
-      boundary: { inputs: [...new Set([...kept, ...wanted])], outputs: shown.boundary.outputs },
+      boundary: { inputs: [...new Set([...others, ...wanted])], outputs: shown.boundary.outputs },
     });
   };
 
@@ -141,7 +141,7 @@ export function createExtractBar(
 
 function advice({ boundary, plan }: State): string {
   if (boundary.inputs.length === 0 && boundary.outputs.length === 0) {
-    return "To cut out a submodel, select a tensor and press Input or Output (keys i, o).";
+    return "To extract a submodel, select a tensor and press Input or Output (keys i, o).";
   }
   if (boundary.outputs.length === 0) return "Now select the tensor where it should end and press Output (o).";
   return plan?.message ?? "";

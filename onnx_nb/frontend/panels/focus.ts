@@ -1,9 +1,9 @@
 /** The keyboard stays in a view when what it was on goes away: a button that did its work, a page that was turned. */
 
-/** Where the keyboard goes if nothing around what is gone takes it. */
+/** Elements that take the focus if nothing around the one that went away does. */
 const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled])"];
 
-/** Whoever presses keys in a cell without focus gives commands to the notebook, which may be to delete the cell. */
+/** Keeps the focus in the view: keys without it are commands to the notebook, which may delete the cell. */
 export function keepFocus(root: HTMLElement): void {
   /** what has the keyboard, and what is around it */
   let held: readonly HTMLElement[] = [];

@@ -184,7 +184,7 @@ function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node
   return el("div.onnx-nb-row", run, el("span.onnx-nb-dim", note));
 }
 
-/** What the overlay says of the target; of a tensor what it says of the node that makes it. */
+/** The number of a target in the overlay; for a tensor the number of the node that makes it. */
 function numberOf(columns: Columns, target: Target, overlay: Overlay): Node[] {
   const node = target.kind === "node" ? target.id : target.kind === "tensor" ? columns.producer[target.id] : -1;
   const x =
@@ -220,7 +220,7 @@ function overview(columns: Columns): Node[] {
   ];
 }
 
-/** Nodes that the file does not list: they stand in functions, once for each call. */
+/** Returns the number of nodes in function calls, which the file does not list. */
 function called(columns: Columns): number {
   const { scopeCount, scopeKind, scopeNodes, scopeParent } = columns;
   const inside = new Uint8Array(scopeCount);
@@ -263,20 +263,20 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
 
 /** Leads through tensors that run side by side, which on the canvas may be one band. */
 function pager(columns: Columns, value: number): Node[] {
-  const alike = columns.alike(value);
-  if (alike.length < 2) return [];
-  const at = alike.indexOf(value);
+  const parallel = columns.alike(value);
+  if (parallel.length < 2) return [];
+  const at = parallel.indexOf(value);
   const step = (by: number, sign: string, label: string): HTMLElement => {
-    const other = alike[(at + by + alike.length) % alike.length];
+    const other = parallel[(at + by + parallel.length) % parallel.length];
     const element = link(sign, { kind: "tensor", id: other }, columns.valueNameOf(other));
-    element.setAttribute("aria-label", `${label} tensor alike`);
+    element.setAttribute("aria-label", `${label} parallel tensor`);
     return element;
   };
   return [
     el(
       "p.onnx-nb-dim.onnx-nb-pager",
       step(-1, "‹", "Previous"),
-      ` ${plain(at + 1)} of ${plain(alike.length)} alike, side by side `,
+      ` ${plain(at + 1)} of ${plain(parallel.length)} parallel tensors `,
       step(1, "›", "Next"),
     ),
   ];
@@ -453,7 +453,7 @@ function answered(reply: InspectReply, signal: AbortSignal): Node[] {
   return parts;
 }
 
-/** Text that was broken at some width flows again; lists, indented lines and what stands between fences stay as they are. */
+/** Text that was broken at some width flows again; lists, indented lines and text between fences stay as they are. */
 function flowing(text: string): string {
   return text
     .split("```")
@@ -484,11 +484,11 @@ const ORIGINS: Readonly<Record<Origin, string>> = {
   "given default": " same as default",
 };
 
-function attributeRow(title: string, origin: Origin, ...said: (Node | string)[]): HTMLElement {
+function attributeRow(title: string, origin: Origin, ...text: (Node | string)[]): HTMLElement {
   return el(
     "span",
     { class: origin === "default" ? "onnx-nb-dim" : "", title: title.slice(0, 4000) },
-    ...said,
+    ...text,
     origin === "given" ? null : el("span.onnx-nb-dim", ORIGINS[origin]),
   );
 }

@@ -1,5 +1,5 @@
 /**
- * Lays out in slices, so that the page stays alive meanwhile: says how far it is and can be cancelled. A worker would need
+ * Lays out in slices, so that the page stays responsive; shows its progress and can be cancelled. A worker would need
  * a second copy of the graph, could not run in an exported page, and would not be sooner there.
  */
 
@@ -22,12 +22,12 @@ export interface LayoutScheduler {
   stop(): void;
 }
 
-/** A click is answered within this time if that can be. */
+/** Milliseconds that the layout after a click may take at once, and the first layout of all. */
 const AT_ONCE_MS = 30;
 const FIRST_MS = 250;
-/** Else the page gets so long a slice at a time … */
+/** Milliseconds of each slice of a layout that takes longer. */
 const SLICE_MS = 16;
-/** … and says so if it takes this long. */
+/** Milliseconds after which the progress is shown. */
 const SHOWN_MS = 150;
 
 /** @param atOnce how long a click may take, in ms */

@@ -1,6 +1,6 @@
 /**
  * What the colors mean: the categories that this model has, or the scale of an overlay with a filter on it. A category
- * that is pressed lights all its nodes, as a search for its ops, and lists them, so that one op can be lit alone.
+ * that is pressed lights all its nodes, as a search for its ops, and lists them, so that a single op can be lit.
  */
 
 import { type Columns, NODE_FOLDED } from "../protocol/columns.ts";

@@ -1,4 +1,4 @@
-/** Words that stand for a node, a tensor or a scope: pressing one selects it and brings it into view. */
+/** Links to a node, a tensor or a scope: pressing one selects it and brings it into view. */
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { Dispatch } from "../scene/state.ts";
@@ -31,7 +31,7 @@ export function valueLink(columns: Columns, value: number, most = 48): HTMLButto
   return link(elide(name, most) || "(unnamed)", { kind: "tensor", id: value }, name);
 }
 
-/** "MatMul  encoder.layer.0": the op and the scope it lies in. */
+/** "MatMul  encoder.layer.0": the op and its scope. */
 export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
   const scope = columns.str(columns.scopePath[columns.scopeOf({ kind: "node", id: node })]);
   const op = columns.opOf(node);

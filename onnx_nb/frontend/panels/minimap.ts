@@ -90,7 +90,7 @@ export function createMinimap(
     update(scene, index, theme, camera, view) {
       const seen = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
-      // nothing to find on a map of what is all in view
+      // a map of what is all in view is of no use
       canvas.hidden = seen.x <= x && seen.y <= y && seen.x + seen.w >= x + w && seen.y + seen.h >= y + h;
       if (canvas.hidden || ctx === null) return;
       const dpr = window.devicePixelRatio || 1;

@@ -156,13 +156,13 @@ describe("the inspector", () => {
     inspect(at("tensor", "left"));
     document.body.append(root);
     root.tabIndex = 0; // as in the view
-    expect(root.textContent).toContain("1 of 2 alike");
+    expect(root.textContent).toContain("1 of 2 parallel");
     const onwards = [...root.querySelectorAll("button")].find((each) => each.textContent === "›");
     expect(onwards?.dataset.go).toBe(`tensor ${at("tensor", "right").id}`);
     onwards?.focus();
     inspector.update({ ...state, selection: at("tensor", "right") });
     await settled(1);
-    expect(root.textContent).toContain("2 of 2 alike");
+    expect(root.textContent).toContain("2 of 2 parallel");
     expect(document.activeElement?.textContent).toBe("›");
     inspector.update({ ...state, selection: at("tensor", "p") });
     await settled(1);

@@ -1,4 +1,4 @@
-/** The errors of one point: where they lie, how they are spread, and of which values they are. */
+/** The errors of one point: their distribution, their channels, and the values with the largest ones. */
 
 import { histogram } from "../charts/histogram.ts";
 import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
@@ -7,7 +7,7 @@ import { counted, magnitude, plain } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, on } from "./dom.ts";
 
 export interface ErrorsOptions {
-  /** what is known beyond the metrics, null while it is on its way, a text where it is not to be had */
+  /** what is known beyond the metrics, null while it is loading, a text where it cannot be loaded */
   readonly details: Details | string | null;
   readonly which: Which;
   readonly dark: boolean;
@@ -21,7 +21,7 @@ const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
   ["signed", "signed error"],
   ["relative", "relative error (log)"],
 ];
-/** Up to so many channels are bars. */
+/** Maximum number of channels that are drawn as bars. */
 const BARS = 48;
 const PER_ROW = 64;
 
@@ -82,7 +82,7 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
   }
   for (const [kind, title] of KINDS) {
     const found = detail.histogram(kind);
-    // one bar tells nothing; of errors of 0 it is as wide as numbers can be near
+    // a single bar shows nothing
     if (found.counts.length < 2) continue;
     const zeros = kind === "signed" ? 0 : detail.zeros[kind as "absolute"];
     parts.push(
@@ -138,11 +138,11 @@ function origin(points: Points, row: number): HTMLElement {
 }
 
 function part(title: string, content: Element, aside = "", className = ""): HTMLElement {
-  const said = aside === "" ? null : el("span.onnx-nb-dim", aside);
+  const remark = aside === "" ? null : el("span.onnx-nb-dim", aside);
   return el(
     "section",
     { class: `onnx-nb-errors-part ${className}`.trimEnd() },
-    el("h5", el("b", title), said),
+    el("h5", el("b", title), remark),
     content,
   );
 }
@@ -169,7 +169,7 @@ function figures(points: Points, row: number, which: Which, detail: Detail | nul
   return el("section.onnx-nb-errors-part", el("h5", el("b", `all metrics, ${which}`)), list);
 }
 
-/** The largest error at each index of an axis: few as bars, many as a map of which an inch holds hundreds. */
+/** The largest error at each index of an axis: few as bars, many as a map with a pixel for each. */
 function channels({ channels: errors, axis, shape }: Detail, dark: boolean, signal: AbortSignal): HTMLElement {
   const count = errors.length;
   const last = axis === shape.length - 1;
@@ -234,7 +234,7 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
 
 const SIDE = 132;
 
-/** Where candidates lie against references: on the diagonal if all is well. */
+/** Values of the candidate against the reference: on the diagonal where they are equal. */
 function scatter(points: Points, row: number, which: Which, { sample, count, worst }: Detail): HTMLElement | null {
   let low = Number.POSITIVE_INFINITY;
   let high = Number.NEGATIVE_INFINITY;
@@ -269,14 +269,14 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
     shape("path", { d: path }),
     shape("path", { class: "onnx-nb-extreme", d: extremes.map(([x, y]) => dot(x, y)).join("") }),
   );
-  const said = el("ul.onnx-nb-dim.onnx-nb-scatter-said");
+  const list = el("ul.onnx-nb-dim.onnx-nb-scatter-said");
   for (const key of ["cosine", "rmse", "sqnr", "outside"]) {
     const metric = points.about.metrics.find((each) => each.key === key);
     const x = points.numbers(which, key)[row];
-    if (metric !== undefined && !Number.isNaN(x)) said.append(el("li", `${metric.label} ${figure(key, x)}`));
+    if (metric !== undefined && !Number.isNaN(x)) list.append(el("li", `${metric.label} ${figure(key, x)}`));
   }
   const shown = `${plain(sample.length / 2)} of ${plain(count)} values`;
-  said.append(el("li", extremes.length > 0 ? `${shown}, and in red the worst` : shown));
+  list.append(el("li", extremes.length > 0 ? `${shown}, and in red the worst` : shown));
   const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
   const title = `${candidate} ↑ against ${reference} →`;
   const ends = el(
@@ -284,7 +284,7 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
     el("span", magnitude(low)),
     el("span", magnitude(high)),
   );
-  return part(title, el("div.onnx-nb-scatter-box", el("div", svg, ends), said));
+  return part(title, el("div.onnx-nb-scatter-box", el("div", svg, ends), list));
 }
 
 function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {

@@ -150,11 +150,11 @@ describe("the panel of an audit", () => {
 
   it("says clearly that all is well", () => {
     show({ files: [{ ...file, orphan: 0 }], tensors: [entry] });
-    expect(root.textContent).toContain("✓ All is well");
+    expect(root.textContent).toContain("✓ No problems");
     expect(root.textContent).toContain("1 of 1 tensor outside, in 1 file of 100 B");
     show({ tensors: [{ ...entry, location: null }] });
     expect(root.textContent).toContain("1 tensor, all in the model's own file");
     show({});
-    expect(root.textContent).toContain("✓ All is well");
+    expect(root.textContent).toContain("✓ No problems");
   });
 });

@@ -1,4 +1,4 @@
-/** The field to search in, with what it may go on with and what was found below it. */
+/** The search field, with completions and results below it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { plain } from "../scene/formatting.ts";
@@ -299,12 +299,12 @@ function countText(hit: number, total: number, problem: string | null, more: boo
   return `${plain(hit + 1)} of ${plain(total)}${more ? "+" : ""}`;
 }
 
-/** What is below the list: what is wrong, or how to go on. */
+/** Returns the note below the list: a problem, or what a search may hold. */
 function remark(text: string, waits: boolean, problem: string | null, total: number, kept: number): (Node | string)[] {
   const none = text.trim() === "";
   if (waits) return [];
   if (problem !== null) return [problem];
-  if (total > 0 && !none) return total > kept ? [`The first ${plain(kept)} can be gone through.`] : [];
+  if (total > 0 && !none) return total > kept ? [`The first ${plain(kept)} can be stepped through.`] : [];
   const samples = SYNTAX.map(([sample, meaning]) => el("span", el("code", sample), ` ${meaning}`));
   if (none) return samples;
   const fields = el("span", el("code", FIELDS.map((field) => `${field}:`).join(" ")));

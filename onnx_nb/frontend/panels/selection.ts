@@ -1,4 +1,4 @@
-/** What stands in place of the inspector when more than one thing is selected: what they are together, and what to do with them. */
+/** Shown in place of the inspector when several things are selected: what they have together, and what to do with them. */
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type SelectionReply } from "../protocol/host.ts";
@@ -54,7 +54,7 @@ export function createSelection(
         ...(targets.length === 2
           ? [
               button("Path between", () => between(targets, note), round, {
-                title: "Light all that lies on a way from one to the other",
+                title: "Highlight all paths from one to the other",
               }),
             ]
           : []),

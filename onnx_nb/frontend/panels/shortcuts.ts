@@ -4,10 +4,10 @@ import { button, el } from "./dom.ts";
 
 export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["click", "select a box, or the tensor of an arrow"],
-  ["Ctrl+click · long press", "select it too, or no longer"],
-  ["Shift+drag · v, then drag", "select all boxes that the frame touches"],
-  ["Ctrl+A", "select all in this scope; again: in the one around it"],
-  ["Ctrl+arrow", "select what is next, too"],
+  ["Ctrl+click · long press", "add it to the selection, or remove it"],
+  ["Shift+drag · v, then drag", "select all boxes in the rectangle"],
+  ["Ctrl+A", "select all in this scope; press again for the scope around it"],
+  ["Ctrl+arrow", "add the neighbor to the selection"],
   ["Ctrl+C", "copy the names of all that is selected"],
   ["double click, Enter, e", "expand or collapse the scope"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
@@ -16,14 +16,14 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["↑ ↓", "to the producer, to a consumer"],
   ["Shift+↑ ↓", "to the tensor between"],
   ["← →", "to a neighbor"],
-  ["i  o  x", "start, end the extraction at the selected tensor; extract"],
+  ["i  o  x", "make the selected tensor an input, an output; extract"],
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
   ["/", "search; Enter, Shift+Enter for the next, the previous"],
   ["f  Shift+F  +  −", "show all, show the selection, zoom in, zoom out"],
   ["b", "bookmark this view"],
   ["s", "save a picture"],
   ["t", "draw across, draw down"],
-  ["Esc", "clear the selection, give up a layout"],
+  ["Esc", "clear the selection, cancel a layout"],
   ["?", "this list"],
 ];
 
@@ -35,7 +35,7 @@ export const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["attr:axis=-1  attr:axis", "nodes with an attribute, by default too; only those that set it otherwise"],
   ["scope:layer.1", "all in a scope or class"],
   ["kind:weight  -word", "node, tensor, weight, input, output, scope; not that"],
-  ['"two words"  /layer\\.\\d+/i', "as it stands; a regular expression"],
+  ['"two words"  /layer\\.\\d+/i', "an exact phrase; a regular expression"],
   ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
 ];
 

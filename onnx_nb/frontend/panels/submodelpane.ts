@@ -7,7 +7,7 @@ import { button, copyButton, el, onAbort } from "./dom.ts";
 export interface SubmodelPane {
   readonly element: HTMLElement;
   /**
-   * @param call gives the submodel in Python
+   * @param call the Python that extracts the submodel
    * @param fill makes the view of the submodel, which lives until the signal aborts
    */
   show(submodel: Columns, call: string, fill: (root: HTMLElement, signal: AbortSignal) => void): void;

@@ -67,13 +67,13 @@ describe("what a run costs", () => {
   it("says that it is more where nodes are unknown", () => {
     const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 1, unknown_flops: 2 } });
     expect(line).toContain("≥ 4.1 GMACs");
-    expect(card).toContain("Not known of 2 nodes. costs(model).unknown says why.");
+    expect(card).toContain("Unknown for 2 nodes. See costs(model).unknown for the reasons.");
   });
 
   it("says which dimensions it depends on", () => {
     const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 50 }, unbound: ["batch", "seq"] });
     expect(line).toContain("MACs depend on batch, seq");
-    expect(card).toContain("Not known of 50 nodes. Give sizes for batch, seq: shapes={…}.");
+    expect(card).toContain("Unknown for 50 nodes. Give sizes for batch, seq: shapes={…}.");
   });
 
   it("is a matter of the sizes that a person gives", () => {

@@ -39,7 +39,7 @@ export interface SummaryData {
   readonly unbound?: readonly string[];
 }
 
-/** `analysis.costs.Cost`: what is known is summed up in any case, and nodes of which it is not are counted. */
+/** `analysis.costs.Cost`: sums over the nodes whose costs are known, and the number of the others. */
 export interface CostData {
   readonly known_macs: number;
   readonly known_flops: number;
@@ -49,15 +49,15 @@ export interface CostData {
   readonly unknown_activation_bytes: number;
 }
 
-/** Longer tables show this many rows and a button for the rest. */
+/** Rows of a longer table that are shown before its button is pressed. */
 const SHOWN = 8;
-/** No table grows longer than this; who needs more asks the kernel. */
+/** Maximum number of rows of a table. */
 const MOST = 5000;
 
 export interface SummaryOptions {
   /** false: one line, whose button opens the tables */
   readonly expanded?: boolean;
-  /** is told when the tables are opened or closed */
+  /** is called when the tables are opened or closed */
   readonly turned?: (expanded: boolean) => void;
   /** sizes of dimensions, and shapes of inputs, for which the costs were counted */
   readonly shapes?: Shapes;
@@ -193,18 +193,18 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
       `${bytes(cost.known_activation_bytes)} of activations`,
     ],
   ] as const;
-  const said = totals.filter(([known, unknown]) => known > 0 || unknown === 0);
+  const known = totals.filter(([sum, unknown]) => sum > 0 || unknown === 0);
   const parts: Node[] = [];
-  if (said.length > 0) parts.push(el("p", said.map(([, unknown, text]) => atLeast(unknown, text)).join(" · ")));
+  if (known.length > 0) parts.push(el("p", known.map(([, unknown, text]) => atLeast(unknown, text)).join(" · ")));
   const unknown = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
   if (unknown > 0) {
     const sizes = options.resized === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
-    const why = unbound.length > 0 ? sizes : "costs(model).unknown says why.";
-    parts.push(el("p.onnx-nb-dim", `Not known of ${counted(unknown, "node")}. ${why}`));
+    const why = unbound.length > 0 ? sizes : "See costs(model).unknown for the reasons.";
+    parts.push(el("p.onnx-nb-dim", `Unknown for ${counted(unknown, "node")}. ${why}`));
   }
   parts.push(...sizeFields(unbound, options, signal));
   const most = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
-  // a column of question marks says nothing
+  // a column of question marks is of no use
   const run = scopes.some(([, , macs, , activations]) => macs !== null || activations !== null);
   const rows = table(
     run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
@@ -225,7 +225,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
   return rows === null ? parts : [...parts, rows];
 }
 
-/** Of many dimensions so many have a field; the others are given in Python. */
+/** Dimensions that have a field; more of them can be given in Python. */
 const FIELDS = 12;
 
 /** A field for each dimension that has a size only in a run. */

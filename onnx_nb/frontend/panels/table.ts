@@ -11,12 +11,12 @@ export interface TableColumn extends RowColumn {
   readonly title: string;
   /** what the column is, in a tooltip */
   readonly hint?: string;
-  /** px it takes at least, and its share of what is left */
+  /** pixels it takes at least, and its share of the remaining width */
   readonly width: readonly [least: number, share: number];
   /** shown in place of the text, which is read out */
   readonly draw?: (row: number) => Element | null;
   readonly bad?: (row: number) => boolean;
-  /** its texts are names, of which those of one scope differ at their ends: the middle gives way where they are long */
+  /** its texts are names, which mostly differ at their ends: where they are long the middle is left out */
   readonly names?: boolean;
   /** where there is no room for all, columns with the highest number are left out first */
   readonly spare?: number;
@@ -43,7 +43,7 @@ const GAP = 10;
 const SPARE = 6;
 /** Pixels of the tallest element that browsers draw; the rows of longer tables overlap. */
 const TALLEST = 8_000_000;
-/** Characters of a text that gives way in the middle where it is too long, and of the end that stays. */
+/** Characters of a name that is never shortened, and of the end of a longer one that stays. */
 const WHOLE = 20;
 const TAIL = 11;
 let tables = 0;
@@ -396,7 +396,7 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   return element;
 }
 
-/** What is too long for a cell gives way in the middle. */
+/** Splits a long name so that CSS can leave out its middle. */
 function bothEnds(text: string): readonly (Node | string)[] {
   const characters = Array.from(text);
   if (characters.length <= WHOLE) return [text];

@@ -48,23 +48,23 @@ export class RowOrder {
    */
   rows(filter: string, sorting: Sorting | null, only?: (row: number) => boolean): Uint32Array {
     const tests = this.#tests(filter);
-    const kept = new Uint32Array(this.#count);
+    const found = new Uint32Array(this.#count);
     let count = 0;
     for (let row = 0; row < this.#count; row++) {
       if (only !== undefined && !only(row)) continue;
       let all = true;
       for (let at = 0; at < tests.length && all; at++) all = tests[at](row);
-      if (all) kept[count++] = row;
+      if (all) found[count++] = row;
     }
-    const rows = kept.slice(0, count);
+    const rows = found.slice(0, count);
     return sorting === null ? rows : sorted(rows, sorting);
   }
 
   #tests(filter: string): ((row: number) => boolean)[] {
     return [...filter.matchAll(TERM)].map(([, minus, quoted, word]) => {
-      const found = quoted === undefined ? this.#numeric(word) : null;
+      const numeric = quoted === undefined ? this.#numeric(word) : null;
       const wanted = (quoted ?? word).toLowerCase();
-      const test = found ?? ((row: number): boolean => this.#text(row).includes(wanted));
+      const test = numeric ?? ((row: number): boolean => this.#text(row).includes(wanted));
       return minus === "-" ? (row) => !test(row) : test;
     });
   }
@@ -117,7 +117,7 @@ function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array
   return rows.sort((a, b) => sign * ((place.get(a) as number) - (place.get(b) as number)) || a - b);
 }
 
-/** What a cell says. */
+/** Returns the text of a cell. */
 export function cellText(column: RowColumn, row: number): string {
   if (column.numbers === undefined) return column.text?.(row) ?? "";
   const x = column.numbers[row];
@@ -141,7 +141,7 @@ function number(x: number): string {
   return Number.isNaN(x) ? "" : x === Infinity ? "inf" : x === -Infinity ? "-inf" : String(x);
 }
 
-/** A text that a spreadsheet would take for a formula is kept from being one: a model's names are a stranger's. */
+/** Quotes a field; a name that a spreadsheet would take for a formula gets an apostrophe, for names are not trusted. */
 function field(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;

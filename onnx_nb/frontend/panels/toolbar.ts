@@ -1,4 +1,4 @@
-/** The bar on top: name of the model, where the selection lies, search, and what concerns the whole view. */
+/** The bar on top: name of the model, scopes of the selection, search, and tools for the whole view. */
 
 import type { Columns } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
@@ -44,7 +44,7 @@ export function createToolbar(
     "Select",
     () => dispatch({ type: "gathering", gathering: gather.getAttribute("aria-pressed") !== "true" }),
     signal,
-    { title: "Drag around what to select, click to add (v); or drag with Shift", "aria-pressed": "false" },
+    { title: "Drag to select boxes, click to add one (v); or drag with Shift", "aria-pressed": "false" },
   );
   const turn = button(
     "Across",

@@ -1,4 +1,4 @@
-/** The tooltip of what is under the pointer. */
+/** The tooltip under the pointer. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Point, Size } from "../render/camera.ts";

@@ -1,6 +1,6 @@
 /** The numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice; capturing where needed. */
 
-import { said, statistics } from "../charts/histogram.ts";
+import { statistics, valueText } from "../charts/histogram.ts";
 import type { Columns } from "../protocol/columns.ts";
 import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../protocol/host.ts";
 import { plain } from "../scene/formatting.ts";
@@ -23,7 +23,7 @@ export function createValues(
 ): HTMLElement {
   const root = el("section.onnx-nb-values", { "aria-label": "Values" });
   const constant = columns.isConstant(value);
-  // made by folded nodes: its literal says it all
+  // made by folded nodes: its literal is shown already
   if (constant && columns.producer[value] >= 0 && columns.str(columns.valueLiteral[value]) !== "") return root;
   const stats = el("div");
   const cells = el("div");
@@ -71,11 +71,11 @@ export function createValues(
     const stop = (): void => stopping.abort();
     onAbort(signal, stop);
     const progress = createProgress("Reading", stop, signal);
-    const told = (done: number, message: string): void => {
+    const report = (done: number, message: string): void => {
       if (!progress.element.isConnected) stats.replaceChildren(progress.element);
       progress.show(done, message);
     };
-    host.statistics(value, told, stopping.signal).then(
+    host.statistics(value, report, stopping.signal).then(
       (found) => {
         if (signal.aborted || found === null) return;
         capture.textContent = "Capture again";
@@ -270,9 +270,9 @@ function picture(
   }
   const ends = el(
     "div.onnx-nb-gray",
-    el("span", said(low)),
+    el("span", valueText(low)),
     el("i", { "aria-hidden": "true" }),
-    el("span", said(high)),
+    el("span", valueText(high)),
   );
   const part = look === "channels" && tiles > 1 ? `${plain(first)} to ${plain(first + tiles - 1)}` : "";
   return [canvas, ends, ...(part === "" ? [] : [el("div.onnx-nb-dim", `Slices ${part} on one scale`)])];
