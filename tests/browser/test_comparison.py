@@ -108,7 +108,7 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
     expect(detail).to_contain_text(last)
     expect(plot).to_have_attribute("aria-valuetext", re.compile(re.escape(last)))
     expect(graph.root.get_by_label("Inspector")).to_contain_text(last)
-    lab.kernel.expect("(panel.selection, g.selection[0]['name'])", [last, last])
+    lab.kernel.expect("(panel.point, g.selection[0]['name'])", [last, last])
 
     graph.root.scroll_into_view_if_needed()
     graph.reveal("/enc/2/Tanh", "node")

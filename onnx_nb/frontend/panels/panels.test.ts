@@ -166,7 +166,7 @@ describe("the inspector", () => {
     expect(document.activeElement?.textContent).toBe("›");
     inspector.update({ ...state, selection: at("tensor", "p") });
     await settled(1);
-    expect(root.textContent).not.toContain("alike");
+    expect(root.textContent).not.toContain("parallel tensors");
     expect(document.activeElement).toBe(root);
   });
 
