@@ -12,18 +12,7 @@ if TYPE_CHECKING:
 
 
 def data_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame with the given columns, even if there are no rows.
-
-    Raises
-    ------
-    OnnxNbError
-        If pandas is not installed.
-
-    Examples
-    --------
-    >>> data_frame([{"op": "Relu", "count": 2}], ["op", "count"]).shape
-    (1, 2)
-    """
+    """Return a data frame with the given columns, even if there are no rows."""
     try:
         import pandas as pd
     except ImportError:

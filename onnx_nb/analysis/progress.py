@@ -13,30 +13,14 @@ _CALLS: Final = 200
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
-    """Return the callback of a stage of the work, whose 0 … 1 becomes ``begin`` … ``end`` of the whole.
-
-    Examples
-    --------
-    >>> calls = []
-    >>> stage(lambda done, what: calls.append((done, what)), 0.5, 1.0)(0.5, "reading b")
-    >>> calls, stage(None, 0.5, 1.0)
-    ([(0.75, 'reading b')], None)
-    """
+    """Return the callback of a stage of the work, whose 0 … 1 becomes ``begin`` … ``end`` of the whole."""
     if progress is None:
         return None
     return lambda done, what: progress(begin + (end - begin) * done, what)
 
 
 class CountedWork:
-    """Reports work that is counted, in feeds or bytes, as a part of its total.
-
-    Parameters
-    ----------
-    progress
-        The callback; nothing is reported if ``None``.
-    total
-        Feeds or bytes; ``None`` if unknown: the next one then counts as half of the rest.
-    """
+    """Reports work that is counted, in feeds or bytes, as a part of its total."""
 
     def __init__(self, progress: Progress | None, total: int | None) -> None:
         self.progress = progress

@@ -27,24 +27,7 @@ _KINDS: Final = ("float64", "int64")
 
 
 def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None = None) -> None:
-    """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64.
-
-    Parameters
-    ----------
-    path
-        The file to write. An existing file is replaced when the new one is complete.
-    content
-        A dataclass.
-    kind
-        Kind of the content, which `read` checks.
-    progress
-        Called with the part done and the next step. An error that it raises ends the work; nothing is written.
-
-    Raises
-    ------
-    ModelFileError
-        If the file cannot be written.
-    """
+    """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
     arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in _KINDS}
     filled = dict.fromkeys(_KINDS, 0)
     tree = json.dumps({"kind": kind, "content": _packed(content, arrays, filled)})
@@ -58,22 +41,7 @@ def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progr
 
 
 def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) -> Any:
-    """Read what `write` wrote.
-
-    Parameters
-    ----------
-    path
-        The file.
-    kind
-        Kind that the content must have.
-    classes
-        The dataclasses that may occur, by name.
-
-    Raises
-    ------
-    ModelFileError
-        If the file does not exist, or holds something else.
-    """
+    """Read what `write` wrote."""
     name = quoted(str(path))
     try:
         # numpy leaves a damaged file open

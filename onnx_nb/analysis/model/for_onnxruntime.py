@@ -28,13 +28,7 @@ class RuntimeModel(NamedTuple):
 
 
 def for_onnxruntime(model: Model) -> RuntimeModel:
-    """Return what onnxruntime needs to find the weights of a model.
-
-    Raises
-    ------
-    ExternalDataError
-        If the bytes of a weight are missing.
-    """
+    """Return what onnxruntime needs to find the weights of a model."""
     proto, storage = model.proto, storage_of(model)
     extents = storage.extents(proto, label_of(model))
     entries = [references(tensor) for tensor in external(proto)]

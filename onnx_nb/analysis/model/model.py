@@ -381,19 +381,7 @@ def cached(model: Model, key: object, make: Callable[[], T]) -> T:
 def with_proto(
     model: Model, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
 ) -> Model:
-    """Return a model made of another one, whose weights are found in the same places.
-
-    Parameters
-    ----------
-    model
-        The model that ``proto`` was made from.
-    proto
-        Its external data refers to the same locations as that of ``model``. It is taken over, not copied.
-    name
-        Name of the new model; by default that of ``model``.
-    sources
-        Contents of further locations.
-    """
+    """Return a model made of another one, whose weights are found in the same places."""
     storage = storage_of(model).joined(sources) if sources else storage_of(model)
     return Model(proto, name=model.name if name is None else name, storage=storage)
 

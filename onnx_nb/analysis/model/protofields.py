@@ -43,14 +43,7 @@ class Fields(NamedTuple):
 
 
 class Spans:
-    """Strings as places in a buffer.
-
-    Examples
-    --------
-    >>> spans = Spans.of(["b", "a", "", "b"])
-    >>> spans.strings(), [column.tolist() for column in spans.numbered()]
-    (['b', 'a', '', 'b'], [[0, 1, -1, 0], [0, 1]])
-    """
+    """Strings as places in a buffer."""
 
     def __init__(self, buffer: bytes, begin: Longs, end: Longs) -> None:
         self.buffer, self.begin, self.end = buffer, begin, end
@@ -102,15 +95,7 @@ class Spans:
         return self.buffer.decode("latin-1")
 
     def numbered(self) -> tuple[Longs, Longs]:
-        """Return a number for each string, in order of first appearance: the same for equal ones, −1 for empty ones.
-
-        Returns
-        -------
-        number
-            Number of each string.
-        first
-            Position at which each number appears first.
-        """
+        """Return a number for each string, in order of first appearance: the same for equal ones, −1 for empty ones."""
         filled = (self.begin < self.end).nonzero()[0]
         begin, end = self.begin[filled], self.end[filled]
         words = _words(self.buffer)
@@ -140,22 +125,7 @@ class Spans:
 
 
 def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
-    """Return the fields of many serialized messages.
-
-    Raises
-    ------
-    ModelFileError
-        If a message holds a protobuf group, a deprecated feature that ONNX never used.
-
-    Examples
-    --------
-    >>> import onnx
-    >>> parts = [onnx.NodeProto(op_type=op, name="n").SerializeToString() for op in ("Relu", "Gelu")]
-    >>> ends = np.cumsum([0, *map(len, parts)])
-    >>> fields = find(b"".join(parts), ends[:-1], ends[1:])
-    >>> fields.row.tolist(), (fields.tag >> 3).tolist()
-    ([0, 1, 0, 1], [3, 3, 4, 4])
-    """
+    """Return the fields of many serialized messages."""
     data = np.frombuffer(buffer, np.uint8)
     alive = begin < end
     row, at, end = alive.nonzero()[0], begin[alive], end[alive]

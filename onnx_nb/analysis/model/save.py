@@ -40,13 +40,7 @@ LARGEST_ALIGNMENT: Final = 1 << 30
 
 @dataclass(frozen=True)
 class Layout:
-    """How weights are arranged in files of their own.
-
-    Examples
-    --------
-    >>> Layout("weights.bin").file_name("00001-of-00002")
-    'weights-00001-of-00002.bin'
-    """
+    """How weights are arranged in files of their own."""
 
     location: str
     """Name of the file; several files derive their names from it."""
@@ -74,23 +68,7 @@ def write_model(
     layout: Layout | None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a model whose weights are in a storage.
-
-    Parameters
-    ----------
-    path
-        The model's file.
-    proto
-        It is not changed.
-    storage
-        Holds the external data of ``proto``.
-    called
-        Name of the model in messages.
-    layout
-        Files of the weights; ``None`` puts everything into the model's file.
-    progress
-        Called with the part done and a message; an error that it raises ends the writing, and no file appears.
-    """
+    """Write a model whose weights are in a storage."""
     _check_target(path)
     if layout is not None:
         _check_layout(path, layout)
@@ -263,33 +241,7 @@ def _unusable(location: str, path: Path) -> ModelFileError:
 
 @contextmanager
 def together(progress: Progress | None = None, total: int = 0) -> Iterator[Files]:
-    """Write files that appear when all are complete, with the usual permissions; if anything fails, none does.
-
-    Existing files are then replaced, either all or none. Only a process killed between two renamings leaves a mixture.
-
-    Parameters
-    ----------
-    progress
-        Called with the part done and a message; an error that it raises counts as a failure.
-    total
-        Number of bytes that will be written.
-
-    Raises
-    ------
-    ModelFileError
-        If a file cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with together() as files:
-    ...         _ = files.add(Path(folder, "one"), [b"first"])
-    ...         print(Path(folder, "one").exists())
-    ...     print(Path(folder, "one").read_bytes())
-    False
-    b'first'
-    """
+    """Write files that appear when all are complete, with the usual permissions; if anything fails, none does."""
     with ExitStack() as cleanup:
         files = Files(cleanup, progress, total)
         yield files

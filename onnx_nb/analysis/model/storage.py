@@ -40,25 +40,7 @@ MEMORY: Final = "onnx_nb.memory"
 
 
 class Storage:
-    """Finds the bytes of a model's weights.
-
-    Parameters
-    ----------
-    sources
-        Contents of some locations.
-    folder
-        Folder of the files at all other locations.
-    path
-        The model's own file.
-
-    Examples
-    --------
-    >>> storage = Storage({"here": Memory(bytes(range(9)), 9, "nine bytes")})
-    >>> tensor = TensorProto(data_type=TensorProto.INT8, dims=[2])
-    >>> refer(tensor, "here", offset=3, length=2)
-    >>> storage.extent(tensor, "a weight").array()
-    array([3, 4], dtype=uint8)
-    """
+    """Finds the bytes of a model's weights."""
 
     def __init__(
         self, sources: Mapping[str, Source] | None = None, *, folder: Path | None = None, path: Path | None = None
@@ -105,11 +87,7 @@ class Storage:
         return source
 
     def _located(self, location: str, what: str) -> Path:
-        """Return the file, by onnxruntime's rule: inside the folder, also after following symbolic links.
-
-        A hub cache keeps a folder of links to files named by their hash. There the model's file is itself a link, and
-        its data may be in the folder of the link's target.
-        """
+        """Return the file, by onnxruntime's rule: inside the folder, also after following symbolic links."""
         if self.folder is None:
             raise MissingFileError(
                 f"{what} is external data in {quoted(location)}, but a model from memory has no folder.",

@@ -31,13 +31,7 @@ DENSE_LIMIT: Final = 1 << 30
 
 
 def values(tensor: TensorProto, what: str) -> NDArray[Any]:
-    """Return the values inside a tensor, from whichever field holds them.
-
-    Examples
-    --------
-    >>> values(TensorProto(data_type=TensorProto.BFLOAT16, dims=[2], int32_data=[0x3F80, 0x4000]), "a weight")
-    array([1, 2], dtype=bfloat16)
-    """
+    """Return the values inside a tensor, from whichever field holds them."""
     if tensor.HasField("segment"):
         raise ModelFileError(f"{what} is one segment of a tensor, which no version of ONNX defines how to join.")
     if tensor.data_type == TensorProto.STRING:
@@ -58,14 +52,7 @@ def values(tensor: TensorProto, what: str) -> NDArray[Any]:
 
 
 def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[Any]:
-    """Return bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte.
-
-    Examples
-    --------
-    >>> tensor = TensorProto(data_type=TensorProto.UINT4, dims=[3])
-    >>> decoded(np.array([0x21, 0x03], np.uint8), tensor, "a weight")
-    array([1, 2, 3], dtype=uint4)
-    """
+    """Return bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte."""
     expected = stored_bytes(tensor, what)
     if len(data) != expected:
         raise ModelFileError(
@@ -99,13 +86,7 @@ def _reshaped(values: NDArray[Any], tensor: TensorProto, what: str) -> NDArray[A
 
 
 def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any], what: str) -> NDArray[Any]:
-    """Return a sparse tensor as a dense array, if that takes no more than `DENSE_LIMIT` bytes.
-
-    Examples
-    --------
-    >>> dense(SparseTensorProto(dims=[4]), np.array([7]), np.array([2]), "a weight")
-    array([0, 0, 7, 0])
-    """
+    """Return a sparse tensor as a dense array, if that takes no more than `DENSE_LIMIT` bytes."""
     shape = tuple(sparse.dims)
     if any(dim < 0 for dim in shape):
         raise ModelFileError(f"{what} has a negative dimension: shape {_shape(sparse.dims)}.")
@@ -136,13 +117,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
 
 
 def stored_bytes(tensor: TensorProto, what: str) -> int:
-    """Return the bytes that the values take as raw or external data.
-
-    Examples
-    --------
-    >>> stored_bytes(TensorProto(data_type=TensorProto.UINT4, dims=[3]), "a weight")
-    2
-    """
+    """Return the bytes that the values take as raw or external data."""
     count = _count(tensor, what)
     bits = _BITS.get(tensor.data_type)
     if bits is None:
@@ -174,13 +149,7 @@ def held_bytes(tensor: TensorProto) -> int:
 
 
 def raw_bytes(tensor: TensorProto, what: str) -> bytes:
-    r"""Return the values inside a tensor as raw data, from whichever field holds them.
-
-    Examples
-    --------
-    >>> raw_bytes(TensorProto(data_type=TensorProto.UINT4, dims=[3], int32_data=[0x21, 0x03]), "a weight")
-    b'!\x03'
-    """
+    r"""Return the values inside a tensor as raw data, from whichever field holds them."""
     if tensor.HasField("raw_data"):
         data: bytes = tensor.raw_data
         return data
@@ -227,24 +196,13 @@ _BESIDE_RAW: Final = [
 
 
 def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
-    """Return the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such type.
-
-    Examples
-    --------
-    >>> numpy_dtype(onnx.TensorProto.BFLOAT16), numpy_dtype(99)
-    (dtype(bfloat16), None)
-    """
+    """Return the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such
+    type."""
     return _DTYPES.get(data_type)
 
 
 def dtype_name(data_type: int) -> str:
-    """Return the name of an ONNX element type as people write it.
-
-    Examples
-    --------
-    >>> dtype_name(onnx.TensorProto.FLOAT), dtype_name(onnx.TensorProto.FLOAT8E4M3FN), dtype_name(99)
-    ('float32', 'float8e4m3fn', 'dtype 99')
-    """
+    """Return the name of an ONNX element type as people write it."""
     return _NAMES.get(data_type, f"dtype {data_type}")
 
 
@@ -304,13 +262,7 @@ def _count(tensor: TensorProto, what: str) -> int:
 
 
 def type_and_shape(tensor: TensorProto) -> str:
-    """Return both for a message.
-
-    Examples
-    --------
-    >>> type_and_shape(TensorProto(data_type=TensorProto.INT8, dims=[2, 3]))
-    'INT8 with shape [2, 3]'
-    """
+    """Return both for a message."""
     return f"{TensorProto.DataType.Name(tensor.data_type)} with shape {_shape(tensor.dims)}"
 
 
@@ -344,13 +296,7 @@ class Place(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Label in messages.
-
-        Examples
-        --------
-        >>> Place("sparse indices", "w", " in function 'F'").label
-        "the indices of sparse weight 'w' in function 'F'"
-        """
+        """Label in messages."""
         return f"{_KINDS[self.kind]} {quoted(self.name)}{self.within}"
 
 

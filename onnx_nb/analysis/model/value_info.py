@@ -42,15 +42,7 @@ def input_types(model: Model) -> dict[str, TypeProto]:
 
 
 def type_text(kind: TypeProto) -> str:
-    """Write a type as ``float32 [batch, 3, ?]``.
-
-    Examples
-    --------
-    >>> import onnx.helper
-    >>> tensor = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["batch", 3, None])
-    >>> type_text(tensor), type_text(onnx.helper.make_sequence_type_proto(tensor))
-    ('float32 [batch, 3, ?]', 'seq(float32 [batch, 3, ?])')
-    """
+    """Write a type as ``float32 [batch, 3, ?]``."""
     which = kind.WhichOneof("value")
     if which == "sequence_type":
         return f"seq({type_text(kind.sequence_type.elem_type)})"

@@ -54,17 +54,7 @@ _LAID_OUT_LIKE_RAW: Final = {
 
 @dataclass(frozen=True)
 class Stripped:
-    """A model's proto without its large weights.
-
-    Parameters
-    ----------
-    proto
-        Serialized ModelProto, in which each large weight of the main graph is external data.
-    weights
-        How many weights were replaced.
-    nbytes
-        Bytes of the weights, which were not read.
-    """
+    """A model's proto without its large weights."""
 
     proto: bytes
     weights: int
@@ -72,38 +62,7 @@ class Stripped:
 
 
 def scan(source: BinaryIO | bytes, *, location: str, name: str = "model", threshold: int = THRESHOLD) -> Stripped:
-    """Strip the large weights from a serialized ModelProto, without reading them.
-
-    Parameters
-    ----------
-    source
-        The bytes, or a seekable file opened in binary mode (unbuffered is best: only what is needed is then read).
-    location
-        External-data location of the references.
-    name
-        Name of the source in error messages.
-    threshold
-        Weights of fewer bytes are left where they are.
-
-    Returns
-    -------
-    Stripped
-        The rest of the model, which onnx can parse.
-
-    Raises
-    ------
-    ModelFileError
-        If this is not an ONNX model, or only a part of one; says what it looks like.
-
-    Examples
-    --------
-    >>> import numpy, onnx
-    >>> weight = onnx.numpy_helper.from_array(numpy.ones((1000, 1000), numpy.float32), "w")
-    >>> model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
-    >>> stripped = scan(model.SerializeToString(), location="here.onnx")
-    >>> stripped.nbytes, len(stripped.proto) < 200
-    (4000000, True)
-    """
+    """Strip the large weights from a serialized ModelProto, without reading them."""
     window = _Window(source, name)
     if window.size == 0:
         raise ModelFileError(f"{name} is empty.", advice="Export or download the model again.")
@@ -114,23 +73,7 @@ def scan(source: BinaryIO | bytes, *, location: str, name: str = "model", thresh
 
 
 def looks_like(head: bytes) -> tuple[str, str] | None:
-    """Name the kind of file that starts with ``head`` if it is a well-known one, with advice on what to do.
-
-    Parameters
-    ----------
-    head
-        The first bytes of the file; 512 suffice.
-
-    Returns
-    -------
-    tuple of str, or None
-        ``(kind, advice)``; ``None`` if it is not known. An ONNX model is never "known" here: it has no signature.
-
-    Examples
-    --------
-    >>> looks_like(b"version https://git-lfs.github.com/spec/v1")
-    ('a git-LFS pointer, not the file itself', "Run 'git lfs pull' in its repository to get the model.")
-    """
+    """Name the kind of file that starts with ``head`` if it is a well-known one, with advice on what to do."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     for pattern, kind, advice in _SIGNATURES:
         if re.match(pattern, text if pattern.startswith(b"(?i)") else head, re.DOTALL):
@@ -459,27 +402,7 @@ class _Pieces:
 
 
 def splice(proto: bytes, chunk_of: Callable[[TensorProto], Chunk | None]) -> list[bytes | Chunk]:
-    """Put weights back into a stripped proto.
-
-    Parameters
-    ----------
-    proto
-        Serialized ModelProto.
-    chunk_of
-        Asked for each initializer of the main graph that is external data; ``None`` leaves it external.
-
-    Returns
-    -------
-    list of bytes or Chunk
-        Parts of the file, in order, for `write`. No weight has been read.
-
-    Examples
-    --------
-    >>> import onnx
-    >>> model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
-    >>> splice(model.SerializeToString(), lambda tensor: None) == [model.SerializeToString()]
-    True
-    """
+    """Put weights back into a stripped proto."""
     window = _Window(proto, "the proto")
     model = _Pieces(window)
     for number, _, start, payload, end in window.fields(0, window.size):
@@ -530,25 +453,7 @@ def _splice_tensor(
 
 
 def write(file: BinaryIO, parts: Sequence[bytes | Chunk]) -> None:
-    """Write the parts one after the other, a few megabytes of weights in memory at a time.
-
-    Long runs of zeros become holes where the file system has them: weights that are all zero then take no space.
-
-    Parameters
-    ----------
-    file
-        Opened for writing, and seekable.
-    parts
-        As `splice` returns them.
-
-    Examples
-    --------
-    >>> import io
-    >>> file = io.BytesIO()
-    >>> write(file, [b"one", b"two"])
-    >>> file.getvalue()
-    b'onetwo'
-    """
+    """Write the parts one after the other, a few megabytes of weights in memory at a time."""
     for part in parts:
         if isinstance(part, bytes):
             file.write(part)
@@ -584,17 +489,7 @@ def _joined(parts: Sequence[bytes | Chunk]) -> list[bytes | Chunk]:
 
 
 def copy_fields(source: Message, target: Message, *, without: Collection[str] = ()) -> None:
-    r"""Copy the fields that are set, except some.
-
-    Strings that are not UTF-8 are copied too: protobuf's parser accepts them, its setters do not.
-
-    Examples
-    --------
-    >>> source, target = TensorProto.FromString(b"\x42\x02\xffw"), TensorProto()
-    >>> copy_fields(source, target)
-    >>> target.name
-    b'\xffw'
-    """
+    r"""Copy the fields that are set, except some."""
     for field, value in source.ListFields():
         if field.name in without:
             continue

@@ -29,17 +29,7 @@ class Spilled(NamedTuple):
 
 
 class Store:
-    """Keeps arrays in memory up to a limit, then in memory-mapped files.
-
-    Parameters
-    ----------
-    memory_limit
-        Bytes, half of which arrays in memory may take.
-    folder
-        Where to put files; the caller removes them. A temporary folder if ``None``.
-    prefix
-        Beginning of the files' names.
-    """
+    """Keeps arrays in memory up to a limit, then in memory-mapped files."""
 
     def __init__(self, memory_limit: int, folder: str | None = None, prefix: str = "") -> None:
         self.held = 0

@@ -469,24 +469,7 @@ def _closed(graph: Graph) -> NDArray[np.bool_]:
 
 
 def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:
-    """Return the values whose names match.
-
-    Parameters
-    ----------
-    graph
-        Of the values.
-    patterns
-        Names, or patterns with ``*``, ``?`` and ``[…]``.
-    among
-        Values to choose from.
-    what
-        Name of the parameter, for errors.
-
-    Raises
-    ------
-    CaptureError
-        If a pattern matches no name.
-    """
+    """Return the values whose names match."""
     by_name: dict[str, list[int]] = {}
     names = graph.value_names
     for value in among:
@@ -503,13 +486,7 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
 
 
 def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
-    """Refuse a graph with problems in nodes that run, which ``runs`` returns.
-
-    Raises
-    ------
-    CaptureError
-        At the first such problem.
-    """
+    """Refuse a graph with problems in nodes that run, which ``runs`` returns."""
     if not len(graph.problem_nodes) and not len(graph.problem_values):
         return
     running = set(runs())

@@ -30,19 +30,7 @@ class ExecutionOrder:
 
 
 def execution_order(graph: Graph, subgraph: int, wanted: Collection[int], opened: Collection[int]) -> ExecutionOrder:
-    """Return which nodes of a subgraph run.
-
-    Parameters
-    ----------
-    graph
-        The graph of the whole model.
-    subgraph
-        Number of the subgraph; 0 is the main graph, whose outputs are needed only if they are wanted.
-    wanted
-        Values to compute.
-    opened
-        Nodes that run because values inside their subgraphs are wanted.
-    """
+    """Return which nodes of a subgraph run."""
     place = graph.subgraphs[subgraph]
     outputs = frozenset(v for v in place.outputs.tolist() if v >= 0) if subgraph else frozenset()
     nodes = graph.subgraph_order(subgraph).tolist()

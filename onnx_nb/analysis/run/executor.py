@@ -22,15 +22,7 @@ _SUBMITTED: Final = 16
 def spread(
     executor: concurrent.futures.Executor, work: Callable[..., bytes], payload: bytes, feeds: Iterable[Any]
 ) -> Generator[Any]:
-    """Let an executor call ``work(token, payload, feed)``; yield the unpickled results in the order of the feeds.
-
-    The token is the same for all feeds, so that ``work`` can keep what it made of the payload.
-
-    Raises
-    ------
-    CaptureError
-        If a process of the executor ended.
-    """
+    """Let an executor call ``work(token, payload, feed)``; yield the unpickled results in the order of the feeds."""
     token = uuid.uuid4().hex
     waiting: list[concurrent.futures.Future[bytes]] = []
     number = 0
@@ -50,13 +42,7 @@ def spread(
 
 
 def pickled(job: Job) -> bytes:
-    """Pickle a job for another process; functions of a notebook too, if cloudpickle is installed.
-
-    Raises
-    ------
-    CaptureError
-        If it cannot be pickled.
-    """
+    """Pickle a job for another process; functions of a notebook too, if cloudpickle is installed."""
     functions = [function for function in (job.keep, job.stop_at) if callable(function)]
     importable = all(getattr(function, "__module__", "") != "__main__" for function in functions)
     try:

@@ -32,17 +32,7 @@ _ADDED: Final = "InsertedPrecisionFreeCast_"
 
 
 def with_explicit_casts(model: Model, providers: Sequence[str] | None = None) -> Model:
-    """Return a model with onnxruntime's casts as nodes; the model itself if it needs none.
-
-    Every value of the main graph keeps its name and its bits; weights stay where they are.
-
-    Parameters
-    ----------
-    model
-        Weights are not read.
-    providers
-        Execution providers that will run it; others than the CPU have more kernels.
-    """
+    """Return a model with onnxruntime's casts as nodes; the model itself if it needs none."""
     if not _has_float16(Graph.of(model)):
         return model
     with tempfile.TemporaryDirectory(prefix="onnx_nb-casts-") as folder:

@@ -66,31 +66,7 @@ class Use:
 
 
 def allowed_values(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
-    """Return the values that an input may have.
-
-    Parameters
-    ----------
-    graph
-        The graph of a model whose inputs have known sizes, without functions.
-    name
-        The input.
-    shape
-        Shape of the input.
-
-    Returns
-    -------
-    Range, numpy.ndarray or None
-        A range of each value, or the values themselves, or ``None`` if all are allowed.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.graph.graph import Graph
-    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (int32[2] ids, float[9, 4] table) => (float[2, 4] y) { i = Cast<to=7>(ids)  y = Gather(table, i) }'''))
-    >>> allowed_values(graph, "ids", (2,))
-    Range(low=0, high=9)
-    """
+    """Return the values that an input may have."""
     low, high = -math.inf, math.inf
     for use in _uses(graph, graph.value(name)):
         rule = _RULES.get(use.op, {}).get(use.index)
@@ -103,31 +79,7 @@ def allowed_values(graph: Graph, name: str, shape: Shape) -> Range | Values | No
 
 
 def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
-    """Return the axis sizes an input must have to be compatible with the weights it is combined with.
-
-    Parameters
-    ----------
-    graph
-        The model's graph.
-    name
-        The input.
-    rank
-        Rank of the input.
-
-    Returns
-    -------
-    dict of int to int
-        Sizes by axis.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.graph.graph import Graph
-    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[n, c] x) => (float[n, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }'''))
-    >>> required_sizes(graph, "x", 2)
-    {1: 3}
-    """
+    """Return the axis sizes an input must have to be compatible with the weights it is combined with."""
     found: dict[int, int] = {}
     seen, todo = set[int](), [graph.value(name)]
     while todo and len(seen) < _FOLLOWED:

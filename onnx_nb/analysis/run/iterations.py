@@ -20,19 +20,7 @@ if TYPE_CHECKING:
 
 
 def iterate(op_type: str, node: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
-    """Run the body of a node as often as the node does.
-
-    Parameters
-    ----------
-    op_type
-        "Loop", "Scan" (of opset 9 or later) or "SequenceMap".
-    node
-        The node.
-    inputs
-        Its inputs; ``None`` where one is left out.
-    run_body
-        Is given the number of the iteration and the inputs of the body, and returns its outputs.
-    """
+    """Run the body of a node as often as the node does."""
     if op_type == "Loop":
         _loop(inputs, run_body)
     elif op_type == "Scan":

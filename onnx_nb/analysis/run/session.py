@@ -108,43 +108,7 @@ def create(
     shared_arena: bool = False,
     written_to: Path | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Make an onnxruntime session; models over 2 GB too, and without reading weights twice.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`.
-    optimize
-        ``False`` switches off all graph optimizations: they change intermediate values.
-    providers
-        Execution providers, best first; the CPU if ``None``.
-    outputs
-        Names of tensors of the main graph that the session outputs instead of the model's outputs.
-    threads
-        How many threads an operator may use; onnxruntime's choice if ``None``.
-    transient
-        For a session of a few nodes that runs once or twice: its threads do not spin between runs, and the memory of a
-        value goes back to the system when the value is dropped. What it computes is the same.
-    shared_arena
-        With ``transient``: values of all such sessions take their memory from one another, until `release_arena` gives
-        the system back what none of them needs. Fresh memory costs as much as what is often computed in it.
-    written_to
-        Where to write the model as onnxruntime runs it.
-
-    Raises
-    ------
-    OnnxNbError
-        If onnxruntime refuses the model.
-    ExternalDataError
-        If the bytes of a weight are not there.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
-    >>> [output.name for output in create(onnx.parser.parse_model(text)).get_outputs()]
-    ['y']
-    """
+    """Make an onnxruntime session; models over 2 GB too, and without reading weights twice."""
     import onnxruntime as ort
 
     loaded = load(model)
@@ -196,12 +160,7 @@ def create(
 
 
 def release_arena() -> None:
-    """Return back to the system what no value takes of the memory that sessions share.
-
-    Examples
-    --------
-    >>> release_arena()
-    """
+    """Return back to the system what no value takes of the memory that sessions share."""
     import onnxruntime as ort
 
     # only a run can ask for this
@@ -232,29 +191,7 @@ def _nothing() -> onnxruntime.InferenceSession:
 def run_session(
     session: onnxruntime.InferenceSession, feeds: Mapping[str, Any], *, name: str = "the model"
 ) -> dict[str, Any]:
-    """Run a session that `create` made.
-
-    Parameters
-    ----------
-    session
-        From `create`.
-    feeds
-        An array for each input, as `validate_feeds` returns them.
-    name
-        Name of the model in error messages.
-
-    Raises
-    ------
-    OnnxNbError
-        If onnxruntime cannot run it.
-
-    Examples
-    --------
-    >>> import numpy, onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
-    >>> run_session(create(onnx.parser.parse_model(text)), {"x": numpy.zeros(2, numpy.float32)})
-    {'y': array([1., 1.], dtype=float32)}
-    """
+    """Run a session that `create` made."""
     entries = session.get_outputs()
     elements = [ort_types.element_type(entry.type) for entry in entries if "seq(" not in entry.type]
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
@@ -272,30 +209,7 @@ def run_session(
 def run_values(
     session: onnxruntime.InferenceSession, values: Mapping[str, onnxruntime.OrtValue], *, name: str = "the model"
 ) -> dict[str, onnxruntime.OrtValue]:
-    """Run a session on values that stay onnxruntime's own, so that they go from one session to the next uncopied.
-
-    Parameters
-    ----------
-    session
-        From `create`.
-    values
-        One for each input; see `to_value`.
-    name
-        Name of the model in error messages.
-
-    Raises
-    ------
-    OnnxNbError
-        If onnxruntime cannot run it.
-
-    Examples
-    --------
-    >>> import numpy, onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
-    >>> found = run_values(create(onnx.parser.parse_model(text)), {"x": to_value(numpy.zeros(2, numpy.float32))})
-    >>> to_array(found["y"])
-    array([1., 1.], dtype=float32)
-    """
+    """Run a session on values that stay onnxruntime's own, so that they go from one session to the next uncopied."""
     names = [entry.name for entry in session.get_outputs()]
     try:
         return dict(zip(names, session.run_with_ort_values(names, dict(values)), strict=True))
@@ -304,21 +218,7 @@ def run_values(
 
 
 def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.OrtValue:
-    """Return an array, or a list of arrays, as onnxruntime's own value.
-
-    Parameters
-    ----------
-    array
-        Any type, strings and those of ``ml_dtypes`` too; a list is a sequence. Types that numpy and onnxruntime store
-        in the same way are not copied: do not change the array while the value is in use.
-    data_type
-        The element type (``onnx.TensorProto.DataType``) of a sequence that is empty.
-
-    Examples
-    --------
-    >>> to_value(np.zeros(2, np.float32)).data_type(), to_value([np.zeros(2)]).data_type()
-    ('tensor(float)', 'seq(tensor(double))')
-    """
+    """Return an array, or a list of arrays, as onnxruntime's own value."""
     import onnxruntime as ort
 
     if isinstance(array, list | tuple):
@@ -339,24 +239,7 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
 
 
 def to_array(value: onnxruntime.OrtValue) -> Any:
-    """Return onnxruntime's value as an array, a sequence as a list, an absent optional as ``None``.
-
-    Returns
-    -------
-    numpy.ndarray, list of numpy.ndarray, or None
-        A read-only view of the value's own memory, which lives as long as the array. Copied are strings, types
-        smaller than a byte, sequences, and values on another device.
-
-    Raises
-    ------
-    OnnxNbError
-        If it is a map, which onnxruntime cannot convert to arrays.
-
-    Examples
-    --------
-    >>> to_array(to_value(np.array(["a", "b"], object))), to_array(to_value([np.array([True])]))
-    (array(['a', 'b'], dtype=object), [array([ True])])
-    """
+    """Return onnxruntime's value as an array, a sequence as a list, an absent optional as ``None``."""
     if not value.has_value():
         return None
     kind = value.data_type()

@@ -345,23 +345,7 @@ def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) 
 
 
 class Tally:
-    """Counts finite values a chunk at a time, in bins that widen as needed.
-
-    Parameters
-    ----------
-    size
-        Maximum number of values.
-    scratch
-        Memory for intermediate results, not used elsewhere meanwhile.
-
-    Examples
-    --------
-    >>> tally = Tally(4)
-    >>> tally.add(np.array([1.0, 2.0]), 1.0, 2.0)
-    >>> tally.add(np.array([3.0, 900.0]), 3.0, 900.0)
-    >>> tally.histogram()
-    Histogram(4 values in 113 bins from 0 to 904)
-    """
+    """Counts finite values a chunk at a time, in bins that widen as needed."""
 
     def __init__(self, size: int, scratch: _Scratch | None = None) -> None:
         self._scratch = scratch or _Scratch(size)

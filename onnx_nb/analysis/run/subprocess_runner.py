@@ -48,29 +48,7 @@ class Status(NamedTuple):
 
 
 def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
-    """Run feeds one after another in a process of its own.
-
-    Parameters
-    ----------
-    job
-        The model, and the values to record.
-    feeds
-        Read here, as they are needed.
-    store
-        Its folder takes the arrays to keep.
-    work
-        Reports progress in feeds; an error that it raises ends the process.
-
-    Yields
-    ------
-    Partial
-        For each feed.
-
-    Raises
-    ------
-    CaptureError
-        If the process ends before it is done; it names the nodes that it was running.
-    """
+    """Run feeds one after another in a process of its own."""
     with _Process(pickled(job), store.folder) as process:
         for number, feed in enumerate(feeds):
             future = process.submit(number, feed)

@@ -101,23 +101,7 @@ def run_feed(
     pool: concurrent.futures.Executor,
     before: Callable[[Sequence[int], float], None] | None = None,
 ) -> Partial:
-    """Run one feed and record the values that pass.
-
-    Parameters
-    ----------
-    job
-        The values to record, and how.
-    windows
-        Of the job.
-    feed
-        An array for each input.
-    store
-        Takes the arrays to keep.
-    pool
-        Computes statistics.
-    before
-        Called before each window with its nodes and the part of all nodes that has run.
-    """
+    """Run one feed and record the values that pass."""
     recorder = _Recorder(Graph.of(job.model), job, store, before, pool)
     stopped = -1
     try:
@@ -133,10 +117,8 @@ def run_feed(
 
 
 def statistics_pool() -> concurrent.futures.Executor:
-    """Return threads for the statistics of large arrays: one for each core but two, which are onnxruntime's; 4 at most.
-
-    Numpy lets threads run in parallel; more than four would wait for each other.
-    """
+    """Return threads for the statistics of large arrays: one for each core but two, which are onnxruntime's; 4 at
+    most."""
     spare = min((os.cpu_count() or 1) - 2, 4)
     return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _SameThread()
 

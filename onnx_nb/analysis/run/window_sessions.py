@@ -54,17 +54,7 @@ class WindowSession:
 
 
 class SessionMaker:
-    """Makes the sessions of one graph's windows.
-
-    Parameters
-    ----------
-    graph
-        The graph of the whole model.
-    wanted
-        Values that sessions must output.
-    providers
-        Execution providers, best first; the CPU if ``None``.
-    """
+    """Makes the sessions of one graph's windows."""
 
     def __init__(self, graph: Graph, wanted: frozenset[int], providers: Sequence[str] | None) -> None:
         self.graph = graph
@@ -85,11 +75,7 @@ class SessionMaker:
         self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
-        """Return whether a Constant node makes a value.
-
-        Such a node is copied into every window that reads its value, as weights are: onnxruntime treats constants
-        differently from inputs, and some operators insist on them.
-        """
+        """Return whether a Constant node makes a value."""
         maker = int(self.graph.producer[value])
         return maker >= 0 and bool(self._is_constant[maker])
 
@@ -232,10 +218,7 @@ class SessionMaker:
 
 
 def _declared_shape(value: Value) -> list[int | None]:
-    """Return the shape to declare a tensor with: its rank, so that a session serves other sizes.
-
-    A vector of int64 is declared with its length: if it is a shape, the length is the rank of another tensor.
-    """
+    """Return the shape to declare a tensor with: its rank, so that a session serves other sizes."""
     shape = value.shape()
     return list(shape) if len(shape) == 1 and value.element_type() == TensorProto.INT64 else [None] * len(shape)
 

@@ -42,15 +42,7 @@ _MODEST: Final = WINDOW_BYTES // 16
 
 
 class Sink:
-    """Takes the values that pass. An error that a method raises ends the run.
-
-    Parameters
-    ----------
-    graph
-        The graph that runs, for the names of nodes in progress messages.
-    progress
-        Called before each window with the part done and the nodes that run next.
-    """
+    """Takes the values that pass. An error that a method raises ends the run."""
 
     def __init__(self, graph: Graph | None = None, progress: Progress | None = None) -> None:
         self.graph = graph
@@ -81,24 +73,7 @@ def can_look_inside(graph: Graph, node: int) -> bool:
 
 
 class Windows:
-    """Runs one model, once or repeatedly with different feeds.
-
-    Parameters
-    ----------
-    graph
-        The model's graph; nodes that run must have no problems.
-    wanted
-        Values to hand out. Only their ancestors run. A node with wanted values in its subgraphs runs, and then its
-        subgraphs run once more, in windows too.
-    memory_limit
-        Bytes that values alive, a window's results and the sink's values should not exceed together.
-    providers
-        Execution providers, best first; the CPU if ``None``.
-    single
-        Make each node a window of its own, so that its time is measured.
-    reuse
-        Keep the sessions for further runs.
-    """
+    """Runs one model, once or repeatedly with different feeds."""
 
     def __init__(
         self,
