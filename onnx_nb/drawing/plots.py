@@ -21,7 +21,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocato
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import number_text, printable, shortened
-from onnx_nb.analysis.run.log_histogram import LogHistogram
+from onnx_nb.analysis.run.statistics import LogHistogram
 from onnx_nb.analysis.view.comparison_table import sections
 
 if TYPE_CHECKING:

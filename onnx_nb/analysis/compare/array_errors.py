@@ -15,8 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.run.log_histogram import LARGEST, LARGEST_CODE, Floats, LogTally
-from onnx_nb.analysis.run.statistics import Tally
+from onnx_nb.analysis.run.statistics import LARGEST, LARGEST_CODE, Floats, LogTally, Tally
 
 WORST: Final = 8
 """Elements whose position and values are recorded: those with the largest errors."""

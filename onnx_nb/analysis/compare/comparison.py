@@ -26,8 +26,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_
 from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import archive
 from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.run.log_histogram import Floats, LogHistogram
-from onnx_nb.analysis.run.statistics import Histogram
+from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
     import pandas as pd

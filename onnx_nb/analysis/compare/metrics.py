@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.array_errors import WORST, Pass, Sums, coarser, finite_sums
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import count_text, shape_text
-from onnx_nb.analysis.run.log_histogram import NOTHING, Floats, LogHistogram
-from onnx_nb.analysis.run.statistics import EMPTY, Histogram
+from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
 
 RTOL: Final = 1e-3
 """Default relative tolerance, that of onnxruntime's own tests."""

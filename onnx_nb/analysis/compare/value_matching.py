@@ -21,7 +21,7 @@ from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.run.log_histogram import Floats
+    from onnx_nb.analysis.run.statistics import Floats
 
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
 """Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""

@@ -196,8 +196,7 @@ _BESIDE_RAW: Final = [
 
 
 def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
-    """Return the type of the arrays that hold an ONNX element type, or ``None`` if the installed onnx has no such
-    type."""
+    """Return the dtype of arrays of an ONNX element type; ``None`` if the installed onnx does not know the type."""
     return _DTYPES.get(data_type)
 
 

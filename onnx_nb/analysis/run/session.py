@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -19,20 +21,20 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import closest, quoted
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.for_onnxruntime import for_onnxruntime
-from onnx_nb.analysis.model.model import load
+from onnx_nb.analysis.model.model import Model, label_of, load, storage_of
 from onnx_nb.analysis.model.nodes import all_nodes
-from onnx_nb.analysis.model.tensors import decoded, numpy_dtype
+from onnx_nb.analysis.model.storage import KNOWN_KEYS, Extent, File, embed, references
+from onnx_nb.analysis.model.tensors import decoded, external, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
-from onnx_nb.analysis.run import ort_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import onnxruntime
+    from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model, ModelLike
 
@@ -193,7 +195,7 @@ def run_session(
 ) -> dict[str, Any]:
     """Run a session that `create` made."""
     entries = session.get_outputs()
-    elements = [ort_types.element_type(entry.type) for entry in entries if "seq(" not in entry.type]
+    elements = [element_type(entry.type) for entry in entries if "seq(" not in entry.type]
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
         types = {entry.name: entry.type for entry in session.get_inputs()}
         values = {key: _to_value(value, types.get(key, "")) for key, value in feeds.items()}
@@ -280,7 +282,7 @@ def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
 
 def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
     """Return a feed as a value; its declared type is needed for empty sequences."""
-    return to_value(value, data_type=ort_types.element_type(ort_type) or TensorProto.FLOAT)
+    return to_value(value, data_type=element_type(ort_type) or TensorProto.FLOAT)
 
 
 def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
@@ -294,7 +296,7 @@ def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
 
 
 def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
-    element = ort_types.element_type(kind)
+    element = element_type(kind)
     if element is None:
         message = f"onnxruntime cannot convert a value of type {kind} to an array."
         raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
@@ -406,3 +408,92 @@ def _cause(error: Exception) -> str:
 
 def _failed(name: str, error: Exception) -> OnnxNbError:
     return OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}")
+
+
+@functools.cache
+def parsed_type(text: str) -> TypeProto:
+    """Return a type that onnxruntime wrote as a TypeProto; tensors have no shape."""
+    kind, _, rest = text.partition("(")
+    inner = rest.removesuffix(")")
+    if kind == "seq":
+        return helper.make_sequence_type_proto(parsed_type(inner))
+    if kind == "optional":
+        return helper.make_optional_type_proto(parsed_type(inner))
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return helper.make_map_type_proto(_data_type(key), parsed_type(value.strip()))
+    if kind == "sparse_tensor":
+        return helper.make_sparse_tensor_type_proto(_data_type(inner), None)
+    return tensor_type(_data_type(inner))
+
+
+@functools.cache
+def tensor_type(data_type: int) -> TypeProto:
+    """Return the type of a tensor of unknown shape."""
+    return helper.make_tensor_type_proto(data_type, None)
+
+
+@functools.cache
+def element_type(text: str) -> int | None:
+    """Return the element type of a tensor, or of the tensors in a sequence or optional; ``None`` of other types."""
+    found = re.fullmatch(r"(?:optional\(|seq\()*tensor\((\w+)\)+", text)
+    return None if found is None else dict(TensorProto.DataType.items()).get(found[1].upper())
+
+
+def type_name(proto: TypeProto) -> str:
+    """Return the type of a tensor, sequence or optional as onnxruntime writes it."""
+    kind = proto.WhichOneof("value")
+    if kind == "optional_type":
+        return f"optional({type_name(proto.optional_type.elem_type)})"
+    if kind == "sequence_type":
+        return f"seq({type_name(proto.sequence_type.elem_type)})"
+    return f"tensor({TensorProto.DataType.Name(proto.tensor_type.elem_type).lower()})"
+
+
+def _data_type(name: str) -> int:
+    return int(TensorProto.DataType.Value(name.strip().upper()))
+
+
+def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, NDArray[Any]]]:
+    """Return a proto without large weights, their folder, and by location the files that onnxruntime cannot find."""
+    proto, storage = model.proto, storage_of(model)
+    extents = storage.extents(proto, label_of(model))
+    entries = [references(tensor) for tensor in external(proto)]
+    main_count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
+    used = _by_location(entries, extents)
+    inside = all(storage.is_inside(location, extent.source) for location, extent in used.items())
+    # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
+    inner = extents[main_count:]
+    if inner and (not inside or any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
+        proto = _with_inner_weights(proto, extents, main_count)
+        entries, extents = entries[:main_count], extents[:main_count]
+        used = _by_location(entries, extents)
+        inside = all(storage.is_inside(location, extent.source) for location, extent in used.items())
+    if not all(KNOWN_KEYS.issuperset(each) for each in entries):
+        proto = _without_foreign_keys(proto)
+    buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in used.items()}
+    return proto, storage.folder, buffers
+
+
+def _by_location(entries: list[dict[str, str]], extents: list[Extent]) -> dict[str, Extent]:
+    return {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
+
+
+def _with_inner_weights(proto: ModelProto, extents: list[Extent], main_count: int) -> ModelProto:
+    """Embed the few weights that are not initializers of the main graph."""
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    for tensor, extent in list(zip(external(copy), extents, strict=True))[main_count:]:
+        embed(tensor, extent)
+    return copy
+
+
+def _without_foreign_keys(proto: ModelProto) -> ModelProto:
+    """Remove entries for which onnxruntime would refuse the model."""
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in external(copy):
+        known = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
+        del tensor.external_data[:]
+        tensor.external_data.extend(known)
+    return copy

@@ -14,7 +14,6 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.tensors import dtype_name
-from onnx_nb.analysis.run import ort_types
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.windows import WINDOW_BYTES, Sink, Windows
@@ -117,8 +116,7 @@ def run_feed(
 
 
 def statistics_pool() -> concurrent.futures.Executor:
-    """Return threads for the statistics of large arrays: one for each core but two, which are onnxruntime's; 4 at
-    most."""
+    """Return up to four threads for the statistics of large arrays; two cores are left for onnxruntime."""
     spare = min((os.cpu_count() or 1) - 2, 4)
     return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _SameThread()
 
@@ -280,7 +278,7 @@ def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]
             array = sessions.to_array(found)
         return dtype_name(data_type), array
     kind = found.data_type()
-    element = ort_types.element_type(kind)
+    element = sessions.element_type(kind)
     if element is None:
         return kind, None  # a map, of which onnxruntime makes no array
     arrays: list[NDArray[Any]] = [np.asarray(array) for array in sessions.to_array(found)]

@@ -8,30 +8,30 @@ far less memory is needed than for all values at once, or even for a plain run.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from collections import ChainMap
-from collections.abc import Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from onnx import TensorProto, TypeProto
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
-from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.model.value_info import input_types
-from onnx_nb.analysis.run import ort_types
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.execution_order import ExecutionOrder, execution_order
-from onnx_nb.analysis.run.iterations import iterate
-from onnx_nb.analysis.run.window_sessions import SessionMaker, WindowSession
+from onnx_nb.analysis.run.window_sessions import ExecutionOrder, SessionMaker, WindowSession, execution_order
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.session import Value
+
+    RunBody: TypeAlias = Callable[[int, Sequence[Value | None]], list[Value | None]]
 
 WINDOW_BYTES: Final = 32 << 20
 """Bytes that a window's values should take: larger windows cost memory and gain no speed."""
@@ -142,7 +142,7 @@ class Windows:
             value, kind = graph.value(name), types[name]
             given[value] = None if array is None else sessions.to_value(array, data_type=_element_type(kind))
             if kind.HasField("optional_type"):
-                self._maker.optional[value] = ort_types.written(kind)
+                self._maker.optional[value] = sessions.type_name(kind)
         for value, found in given.items():
             if value in self.wanted:
                 sink.record(value, found, ())
@@ -460,3 +460,52 @@ def _itemsize(dtype: str) -> int:
         return np.dtype(dtype).itemsize
     except TypeError:
         return 8
+
+
+def iterate(op_type: str, node: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
+    """Run the body of a node as often as the node does."""
+    if op_type == "Loop":
+        _loop(inputs, run_body)
+    elif op_type == "Scan":
+        _scan(inputs, {plain_text(attribute.name): attribute for attribute in node.attribute}, run_body)
+    else:
+        _sequence_map(inputs, run_body)
+
+
+def _loop(inputs: Sequence[Value | None], run_body: RunBody) -> None:
+    trips, condition, carried = inputs[0], inputs[1] if len(inputs) > 1 else None, list(inputs[2:])
+    count = math.inf if trips is None else int(sessions.to_array(trips).reshape(()))
+    if condition is None:
+        condition = sessions.to_value(np.array(True))  # noqa: FBT003
+    for i in itertools.count():
+        if i >= count or not bool(sessions.to_array(condition).reshape(())):
+            return
+        results = run_body(i, [sessions.to_value(np.array(i, np.int64)), condition, *carried])
+        condition, carried = results[0], list(results[1 : 1 + len(carried)])
+        assert condition is not None  # the condition is not optional  # noqa: S101
+
+
+def _scan(inputs: Sequence[Value | None], attributes: Mapping[str, AttributeProto], run_body: RunBody) -> None:
+    count = int(attributes["num_scan_inputs"].i)
+    axes = _numbers(attributes.get("scan_input_axes"), count)
+    backward = _numbers(attributes.get("scan_input_directions"), count)
+    states, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
+    arrays = []
+    for value, axis, back in zip(scanned, axes, backward, strict=True):
+        assert value is not None  # Scan has no optional inputs  # noqa: S101
+        array = np.moveaxis(sessions.to_array(value), axis, 0)
+        arrays.append(array[::-1] if back else array)
+    for i in range(len(arrays[0])):
+        rows = [sessions.to_value(np.ascontiguousarray(array[i])) for array in arrays]
+        states = run_body(i, [*states, *rows])[: len(states)]
+
+
+def _sequence_map(inputs: Sequence[Value | None], run_body: RunBody) -> None:
+    given = [value if value is None or value.is_tensor() else sessions.to_array(value) for value in inputs]
+    assert isinstance(given[0], list)  # noqa: S101
+    for i in range(len(given[0])):
+        run_body(i, [sessions.to_value(item[i]) if isinstance(item, list) else item for item in given])
+
+
+def _numbers(attribute: AttributeProto | None, count: int) -> list[int]:
+    return [0] * count if attribute is None else list(attribute.ints)

@@ -26,8 +26,7 @@ from onnx_nb.analysis.compare.array_errors import CHANNELS, WORST
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors
 from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.run.log_histogram import LogHistogram
-from onnx_nb.analysis.run.statistics import Histogram
+from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
 
 NUMBERS = [
     "bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",

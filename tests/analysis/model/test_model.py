@@ -26,8 +26,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.model import storage, tensors, wire
-from onnx_nb.analysis.model.for_onnxruntime import for_onnxruntime
 from onnx_nb.analysis.model.model import Model, load, with_proto
+from onnx_nb.analysis.run.session import for_onnxruntime
 from tests import models
 
 if TYPE_CHECKING:
