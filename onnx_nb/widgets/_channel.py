@@ -1,8 +1,14 @@
-"""Requests from the browser, each answered exactly once: a value, an error, or "cancelled".
+"""The channel between a widget's browser side and the kernel. Every request gets exactly one answer.
 
-The browser sends ``{id, verb, args}``; one worker thread a widget runs the verbs in order, so that a verb may take
-long without holding up the kernel's message loop, and ``{id, cancel: true}`` reaches it while it runs. The idea of ids
-and promises is that of manzt/quak; a reply on every path is ours, for a request that is never answered hangs the view.
+The browser sends ``{id, verb, args}``. The kernel answers with one of
+
+- ``{id, value}`` and binary buffers,
+- ``{id, error: {type, message, advice}}``,
+- ``{id, cancelled: true}``,
+
+and before that, at most ten times a second, ``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the
+browser stops a request while it waits or runs. One worker thread a widget runs the verbs in order, so a long one does
+not block the kernel's message loop. Ids and promises are an idea of manzt/quak.
 """
 
 from __future__ import annotations
@@ -22,8 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# more than this many messages a second are dropped by the notebook server, replies among them
 PROGRESS_INTERVAL = 0.1
+"""Seconds between progress messages; the notebook server drops messages, also replies, of a faster sender."""
 
 
 class Cancelled(Exception):  # noqa: N818 - an answer, not an error
@@ -32,7 +38,7 @@ class Cancelled(Exception):  # noqa: N818 - an answer, not an error
 
 @dataclass(frozen=True)
 class Reply:
-    """What a verb answers: JSON, and buffers that travel as they are."""
+    """The value of an answer: JSON, and buffers that are sent as they are."""
 
     value: Any = None
     buffers: Sequence[bytes | memoryview] = ()
@@ -40,21 +46,21 @@ class Reply:
 
 @dataclass
 class Call:
-    """One request while it runs: what a verb is handed to report progress and to notice that it should stop."""
+    """One request, by which a verb reports progress and notices that it should stop."""
 
     id: int
     verb: str
     args: Mapping[str, Any]
     send: Callable[[dict[str, Any], Sequence[bytes | memoryview]], None]
     stop: threading.Event = field(default_factory=threading.Event)
-    _told: float = 0.0
+    _reported: float = 0.0
 
     def progress(self, fraction: float, message: str) -> None:
-        """Tell the browser how far the work is, at most ten times a second; raise `Cancelled` if it should stop."""
+        """Report the fraction done to the browser; raise `Cancelled` if the request should stop."""
         self.check()
         now = time.monotonic()
-        if now - self._told >= PROGRESS_INTERVAL:
-            self._told = now
+        if now - self._reported >= PROGRESS_INTERVAL:
+            self._reported = now
             self.send({"id": self.id, "progress": {"fraction": fraction, "message": message}}, ())
 
     def check(self) -> None:
@@ -74,7 +80,7 @@ class Channel:
     widget
         The widget whose custom messages are requests.
     verbs
-        What the browser may ask for, by name; ``"ping"`` is answered always, so that it knows a kernel is there.
+        What the browser may ask, by name. ``"ping"`` is always answered and shows that a kernel is there.
 
     Notes
     -----
@@ -91,7 +97,7 @@ class Channel:
         widget.on_msg(self._receive)
 
     def close(self) -> None:
-        """Stop what runs and end the worker."""
+        """Stop the running request and end the worker."""
         with self._lock:
             for call in self._calls.values():
                 call.stop.set()

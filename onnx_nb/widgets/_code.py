@@ -1,9 +1,9 @@
 """The bundle in the browser: one copy a kernel and a saved notebook, which every widget refers to.
 
 Each widget's own module is a stub of a kilobyte. It takes the bundle from the shared model by reference, as ipywidgets
-refer to each other, which works where ipywidgets' widget manager is: in JupyterLab, Notebook, and exported HTML. Where
-a reference cannot be resolved, the stub asks the kernel for the code. marimo has no shared models, but stores equal
-modules once by itself, so its widgets carry the bundle.
+refer to each other: tried in JupyterLab, html-manager, and marimo with its kernel. Where a reference cannot be
+resolved, the stub asks the kernel for the code. marimo serves equal modules once by itself, so its widgets carry the
+bundle, which its static exports then hold.
 """
 
 from __future__ import annotations

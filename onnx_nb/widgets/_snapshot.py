@@ -1,8 +1,7 @@
-"""The picture beside a live widget: what GitHub, an untrusted notebook or one without its kernel shows of it.
+"""The snapshot of a widget for GitHub, untrusted notebooks, and notebooks without their kernel.
 
-Such places ignore a widget's output, and what it brings along for the case, so the picture is an output of its own. It
-starts empty, or as a table; the browser draws it when it has drawn the widget, and hides it as long as the widget is
-alive there.
+Such places ignore a widget's output and its fallbacks, so the picture is an output of its own. It starts empty or as a
+table. The browser draws it after the widget, and hides it while the widget is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from onnx_nb.analysis.errors import OnnxNbError
 
 LIMIT = 2_000_000
-"""A picture of more bytes is not put into the notebook."""
+"""Bytes of a picture up to which it is put into the notebook."""
 
 
 class Picture:
@@ -25,9 +24,9 @@ class Picture:
     Parameters
     ----------
     text
-        What to say where pictures are not shown.
+        Description for places that show no pictures.
     still
-        What is shown until the browser drew; HTML that runs nothing.
+        Static HTML that is shown until the browser has drawn the picture.
 
     Examples
     --------
@@ -37,13 +36,13 @@ class Picture:
 
     def __init__(self, text: str, still: str = "") -> None:
         self.id = secrets.token_hex(8)
-        """By which the browser knows the picture of its widget, also when the notebook is opened again."""
+        """Id by which the browser finds the picture of its widget, also in a reopened notebook."""
         self._text = text
         self._still = still
         self._shown = False
 
     def show(self) -> None:
-        """Put the output before the one that is about to show the widget; nothing outside a notebook."""
+        """Put the output before that of the widget; does nothing outside a notebook."""
         if _in_notebook():
             from IPython.display import HTML, display
 
@@ -51,22 +50,16 @@ class Picture:
             self._shown = True
 
     def draw(self, svg: str) -> None:
-        """Fill the output with what the browser drew.
-
-        Raises
-        ------
-        OnnxNbError
-            If it is no SVG, or larger than `LIMIT`.
-        """
+        """Fill the output with the SVG that the browser drew; raise `OnnxNbError` for anything else."""
         if not svg.startswith("<svg ") or len(svg) > LIMIT:
-            raise OnnxNbError("this is no picture that fits into a notebook.")
+            raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
         if self._shown:
             from IPython.display import HTML, update_display
 
             update_display(HTML(self.html(svg)), display_id=self._display_id)
 
     def html(self, svg: str) -> str:
-        """Return the picture as an element that runs nothing: scripts in an image are dead."""
+        """Return the picture as an image, in which scripts do not run."""
         data = base64.b64encode(svg.encode("utf-8", "replace")).decode()
         source = f"data:image/svg+xml;base64,{data}"
         return f'<img class="{self._class}" alt="{html.escape(self._text)}" src="{source}">'

@@ -5,7 +5,7 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { SideOf } from "../protocol/diff.ts";
-import { failure, type GraphHost } from "../protocol/host.ts";
+import { failure, type GraphHost, type Selected } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { counted, plain } from "../scene/formatting.ts";
@@ -29,6 +29,8 @@ export interface SimplificationHost {
   again(skipped: readonly string[], progress: OnProgress, signal: AbortSignal): Promise<string>;
   save(path: string, replace: boolean, signal: AbortSignal): Promise<Saved>;
   chosen(key: string): void;
+  /** what a person selected in one of the graphs */
+  selected?(side: SideOf, selection: readonly Selected[]): void;
   stepped(step: number): void;
   synced(synced: boolean): void;
   picture(svg: string): void;
@@ -260,6 +262,7 @@ class View implements SimplificationView {
       {
         graphs: [host.graph(0, step), host.graph(1, step)],
         selected: (side, selection) => {
+          host.selected?.(side, selection);
           const last = selection.at(-1);
           const change = last === undefined ? -1 : data.changeOf(side, last);
           if (change >= 0 && change !== this.#shown?.changes.chosen) this.#list(change);

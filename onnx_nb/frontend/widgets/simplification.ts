@@ -47,6 +47,7 @@ export const simplificationWidget: Widget = (model, channel) => {
         },
         save: (path, replace, round) => channel.value("save", { path, replace }, { signal: round }),
         chosen: (key) => putChange(key),
+        selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
         stepped: (step) => putStep(step),
         synced: (synced) => putSynced(synced),
         picture(svg) {
@@ -64,6 +65,7 @@ export const simplificationWidget: Widget = (model, channel) => {
     // before the step, which is another result's
     bindTrait(model, "_revision", () => view.show(account(), Number(model.get("step"))), signal);
     const putStep = bindTrait<number>(model, "step", view.turn, signal);
+    const putSelection = bindTrait<unknown[]>(model, "selection", () => undefined, signal);
     const putChange = bindTrait<string>(model, "change", view.choose, signal);
     const putSynced = bindTrait<boolean>(model, "synced", view.setSynced, signal);
     drawn(root, signal);
