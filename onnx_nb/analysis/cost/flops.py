@@ -13,7 +13,7 @@ import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.contrib_shapes import broadcast
+from onnx_nb.analysis.graph.inference_rules import broadcast
 from onnx_nb.analysis.graph.shape_walk import BROKEN, Case
 from onnx_nb.analysis.model.nodes import attribute
 
@@ -39,24 +39,7 @@ class UnknownCostError(Exception):
 
 
 def count(case: Case) -> tuple[float, float, str]:
-    """Count what a node computes in one run, bodies and local functions apart.
-
-    Returns
-    -------
-    macs, flops : int or float
-        NaN if unknown.
-    reason : str
-        Why something is unknown, else empty.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.graph.shape_inference import infer
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[3, 4] x, float[4, 5] w) => (float[3, n] z) { y = MatMul(x, w)  z = Softmax(y) }''')
-    >>> [count(case) for case in infer(model).cases]
-    [(60, 120, ''), (0, 75, '')]
-    """
+    """Count what a node computes in one run, bodies and local functions apart."""
     op = plain_text(case.node.op_type)
     if not _is_known(case, op):
         named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)

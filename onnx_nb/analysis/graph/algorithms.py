@@ -17,13 +17,7 @@ Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Order the numbers from start to stop by edges, the lowest free one first; those on or behind cycles last.
-
-    Examples
-    --------
-    >>> topological(0, 4, [(3, 0), (0, 2)])
-    [1, 3, 0, 2]
-    """
+    """Order the numbers from start to stop by edges, the lowest free one first; those on or behind cycles last."""
     readers: dict[int, list[int]] = {}
     waiting = dict.fromkeys(range(start, stop), 0)
     for maker, reader in dict.fromkeys(edges):
@@ -54,20 +48,7 @@ def cycles(start: int, stop: int, source: Ints, target: Ints) -> list[list[int]]
 
 
 def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Return the strongly connected sets of a directed graph (Tarjan's algorithm without recursion).
-
-    Parameters
-    ----------
-    items
-        The vertices.
-    after
-        Vertex → vertices that an edge leads to; vertices without edges may be absent.
-
-    Examples
-    --------
-    >>> strongly_connected(range(4), {0: [1], 1: [2], 2: [1, 3]})
-    [[3], [2, 1], [0]]
-    """
+    """Return the strongly connected sets of a directed graph (Tarjan's algorithm without recursion)."""
     number: dict[int, int] = {}
     lowest: dict[int, int] = {}
     stack: list[int] = []
@@ -109,11 +90,7 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
 
 
 def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the distinct numbers, sorted; several times faster than ``np.unique``, which hashes.
-
-    >>> sorted_unique(np.asarray([3, 1, 3])).tolist()
-    [1, 3]
-    """
+    """Return the distinct numbers, sorted; several times faster than ``np.unique``, which hashes."""
     values = np.sort(values)
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
@@ -121,11 +98,7 @@ def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:
-    """Fold a column of groups, which is changed and given, into their parents, from the leaves to the root.
-
-    >>> upward(np.add, np.asarray([0, 1, 2]), np.asarray([-1, 0, 1])).tolist()
-    [3, 3, 2]
-    """
+    """Fold a column of groups, which is changed and given, into their parents, from the leaves to the root."""
     depth = depths(parent)
     for level in range(int(depth.max()), 0, -1):
         groups = np.flatnonzero(depth == level)
@@ -134,11 +107,7 @@ def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:
 
 
 def depths(parent: Ints | Longs) -> Longs:
-    """Count the groups above each group.
-
-    >>> depths(np.asarray([-1, 0, 1, 0])).tolist()
-    [0, 1, 2, 1]
-    """
+    """Count the groups above each group."""
     depth = np.zeros(len(parent), np.int64)
     above = parent
     while bool(np.any(above >= 0)):

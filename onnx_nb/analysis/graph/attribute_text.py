@@ -14,13 +14,7 @@ LONGEST = 2000
 
 
 def attribute_text(attribute: onnx.AttributeProto) -> str:
-    """Return the value of an attribute in words: a number, a text, or the kind of thing it holds.
-
-    Examples
-    --------
-    >>> attribute_text(onnx.helper.make_attribute("perm", [0, 2, 1]))
-    '0, 2, 1'
-    """
+    """Return the value of an attribute in words: a number, a text, or the kind of thing it holds."""
     kind = onnx.AttributeProto
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"

@@ -1,4 +1,4 @@
-"""How values flow through the main graph: what a node reads, what hangs on the inputs, and where to cut.
+"""How values flow through the main graph: what a node reads, what depends on the inputs, and where to divide.
 
 What the bodies of an If, Loop or Scan read counts as read by their owner. Lists take the place of the columns of
 `Graph`, as the walks below look at one node after another. The smallest cut is a maximum flow (Dinic's algorithm),
@@ -25,27 +25,15 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
 
 NODES_PER_TENSOR: Final = 64
-"""So many further nodes weigh as much as one more tensor when a cut is chosen."""
+"""Nodes that weigh as much as one more tensor when inputs are suggested."""
 
 _STEPS_LIMIT: Final = 1_000_000
-"""A smaller cut is looked for no longer than this, about a second."""
+"""Edges visited in search of a smaller cut, about a second."""
 _ENDLESS: Final = 1 << 60
 
 
 class Flow:
-    """Reads and makers of the main graph, made once per graph.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.graph.graph import Graph
-    >>> flow = Flow.of(Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] z) <float[2] w = {1, 2}> { a = Add(x, w)  b = Neg(w)  z = Add(a, b) }''')))
-    >>> [[flow.graph.value_names[value] for value in flow.reads(node)] for node in range(3)]
-    [['x', 'w'], ['w'], ['a', 'b']]
-    >>> list(flow.runtime)
-    [1, 0, 1]
-    """
+    """Reads and makers of the main graph, made once per graph."""
 
     @classmethod
     def of(cls, graph: Graph) -> Flow:
@@ -118,13 +106,13 @@ class Flow:
         return self.kinds[value] in (GRAPH_INPUT, DANGLING)
 
     def is_runtime(self, value: int) -> bool:
-        """Return whether a value hangs on what comes from outside, rather than on weights and constants alone."""
+        """Return whether a value depends on what comes from outside, not only on weights and constants."""
         maker = self.producer[value]
         return bool(self.runtime[maker]) if maker >= 0 else self.is_open(value)
 
     @functools.cached_property
     def runtime(self) -> bytearray:
-        """For each main node whether it hangs on what comes from outside."""
+        """Whether each main node depends on what comes from outside."""
         found = bytearray(self.graph.main_count)
         producer, reads = self.producer, self.reads
         for node in self.graph.order.tolist():
@@ -136,13 +124,7 @@ class Flow:
         return found
 
     def sorted(self, nodes: Iterable[int]) -> list[int]:
-        """Return main nodes in topological order.
-
-        Raises
-        ------
-        ExtractionError
-            If they depend on each other in a circle.
-        """
+        """Return main nodes in topological order."""
         if self._is_sorted:
             return sorted(nodes)
         members = sorted(nodes, key=self.graph.rank.__getitem__)
@@ -155,7 +137,7 @@ class Flow:
         ]
         if all(source < target for source, target in edges):
             return members
-        # the order of the graph puts all that lies on and behind circles last, in any order
+        # the graph's order puts nodes on and after cycles last, in any order
         order = topological(0, len(members), edges)
         place = {node: i for i, node in enumerate(order)}
         if all(place[source] < place[target] for source, target in edges):
@@ -164,10 +146,10 @@ class Flow:
         for source, target in edges:
             after.setdefault(source, []).append(target)
         found = strongly_connected(order, after)
-        circle = next(c for c in found if len(c) > 1 or c[0] in after.get(c[0], ()))
-        labels = " → ".join(self.graph.node_label(members[i]) for i in circle[:4][::-1])
-        message = f"nodes depend on each other in a circle: {labels}{' …' if len(circle) > 4 else ''}."
-        raise ExtractionError(message, advice="Choose inputs behind the circle, or mend the model.")
+        cycle = next(c for c in found if len(c) > 1 or c[0] in after.get(c[0], ()))
+        labels = " → ".join(self.graph.node_label(members[i]) for i in cycle[:4][::-1])
+        message = f"nodes form a cycle: {labels}{' …' if len(cycle) > 4 else ''}."
+        raise ExtractionError(message, advice="Choose inputs after the cycle, or fix the model.")
 
     def ancestors(self, values: Iterable[int], stop: Collection[int] = ()) -> set[int]:
         """Return the nodes that values depend on, without those that only values in ``stop`` depend on."""
@@ -182,34 +164,7 @@ class Flow:
         return found
 
     def smallest_cut(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
-        """Find the fewest values that, besides the given ones, separate nodes from what comes from outside.
-
-        Weights and what is computed from them alone need no cutting. Of equally many values those are taken that
-        need the fewest nodes behind them, and `NODES_PER_TENSOR` such nodes weigh as much as one more value: nobody
-        wants a whole network for the sake of one input less.
-
-        Parameters
-        ----------
-        needed
-            Nodes that lie behind the cut.
-        given
-            Values that are cut anyway.
-
-        Returns
-        -------
-        list of int
-            Values, in the order in which the nodes read them; further ones in the order in which they are made.
-
-        Examples
-        --------
-        >>> import onnx.parser
-        >>> from onnx_nb.analysis.graph.graph import Graph
-        >>> flow = Flow.of(Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-        ... g (float[2] x) => (float[2] z) { h = Relu(x)  a = Neg(h)  b = Exp(h)  c = Abs(h)  d = Add(a, b)
-        ... z = Add(d, c) }''')))
-        >>> [flow.graph.value_names[value] for value in flow.smallest_cut({4, 5})]
-        ['h']
-        """
+        """Find the fewest values that, besides the given ones, separate nodes from what comes from outside."""
         border = {
             value: None
             for node in sorted(needed, key=self.graph.rank.__getitem__)
@@ -223,11 +178,7 @@ class Flow:
 
 
 class _Cut:
-    """A network from the border of the needed nodes back to the inputs, which grows as the search reaches it.
-
-    A value is two vertices with an edge of `NODES_PER_TENSOR` between them, a node is a vertex with an edge of 1 to
-    the sink: what is cut of these edges is the price. All other edges are endless.
-    """
+    """A network from the border of the needed nodes back to the inputs, which grows as the search reaches it."""
 
     _SOURCE, _SINK = 0, 1
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
 
 PROBLEM_LIMIT = 100
-"""At most so many faults of one kind are described."""
+"""Problems described of each kind."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ProblemFinder:
         self._order()
         self._operators()
         self._recursion()
-        self.problems = tuple(fault for found in self._found.values() for fault in found)
+        self.problems = tuple(each for found in self._found.values() for each in found)
         self.nodes, self.values = (np.asarray(sorted(found), np.int32) for found in (self._nodes, self._values))
 
     def _add(self, kind: str, message: str, node: int = -1, value: int = -1) -> None:
@@ -106,7 +106,7 @@ class ProblemFinder:
             for members in circles:
                 circle = " → ".join(graph.node_label(node) for node in members[:4])
                 more = f" and {len(members) - 4} more" if len(members) > 4 else ""
-                self._add("cycle", f"nodes depend on each other in a circle: {circle}{more}.", members[0])
+                self._add("cycle", f"nodes form a cycle: {circle}{more}.", members[0])
                 self._nodes.update(members)
             if not circles:
                 node, maker = int(target[late[0]]), int(source[late[0]])
@@ -129,7 +129,7 @@ class ProblemFinder:
         for members in recursive(graph.functions):
             circle = " → ".join(quoted(name) for _, name, _ in [*members[:4], members[0]])
             more = f" and {len(members) - 4} more" if len(members) > 4 else ""
-            message = f"functions call each other in a circle, which ONNX forbids: {circle}{more}."
+            message = f"functions call each other in a cycle, which ONNX forbids: {circle}{more}."
             names = {(domain, name) for domain, name, _ in members}
             calls = [(domain, op) in names for op, domain in graph.operators]
             nodes = np.flatnonzero(np.asarray(calls, bool)[graph.op_index]).tolist() if calls else []
@@ -138,7 +138,7 @@ class ProblemFinder:
 
 
 def _unknown(op: str, domain: str, local: set[tuple[str, str]], opsets: Mapping[str, int]) -> tuple[str, str]:
-    """Return what is wrong with an operator: the kind of fault and a message; empty if somebody defines it."""
+    """Return what is wrong with an operator: the kind of problem and a message; empty if somebody defines it."""
     if (domain, op) in local:
         return "", ""
     if (domain, op) == operators.MARK:

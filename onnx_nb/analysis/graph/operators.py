@@ -104,30 +104,13 @@ _OTHER = CATEGORIES.index("other")
 
 
 def canonical(domain: str) -> str:
-    """Return the one name of a domain: the default one may be written as "ai.onnx".
-
-    >>> canonical("ai.onnx"), canonical("com.microsoft")
-    ('', 'com.microsoft')
-    """
+    """Return the one name of a domain: the default one may be written as "ai.onnx"."""
     return "" if domain == "ai.onnx" else domain
 
 
 @functools.lru_cache(maxsize=8192)
 def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domains may yet differ in an operator)
-    """Return the kind of an operator, an index into `CATEGORIES`.
-
-    Parameters
-    ----------
-    op_type, domain
-        As in a NodeProto. Operators known neither to onnx nor to onnxruntime are judged by words in their name.
-
-    Examples
-    --------
-    >>> CATEGORIES[category("Conv")], CATEGORIES[category("FusedMatMul", "com.microsoft")]
-    ('linear', 'linear')
-    >>> CATEGORIES[category("aten_rms_norm", "pkg.torch")], CATEGORIES[category("Frobnicate", "my")]
-    ('normalize', 'other')
-    """
+    """Return the kind of an operator, an index into `CATEGORIES`."""
     known = _CATEGORY_OF.get(op_type)
     if known is not None:
         return known
@@ -139,45 +122,20 @@ def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domain
 
 
 def input_names(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
-    """Return the formal names of an operator's inputs; a variadic input is named once, as the last.
-
-    Returns
-    -------
-    tuple of str
-        Empty if onnx does not define the operator.
-
-    Examples
-    --------
-    >>> input_names("Conv", "", 17)
-    ('X', 'W', 'B')
-    >>> input_names("Concat", "", 17)
-    ('inputs',)
-    """
+    """Return the formal names of an operator's inputs; a variadic input is named once, as the last."""
     found = schema(op_type, domain, opset)
     return () if found is None else tuple(formal.name for formal in found.inputs)
 
 
 def documentation(op_type: str, domain: str, opset: int) -> str:
-    """Return onnx's description of an operator as plain text; empty if there is none.
-
-    Examples
-    --------
-    >>> documentation("Neg", "", 13).startswith("Neg takes one input data (Tensor<T>)")
-    True
-    """
+    """Return onnx's description of an operator as plain text; empty if there is none."""
     found = schema(op_type, domain, opset)
     return "" if found is None else textwrap.dedent(found.doc or "").strip()
 
 
 @functools.lru_cache(maxsize=8192)
 def attribute_defaults(op_type: str, domain: str, opset: int) -> Mapping[str, Any]:
-    """Return the defaults of an operator's attributes, those that have one.
-
-    Examples
-    --------
-    >>> dict(attribute_defaults("Gemm", "", 13))
-    {'alpha': 1.0, 'beta': 1.0, 'transA': 0, 'transB': 0}
-    """
+    """Return the defaults of an operator's attributes, those that have one."""
     found = schema(op_type, domain, opset)
     if found is None:
         return MappingProxyType({})
@@ -196,13 +154,7 @@ MARK: Final = ("onnx_nb", "Mark")
 
 @functools.lru_cache(maxsize=8192)
 def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
-    """Return onnx's schema of an operator at an opset version; None if there is none.
-
-    Examples
-    --------
-    >>> schema("Relu", "", 20).since_version, schema("Relu", "my.domain", 1)
-    (14, None)
-    """
+    """Return onnx's schema of an operator at an opset version; None if there is none."""
     domain = canonical(domain)
     if not 0 < opset < 2**31 or "\0" in op_type + domain:
         return None
@@ -214,38 +166,20 @@ def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
 
 @functools.cache
 def onnx_domains() -> frozenset[str]:
-    """Return the domains that onnx defines operators for; the default one is "".
-
-    Examples
-    --------
-    >>> sorted(onnx_domains())[:2]
-    ['', 'ai.onnx.ml']
-    """
+    """Return the domains that onnx defines operators for; the default one is ""."""
     return frozenset(entry.domain for entry in onnx.defs.get_all_schemas())
 
 
 @functools.cache
 def known_domains() -> frozenset[str]:
-    """Return the domains that onnx and onnxruntime define operators for.
-
-    Examples
-    --------
-    >>> "ai.onnx.ml" in known_domains(), "com.microsoft" in known_domains()
-    (True, True)
-    """
+    """Return the domains that onnx and onnxruntime define operators for."""
     runtime = {"com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "com.microsoft.dml"}
     return onnx_domains() | runtime | {"com.ms.internal.nhwc", "org.pytorch.aten"}
 
 
 @functools.lru_cache(maxsize=8192)
 def may_hold_graphs(op_type: str, domain: str, opset: int) -> bool:
-    """Return whether a node of this operator can have a graph as an attribute; unknown operators can.
-
-    Examples
-    --------
-    >>> may_hold_graphs("If", "", 20), may_hold_graphs("Add", "", 20), may_hold_graphs("Mine", "my.domain", 1)
-    (True, False, True)
-    """
+    """Return whether a node of this operator can have a graph as an attribute; unknown operators can."""
     found = schema(op_type, domain, opset)
     if found is None:
         return True

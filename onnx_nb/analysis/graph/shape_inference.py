@@ -15,8 +15,8 @@ from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.inference_rules import is_integer
 from onnx_nb.analysis.graph.shape_walk import Inference, Walk
-from onnx_nb.analysis.graph.value_propagation import is_integer
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.value_info import Dims, dimensions, dimensions_text, fits, input_types, listed
 
@@ -24,32 +24,7 @@ from onnx_nb.analysis.model.value_info import Dims, dimensions, dimensions_text,
 def infer(
     model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None, *, inside_calls: bool = True
 ) -> Inference:
-    """Find the types of all values.
-
-    Parameters
-    ----------
-    model
-        Any `ModelLike`; it is not changed.
-    shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input.
-    inside_calls
-        Whether the result has the nodes inside calls of local functions too, as `Graph.opened`.
-
-    Raises
-    ------
-    FeedError
-        If ``shapes`` does not fit the inputs of the model.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[n, 2] x) => (float[n, k] z) { y = Concat<axis = 1>(x, x)  z = Relu(y) }''')
-    >>> [case.outputs[0].shape for case in infer(model, {"n": 3}).cases]
-    [(3, 4), (3, 4)]
-    >>> infer(model).unbound
-    ('n',)
-    """
+    """Find the types of all values."""
     graph = Graph.opened(load(model))
     found = Walk(graph, graph.declared, *_bound(graph, shapes)).run() if shapes else graph.inference
     plain = graph.plain
@@ -61,15 +36,7 @@ def infer(
 
 
 def infer_values(graph: Graph, values: Collection[int]) -> Inference:
-    """Find the types of some values of the main graph, from the nearest values whose types are declared.
-
-    Parameters
-    ----------
-    graph
-        The graph of a model.
-    values
-        Values of the main graph.
-    """
+    """Find the types of some values of the main graph, from the nearest values whose types are declared."""
     graph = Graph.opened(graph.model)
     if "inference" in vars(graph):
         return graph.inference
@@ -117,13 +84,7 @@ def _agree(sizes: dict[str, int], symbol: str, size: int) -> None:
 def requested_size(
     called: str, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
 ) -> int | tuple[int, ...]:
-    """Check an entry of ``shapes=`` against the inputs of a model.
-
-    Returns
-    -------
-    int or tuple of int
-        The size of a symbol, or the shape of an input.
-    """
+    """Check an entry of ``shapes=`` against the inputs of a model."""
     number = isinstance(size, int | np.integer)
     sizes = tuple(size) if isinstance(size, Iterable) else (size,)
     if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):

@@ -20,11 +20,17 @@ from onnx import TensorProto, TypeProto
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.contrib_shapes import STAND_INS, contrib_shape
 from onnx_nb.analysis.graph.diagnostics import Problem
+from onnx_nb.analysis.graph.inference_rules import (
+    FLOATS_WANTED,
+    STAND_INS,
+    computed,
+    contrib_shape,
+    is_integer,
+    is_small,
+)
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.types import DeclaredTypes, TypeTable, ValueType, is_static
-from onnx_nb.analysis.graph.value_propagation import FLOATS_WANTED, computed, is_integer, is_small
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.nodes import attribute
 
@@ -96,19 +102,7 @@ class Inference:
 
 
 class Walk:
-    """One walk; types and known values are numbers into lists, so that they compare quickly.
-
-    Parameters
-    ----------
-    graph
-        With or without the nodes inside calls.
-    declared
-        The types that its file declares.
-    symbols
-        Sizes by symbol.
-    shapes
-        Shapes by the name of an input.
-    """
+    """One walk; types and known values are numbers into lists, so that they compare quickly."""
 
     def __init__(
         self,
@@ -493,13 +487,7 @@ class Walk:
         return [self._outer(value) for value in read[skipped:]]
 
     def _iterate(self, subgraph: int, before: list[int], carried: list[int], after: Sequence[int] = ()) -> bool | None:
-        """Walk through a body until the types that it carries from one iteration to the next are settled.
-
-        Returns
-        -------
-        bool or None
-            For a body whose second input is a condition: the condition's next value if it is true; None if unknown.
-        """
+        """Walk through a body until the types that it carries from one iteration to the next are settled."""
         body = self._graph.subgraphs[subgraph]
         # a condition comes before the outputs that a Loop carries
         skipped = 1 if before else 0

@@ -25,13 +25,13 @@ Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
 
 NODES_OPENED = 50_000
-"""So many nodes are made of calls at most, besides twice what the functions themselves have."""
+"""Nodes that calls are opened to, besides twice those of the functions themselves."""
 BYTES_OPENED = 64_000_000
-"""So many bytes, too: names and attributes of each copy count again."""
+"""Bytes that calls are opened to: names and attributes of each copy count again."""
 INLINED = 100_000
-"""Calls that stand for more nodes are not taken apart to infer types or count costs."""
+"""Nodes that calls are inlined to when random feeds are made."""
 DEPTH_OPENED = 32
-"""Calls in calls are opened to this depth."""
+"""Levels of calls in calls that are opened."""
 
 
 class Body(NamedTuple):
@@ -50,17 +50,7 @@ class Body(NamedTuple):
 def bodies(
     graph: onnx.GraphProto, owners: Sequence[int], opsets: Mapping[str, int]
 ) -> tuple[list[onnx.NodeProto], list[Body]]:
-    """Return the nodes of all bodies in a graph, depth first, and the bodies.
-
-    Parameters
-    ----------
-    graph
-        The main graph.
-    owners
-        Its nodes that may have bodies.
-    opsets
-        Versions by domain.
-    """
+    """Return the nodes of all bodies in a graph, depth first, and the bodies."""
     nodes: list[onnx.NodeProto] = []
     found: list[Body] = []
     _add_bodies([(graph.node[owner], owner, 0) for owner in owners], nodes, found, len(graph.node), opsets)
@@ -107,15 +97,12 @@ def key_of(node: onnx.NodeProto) -> Key:
 
 
 def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
-    """Return the sets of functions that call each other in a circle, which ONNX forbids."""
+    """Return the sets of functions that call each other in a cycle, which ONNX forbids."""
     return [members for members, circle, _ in _callees_first(functions) if circle]
 
 
 def inlined_sizes(functions: Mapping[Key, onnx.FunctionProto]) -> dict[Key, float]:
-    """Count the nodes of each function with all calls in it replaced by what they call; infinite if recursive.
-
-    Functions that call each other can have sizes that nothing may walk through: each twice the one before.
-    """
+    """Count the nodes of each function with all calls in it replaced by what they call; infinite if recursive."""
     sizes: dict[Key, float] = {}
     for members, circle, called in _callees_first(functions):
         for key in members:
@@ -143,19 +130,7 @@ class _Call(NamedTuple):
 
 
 class Calls:
-    """The calls of local functions, opened: appends to the nodes and bodies that it is given.
-
-    Parameters
-    ----------
-    functions
-        All local functions.
-    opsets
-        Versions by domain.
-    base
-        The number of the first node of ``nodes``.
-    nodes, found
-        The nodes of bodies, and the bodies; what is opened is added.
-    """
+    """The calls of local functions, opened: appends to the nodes and bodies that it is given."""
 
     def __init__(
         self,

@@ -43,40 +43,7 @@ def assemble(
     types: Mapping[int, TypeProto] | None = None,
     infer_by_running: bool = False,
 ) -> Model:
-    """Make a model of some nodes.
-
-    Parameters
-    ----------
-    model
-        Where they come from; it is not changed.
-    nodes
-        Nodes of its main graph.
-    inputs, outputs
-        Values that the nodes read and make; a value may be a weight, which then is an input instead.
-    name
-        What to call the new model.
-    constants
-        Weights to add, for values that the nodes read and nobody makes.
-    types
-        Types of inputs and outputs, as far as they are known; see `boundary_types`.
-    infer_by_running
-        As in `boundary_types`.
-
-    Raises
-    ------
-    ExtractionError
-        If the type of an input or output cannot be found out, or the nodes cannot be put in order.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.model.model import load
-    >>> model = load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[2] x) => (float[2] z) { a = Relu(x)  z = Neg(a) }'''))
-    >>> graph = Graph.of(model)
-    >>> assemble(model, [1], [graph.value("a")], [graph.value("z")], name="the end")
-    Model('the end', 1 node, 0 B, opset 17)
-    """
+    """Make a model of some nodes."""
     graph = Graph.of(model)
     chosen = Flow.of(graph).sorted(nodes)
     added = list(constants)
@@ -253,34 +220,7 @@ def boundary_types(
     infos: Iterable[onnx.ValueInfoProto] | None = None,
     infer_by_running: bool = False,
 ) -> dict[int, TypeProto]:
-    """Find the types of values of the main graph: as declared, else as inferred, else (if asked) as seen in a run.
-
-    Parameters
-    ----------
-    model
-        The model that the values are in.
-    values
-        Values of its main graph.
-    infos
-        What its ``value_info`` declares of these values, if that is known.
-    infer_by_running
-        Run the nodes before a value on random inputs if its type or rank cannot be inferred.
-
-    Raises
-    ------
-    ExtractionError
-        If the element type of a value cannot be found; the message says why.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb.analysis.model.model import load
-    >>> model = load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    ... g (float[N] x) => (float[N] z) { a = Shape(x)  b = Cast<to = 1>(a)  z = Add(b, x) }'''))
-    >>> graph = Graph.of(model)
-    >>> boundary_types(model, [graph.value("a")])[graph.value("a")].tensor_type.elem_type == TensorProto.INT64
-    True
-    """
+    """Find the types of values of the main graph: as declared, else as inferred, else (if asked) as seen in a run."""
     graph, flow = Graph.of(model), Flow.of(Graph.of(model))
     found = _declared(graph, list(dict.fromkeys(values)), infos)
     lacking = [value for value, kind in found.items() if flow.producer[value] >= 0 and not kind.is_complete]

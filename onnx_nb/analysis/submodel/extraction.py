@@ -133,8 +133,7 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     Raises
     ------
     ExtractionError
-        If a name is not a tensor of the main graph, or is both input and output, or nodes depend on each other in a
-        circle.
+        If a name is not a tensor of the main graph, or is both input and output, or nodes form a cycle.
 
     Examples
     --------
@@ -352,11 +351,7 @@ class _Cone:
 
 
 def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
-    """Return better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it.
-
-    As in a residual network: from the graph's input and a tensor in the middle, up to the next Add. What another input
-    feeds on its own, as the second tower of a model, is no such path.
-    """
+    """Return better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it."""
     if len(starts) < 2 or len(taken) <= 20:
         return [], ""
     graph, producer = flow.graph, flow.producer
@@ -420,20 +415,7 @@ def _earlier(flow: Flow, values: Iterable[int], makers: Collection[int]) -> set[
 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
-    """Return what nodes read from outside, except weights and constants, and what others read of them.
-
-    Parameters
-    ----------
-    graph
-        The graph of the whole model.
-    nodes
-        Nodes of the main graph.
-
-    Returns
-    -------
-    tuple of list of int
-        Values, in the order in which they are read and made; results that are outputs of the model among the second.
-    """
+    """Return what nodes read from outside, except weights and constants, and what others read of them."""
     flow = Flow.of(graph)
     inside = sorted(nodes, key=graph.rank.__getitem__)
     members = set(inside)
@@ -454,30 +436,7 @@ def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
 
 
 def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
-    """Find the main nodes of a scope, and its path.
-
-    Parameters
-    ----------
-    graph
-        The graph of a model.
-    scope
-        A module path or a group in the drawing; dots and slashes separate, and a leading module may be left out.
-
-    Raises
-    ------
-    ExtractionError
-        If there is none, or more than one.
-
-    Examples
-    --------
-    >>> import onnx
-    >>> node = onnx.helper.make_node
-    >>> nodes = [node("Relu", [f"t{i}"], [f"t{i + 1}"], f"/net/{'ab'[i // 3]}.0/Relu_{i}") for i in range(6)]
-    >>> float2 = lambda name: onnx.helper.make_tensor_value_info(name, 1, [2])
-    >>> graph = Graph.of(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [float2("t0")], [float2("t6")])))
-    >>> nodes_of_scope(graph, "net.b.0")
-    ({3, 4, 5}, 'net/b.0')
-    """
+    """Find the main nodes of a scope, and its path."""
     wanted = _parts(scope)
     if not wanted:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
@@ -600,16 +559,7 @@ def _found(graph: Graph, name: str, what: str) -> int:
 
 
 def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
-    """Return what `mark` marked in the main graph: name → (value that is marked, value behind the mark).
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> graph = Graph.of(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17, "onnx_nb": 1]>
-    ... g (float[2] x) => (float[2] z) { a = Neg(x)  b = onnx_nb.Mark <name = "half"> (a)  z = Exp(b) }'''))
-    >>> marks(graph)
-    {'half': [(1, 2)]}
-    """
+    """Return what `mark` marked in the main graph: name → (value that is marked, value behind the mark)."""
     found: dict[str, list[tuple[int, int]]] = {}
     operator = (MARK[1], MARK[0])
     if operator not in graph.operators:

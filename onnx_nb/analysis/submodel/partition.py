@@ -91,7 +91,7 @@ def partition(
     Raises
     ------
     ExtractionError
-        If a name is wrong, a tensor is made by no node, or the model is broken: a circle of nodes, two tensors of one
+        If a name is wrong, a tensor is made by no node, or the model is broken: a cycle of nodes, two tensors of one
         name, a tensor that nobody makes.
 
     Examples
@@ -132,13 +132,13 @@ def _check(graph: Graph) -> None:
     for value, name in enumerate(graph.value_names[:stop]):
         if name in seen:
             message = f"two tensors of the model have the name {quoted(name)}."
-            raise ExtractionError(message, advice="Rename one: onnx_nb.Graph.of(model).problems says who makes them.")
+            raise ExtractionError(message, advice="Rename one: see onnx_nb.Graph.of(model).problems.")
         seen.add(name)
         if flow.kinds[value] == DANGLING:
             readers = flow.readers(value)
             who = graph.node_label(readers[0]) if readers else "the model"
             message = f"{who} reads tensor {quoted(name)}, which no node makes and which is neither input nor weight."
-            raise ExtractionError(message, advice="Mend it first: onnx_nb.Graph.of(model).problems says what is wrong.")
+            raise ExtractionError(message, advice="Fix the model first: see onnx_nb.Graph.of(model).problems.")
 
 
 def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
@@ -382,17 +382,7 @@ def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int
 
 
 def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, and few tensors cross in all.
-
-    Parameters
-    ----------
-    behind
-        (n + 1,) float64; the weight of the first ``i`` units.
-    count
-        Number of pieces, at most n.
-    crossing
-        (n + 1,) int64; the price of an end after ``i`` units.
-    """
+    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, and few tensors cross in all."""
     total = len(behind) - 1
     low, high = float(np.diff(behind).max()), float(behind[-1])
     for _ in range(50):
@@ -582,13 +572,7 @@ def _is_mark(node: NodeProto) -> bool:
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
-    """Take the Mark nodes out of the main graph.
-
-    Returns
-    -------
-    tuple of Model and dict
-        Name of a mark → names of the tensors it marks.
-    """
+    """Take the Mark nodes out of the main graph."""
     origin = model.proto.graph
     places = [place for place, node in enumerate(origin.node) if _is_mark(node)]
     if not places:

@@ -614,7 +614,7 @@ def test_a_node_that_fails_is_named() -> None:
     ("text", "message"),
     [
         ("{ a = Neg(x)  a = Exp(x)  y = Neg(a) }", "made again"),
-        ("{ a = Neg(y)  y = Exp(a) }", "circle"),
+        ("{ a = Neg(y)  y = Exp(a) }", "cycle"),
         ("{ a = Neg(nowhere)  y = Exp(a) }", "'nowhere', which no node makes"),
     ],
 )

@@ -218,7 +218,7 @@ def test_bad_arguments_are_explained(arguments: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ("a = Add(x, b)  b = Neg(a)  z = Neg(x)", "in a circle"),
+        ("a = Add(x, b)  b = Neg(a)  z = Neg(x)", "form a cycle"),
         ("a = Neg(x)  a = Exp(x)  z = Neg(a)", "two tensors of the model have the name 'a'"),
         ("a = Neg(gone)  z = Neg(a)", "Neg reads tensor 'gone', which no node makes"),
         ("", "no nodes"),
