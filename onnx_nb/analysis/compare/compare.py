@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onnx_nb.analysis.compare import lockstep, value_matching
-from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.diff import Diff, diff
-from onnx_nb.analysis.compare.distances import by_norm
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
-from onnx_nb.analysis.compare.points import explained, point_at
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import quoted, shape_text

@@ -12,10 +12,10 @@ import functools
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 if TYPE_CHECKING:
     import pandas as pd
 
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
@@ -495,3 +496,41 @@ def _merged(mine: Point, yours: Point, feeds: int) -> Point:
             other = dataclasses.replace(other, worst=later)
         both[which] = one.merge(other) if one and other else one or other
     return dataclasses.replace(mine, **both)
+
+
+Compared = TypeVar("Compared", bound=Comparison)
+
+
+def point_at(
+    graph: Graph,
+    value: int,
+    name: str,
+    matched: str,
+    depth: int,
+    *,
+    op_type: str = "",
+    scope: str = "",
+    source: str = "",
+    output: bool = False,
+    difference: str = "",
+    cumulative: ErrorStats | LazyErrors | None = None,
+    isolated: ErrorStats | LazyErrors | None = None,
+) -> Point:
+    """Return the point of that name at which a value of the candidate's graph was compared."""
+    maker = int(graph.producer[value])
+    node = graph.names[maker] if maker >= 0 else ""
+    tensor = graph.value_names[value]
+    return Point(
+        name, name, tensor, matched, depth, op_type, node, scope, source, output, difference, cumulative, isolated
+    )
+
+
+def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
+    """Return the comparison with what ``explain`` finds to differ at the first divergent point, if it has nothing."""
+    first = comparison.first_divergent()
+    texts = [] if first is None or first.difference else list(explain(first))
+    if first is None or not texts:
+        return comparison
+    better = dataclasses.replace(first, difference=", ".join(texts))
+    points = tuple(better if point is first else point for point in comparison.points)
+    return dataclasses.replace(comparison, points=points)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onnx_nb.analysis.compare.distances import by_norm
+from onnx_nb.analysis.compare.metrics import by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onnx_nb.analysis.compare.distances import LOOKED_AT, between
+from onnx_nb.analysis.compare.metrics import LOOKED_AT, between
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER

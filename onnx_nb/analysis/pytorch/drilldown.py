@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.comparison import Comparison
-from onnx_nb.analysis.compare.distances import between
-from onnx_nb.analysis.compare.points import point_at
+from onnx_nb.analysis.compare.comparison import Comparison, point_at
+from onnx_nb.analysis.compare.metrics import between
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph

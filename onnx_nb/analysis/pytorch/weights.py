@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
-from onnx_nb.analysis.compare.distances import between
-from onnx_nb.analysis.compare.metrics import ErrorStats, precision
+from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.model.nodes import attribute
 from onnx_nb.analysis.pytorch.align import CLOSE, is_weight
