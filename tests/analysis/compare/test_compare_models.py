@@ -1,4 +1,4 @@
-"""Comparing models measures what onnxruntime and numpy do, matches what belongs together, and keeps nothing."""
+"""`compare` agrees with onnxruntime and numpy, matches the right values, and keeps none of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parsed(body: str, head: str = "g (float[4, 32] x) => (float[4, 32] y) ") -> 
 
 
 def all_values(path: Path | onnx.ModelProto, feed: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Every value by onnxruntime itself: all of them added as outputs, optimization off."""
+    """Return every value as onnxruntime computes it: all of them outputs, without optimization."""
     proto = copy.deepcopy(path) if isinstance(path, onnx.ModelProto) else onnx.load(path)
     there = {output.name for output in proto.graph.output}
     for node in proto.graph.node:
@@ -74,7 +74,7 @@ def test_errors_are_those_of_two_whole_runs(how: str) -> None:
 
 
 def counterparts(reference: onnx.ModelProto, candidate: onnx.ModelProto) -> dict[str, str]:
-    """Which tensor of a transformed model is which of the original, by the names of nodes, which onnxruntime keeps.
+    """Return which tensors of a transformed model and the original match, by node names, which onnxruntime keeps.
 
     The second opinion: it knows how onnxruntime transforms, and looks at neither names of tensors nor values.
     """
@@ -132,7 +132,7 @@ def test_transformed_models_are_matched_and_none_wrongly(name: str, how: str) ->
     assert judged >= 0.5 * len(c)
 
 
-def test_what_an_activation_took_away_is_told() -> None:
+def test_differences_hidden_by_an_activation_are_reported() -> None:
     c = compare(models.exported("resnet50", dynamo=True), models.transformed("resnet50", "qoperator"))
     reasons = {each.name: each.reason for each in c.unmatched if each.side == "reference"}
     assert reasons["getitem"] == "the candidate's 'getitem_quantized' is what 'relu' is in the reference"
@@ -206,7 +206,7 @@ def test_renamed_tensors_are_found_by_structure() -> None:
     assert all(point.candidate in (new.get(point.reference), point.reference) for point in c.points)
 
 
-def test_a_name_that_means_something_else_is_not_believed() -> None:
+def test_a_name_of_another_value_is_not_trusted() -> None:
     # in the candidate a and b are swapped, and what makes them is written in another way
     one = parsed("{ a = Sin(x)  b = Cos(a)  c = Add(a, b)  y = Neg(c) }")
     other = parsed("""{ half = Constant<value_float = 1.5707963>()  s = Sub(half, x)  b = Cos(s)
@@ -216,7 +216,7 @@ def test_a_name_that_means_something_else_is_not_believed() -> None:
     assert c["a"].matched == "values"
 
 
-def test_what_has_no_counterpart_says_so() -> None:
+def test_values_without_a_counterpart_have_a_reason() -> None:
     c = compare(parsed("{ a = Sin(x)  b = Cos(a)  y = Neg(b) }"), parsed("{ y = Exp(x) }"))
     assert [(each.name, each.side, each.op_type) for each in c.unmatched] == [
         ("a", "reference", "Sin"),
@@ -226,7 +226,7 @@ def test_what_has_no_counterpart_says_so() -> None:
         c["a"]
 
 
-def test_shapes_that_differ_are_told() -> None:
+def test_shapes_that_differ_are_reported() -> None:
     one = parsed("{ t = Transpose<perm = [1, 0]>(x)  s = ReduceSum<keepdims = 0>(t)  y = Add(x, s) }")
     other = parsed("{ t = Transpose<perm = [0, 1]>(x)  s = ReduceSum<keepdims = 0>(t)  y = Add(x, s) }")
     c = compare(one, other)
@@ -234,14 +234,14 @@ def test_shapes_that_differ_are_told() -> None:
     assert gone == {"t": "the shape is 32×4 in the reference and 4×32 in the candidate"}
 
 
-def test_nan_on_one_side_is_the_first_that_diverges() -> None:
+def test_nan_on_one_side_is_the_first_divergent_point() -> None:
     c = compare(parsed("{ a = Abs(x)  b = Sqrt(a)  y = Neg(b) }"), parsed("{ a = Neg(x)  b = Sqrt(a)  y = Neg(b) }"))
     assert errors_of(c, "b").nan_mismatch > 0
     assert errors_of(c, "b").max_abs >= 0
 
 
 @pytest.mark.parametrize("memory_limit", [None, 4_000_000])
-def test_little_memory_gives_the_same_numbers(
+def test_a_small_memory_limit_gives_the_same_errors(
     memory_limit: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -270,7 +270,7 @@ def dataset() -> list[dict[str, NDArray[Any]]]:
 
 
 @pytest.mark.parametrize("workers", [concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor])
-def test_feeds_merge_wherever_they_ran(workers: Any) -> None:
+def test_feeds_merge_on_any_executor(workers: Any) -> None:
     pair = models.exported("bert", dynamo=True), models.transformed("bert", "qdq")
     alone = compare(*pair, dataset())
     with workers(2) as executor:
@@ -297,7 +297,7 @@ def test_captures_can_be_compared() -> None:
     assert compare(some, pair[1], feeds).names == ["last_hidden_state"]
 
 
-def test_only_what_is_asked_for_runs() -> None:
+def test_only_requested_tensors_run() -> None:
     one = parsed("{ a = Sin(x)  b = Cos(a)  y = Neg(b) }")
     seen: list[str] = []
     c = compare(one, one, tensors=["a*"], progress=lambda _, what: seen.append(what))
@@ -338,7 +338,7 @@ def test_strings_and_integers_are_compared() -> None:
     assert errors_of(c, "w").equal == found.equal
 
 
-def test_bad_input_says_what_to_do() -> None:
+def test_errors_for_bad_input_have_advice() -> None:
     one, other = parsed("{ y = Sin(x) }"), parsed("{ q = Sin(z) }", "g (int64[3] z) => (int64[3] q) ")
     with pytest.raises(FeedError):
         compare(one, other)
@@ -362,7 +362,7 @@ def test_bad_input_says_what_to_do() -> None:
         compare(kept, one, [{"x": np.zeros((4, 32), np.float32)}] * 2)
 
 
-def test_inputs_of_another_name_and_type_are_given() -> None:
+def test_inputs_of_another_name_and_type_are_passed() -> None:
     one = parsed("{ y = Sin(x) }")
     other = parsed("{ y = Sin(z) }", "g (float16[4, 32] z) => (float16[4, 32] y) ")
     c = compare(one, other)

@@ -1,4 +1,4 @@
-"""A comparison names the first point that differs, ranks, merges, and comes back from a file as it was."""
+"""A comparison finds the first divergent point, ranks, merges, and is the same after saving and loading."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_isolated_errors_are_ranked_against_their_kind() -> None:
     assert [point.name for point in c.ranked("max_abs")][:2] == ["p0", "p2"]
 
 
-def test_of_two_members_of_a_kind_the_faulty_one_stands_out() -> None:
+def test_the_faulty_one_of_two_points_of_a_kind_stands_out() -> None:
     c = comparison([1e-7] * 4, [1e-7, 1e-2, 1e-7, 1e-7], "LLAB")
     found = c.first_divergent()
     assert found is not None
@@ -101,7 +101,7 @@ def test_points_are_found_by_every_name() -> None:
         c["p11"]
 
 
-def test_what_is_asked_for_and_is_not_there() -> None:
+def test_unknown_errors_and_metrics_raise_an_explanation() -> None:
     c = comparison([0, 1])
     with pytest.raises(AlignmentError, match="isolated errors are not known"):
         c.ranked("isolated")
@@ -150,7 +150,7 @@ def test_a_saved_comparison_comes_back(tmp_path: Path) -> None:
                 assert repr(here) == repr(there), field.name
 
 
-def test_a_file_that_is_no_comparison_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_comparison_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     with pytest.raises(ModelFileError, match="cannot be read"):
         Comparison.load(path)

@@ -1,4 +1,4 @@
-"""What differs between two models, against edits whose result is known."""
+"""`diff` finds exactly the edits that were made to a model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def copy_of(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def renamed(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model with another name for everything."""
+    """Return the same model with other names for everything."""
     made = copy_of(proto)
     names: dict[str, str] = {}
 
@@ -67,7 +67,7 @@ def kinds(found: onnx_nb.Diff) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", LIGHT)
 @pytest.mark.parametrize("rename", [False, True])
-def test_a_model_matches_itself_whatever_its_names(name: str, rename: bool) -> None:
+def test_a_model_matches_itself_under_any_names(name: str, rename: bool) -> None:
     proto = onnx.load(models.light(name))
     found = onnx_nb.diff(proto, renamed(proto) if rename else copy_of(proto))
     count = len(proto.graph.node)
@@ -265,13 +265,13 @@ def test_a_wrong_mapping_is_an_error(mapping: dict[str, str | None], message: st
         onnx_nb.diff(one, copy_of(one), mapping)
 
 
-def test_another_operator_in_the_same_place_is_a_change() -> None:
+def test_another_operator_in_the_same_place_is_a_difference() -> None:
     found = onnx_nb.diff(parse("{ a = Relu(x)  z = Neg(a) }"), parse("{ q = Tanh(x)  z = Neg(q) }"))
     assert [change.message for change in found.changes] == ["Relu 'a': Relu → Tanh"]
     assert found.changes[0].how == "place"
 
 
-def test_defaults_written_out_are_no_change() -> None:
+def test_an_explicit_default_is_not_a_difference() -> None:
     found = onnx_nb.diff(parse("{ z = Softmax<axis = -1>(x) }"), parse("{ z = Softmax(x) }"))
     assert not found
     assert repr(found) == "Diff('g' → 'g': no differences)"
@@ -292,7 +292,7 @@ def test_types_ports_opsets_and_metadata() -> None:
     ]
 
 
-def test_weights_are_compared_wherever_their_bytes_lie(tmp_path: Path) -> None:
+def test_weights_are_compared_in_any_storage(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=(3, 1000)).astype(np.float32)
     graph = parse("{ y = MatMul(x, w)  z = MatMul(y, v) }").graph
@@ -332,7 +332,7 @@ def test_progress_can_end_the_comparison_of_weights() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet50", "squeezenet"])
-def test_a_model_that_onnxruntime_optimized(name: str) -> None:
+def test_a_model_optimized_by_onnxruntime_matches(name: str) -> None:
     path = models.light(name)
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
@@ -387,7 +387,7 @@ def test_rows_and_frame() -> None:
 
 
 @pytest.mark.parametrize("rename", [False, True])
-def test_inputs_that_change_places_where_that_does_not_matter(rename: bool) -> None:
+def test_swapped_inputs_of_a_commutative_operator_are_not_a_difference(rename: bool) -> None:
     one = parse("{ a = Relu(x)  b = Neg(x)  c = Add(a, b)  z = Sub(c, a) }")
     swapped = parse("{ a = Relu(x)  b = Neg(x)  c = Add(b, a)  z = Sub(c, a) }")
     other = parse("{ a = Relu(x)  b = Neg(x)  c = Add(a, b)  z = Sub(a, c) }")
@@ -399,7 +399,7 @@ def test_inputs_that_change_places_where_that_does_not_matter(rename: bool) -> N
     ] * 2
 
 
-def test_weights_that_were_merged_are_no_change_where_they_hold_the_same() -> None:
+def test_merged_weights_of_equal_values_are_not_a_difference() -> None:
     zeros = [numpy_helper.from_array(np.zeros((2, 3), np.float32), name) for name in ("u", "v")]
     one, merged = parse("{ a = Sub(x, u)  z = Div(a, v) }"), parse("{ a = Sub(x, u)  z = Div(a, u) }")
     one.graph.initializer.extend(zeros)

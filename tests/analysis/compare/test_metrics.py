@@ -1,4 +1,4 @@
-"""Errors agree with the formulas written out in numpy, and those of parts merge into those of the whole."""
+"""Error statistics agree with their formulas in numpy, and those of parts merge into those of the whole."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def array_of(name: str, shape: tuple[int, ...], seed: int) -> NDArray[Any]:
 
 
 def wide(array: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in more digits than ours are computed in."""
+    """Return the same numbers in a wider type than `ErrorStats` computes in."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)  # magnitudes in more digits would round in another way
     return (array.astype(np.float64) if array.dtype.isbuiltin == 2 else array).astype(np.longdouble)
@@ -60,7 +60,7 @@ def wide(array: NDArray[Any]) -> NDArray[Any]:
 
 @np.errstate(all="ignore")
 def check(found: ErrorStats, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
-    """Hold each figure against its formula."""
+    """Compare each number with its formula."""
     x, y = wide(reference).ravel(), wide(candidate).ravel()
     finite = np.isfinite(x) & np.isfinite(y)
     nan = np.isnan(x) != np.isnan(y)
@@ -104,7 +104,7 @@ def check(found: ErrorStats, reference: NDArray[Any], candidate: NDArray[Any]) -
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_every_figure_agrees_with_its_formula(name: str) -> None:
+def test_every_number_agrees_with_its_formula(name: str) -> None:
     reference, candidate = array_of(name, (4, 5, 7, 11), 1), array_of(name, (4, 5, 7, 11), 2)
     found = ErrorStats.of(reference, candidate)
     check(found, reference, candidate)
@@ -431,7 +431,7 @@ def test_every_metric_is_worse_for_a_worse_candidate() -> None:
             assert near.badness(name) < far.badness(name), name
 
 
-def test_errors_are_frozen_and_short_to_read() -> None:
+def test_error_statistics_are_frozen_and_have_a_short_repr() -> None:
     found = ErrorStats.of([1.0, np.nan], [1.5, 0.0])
     assert repr(found) == "ErrorStats(2 pairs, 0 equal, max |Δ| 0.5, 1 NaN on one side)"
     with pytest.raises(dataclasses.FrozenInstanceError):
