@@ -216,8 +216,9 @@ class Pass:
         if self._exact_integers:
             _refine(delta, native_reference, native_candidate)
         absolute: Floats = np.abs(delta)
-        if math.isfinite(absolute.max().item()):
-            self._add_finite(reference, candidate, delta, absolute)
+        largest = absolute.max().item()
+        if math.isfinite(largest):
+            self._add_finite(reference, candidate, delta, absolute, largest)
             return absolute
         finite = np.isfinite(reference) & np.isfinite(candidate)
         differ = self._count_nonfinite(reference, candidate, finite)
@@ -226,7 +227,8 @@ class Pass:
             delta = delta[finite]
             if not self.is_complex:
                 delta = np.clip(delta, -LARGEST, LARGEST)
-            self._add_finite(reference[finite], candidate[finite], delta, errors[finite])
+            absolute = errors[finite]
+            self._add_finite(reference[finite], candidate[finite], delta, absolute, absolute.max().item())
         return errors
 
     def _count_nonfinite(
@@ -245,9 +247,9 @@ class Pass:
         return differ
 
     def _add_finite(
-        self, reference: NDArray[Any], candidate: NDArray[Any], delta: NDArray[Any], absolute: Floats
+        self, reference: NDArray[Any], candidate: NDArray[Any], delta: NDArray[Any], absolute: Floats, largest: float
     ) -> None:
-        size, largest = absolute.size, absolute.max().item()
+        size = absolute.size
         magnitude: Floats = np.abs(reference)
         low, high = _range(magnitude if self.is_complex else reference)
         peak = max(abs(low), abs(high))
