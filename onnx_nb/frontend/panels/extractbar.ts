@@ -28,8 +28,8 @@ export function createExtractBar(
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");
   const message = el("span.onnx-nb-say.onnx-nb-dim");
-  const add = button("Add it", () => fix(), signal, { title: "Add the suggested inputs" });
-  const instead = button("", () => replace(), signal);
+  const add = button("Add it", () => choose(completed(shown)), signal, { title: "Add the suggested inputs" });
+  const instead = button("", () => choose(shown?.plan?.alternative ?? []), signal);
   const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
   const clear = button("Clear", () => dispatch({ type: "clear" }), signal);
   const stop = button("Cancel", cancel, signal);
@@ -39,22 +39,9 @@ export function createExtractBar(
   root.append(progress, chips, message, acts);
 
   let shown: State | undefined;
-  const fix = (): void => {
-    if (shown?.plan == null) return;
-    const { suggestion, missing, redundant } = shown.plan;
-    const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
-    const others = shown.boundary.inputs.filter((value) => !redundant.includes(value));
-    dispatch({
-      type: "boundary",
-      boundary: { inputs: [...new Set([...others, ...wanted])], outputs: shown.boundary.outputs },
-    });
+  const choose = (inputs: readonly number[]): void => {
+    if (shown != null) dispatch({ type: "boundary", boundary: { inputs, outputs: shown.boundary.outputs } });
   };
-
-  const replace = (): void => {
-    if (shown?.plan == null) return;
-    dispatch({ type: "boundary", boundary: { inputs: shown.plan.alternative, outputs: shown.boundary.outputs } });
-  };
-
   const fill = (state: State): void => {
     const round = next();
     const { boundary, plan } = state;
@@ -137,6 +124,14 @@ export function createExtractBar(
       extract.title = extract.disabled && busy === null ? text : "Extract this part as a model of its own (x)";
     },
   };
+}
+
+/** Returns the chosen inputs without those that are redundant, and with those that the plan suggests. */
+function completed(state: State | undefined): readonly number[] {
+  if (state?.plan == null) return state?.boundary.inputs ?? [];
+  const { suggestion, missing, redundant } = state.plan;
+  const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
+  return [...new Set([...state.boundary.inputs.filter((value) => !redundant.includes(value)), ...wanted])];
 }
 
 function advice({ boundary, plan }: State): string {
