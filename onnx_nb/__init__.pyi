@@ -75,8 +75,8 @@ from onnx_nb.analysis.submodel.extraction import extract as extract
 from onnx_nb.analysis.submodel.extraction import plan_extraction as plan_extraction
 from onnx_nb.analysis.submodel.partition import partition as partition
 from onnx_nb.analysis.view.inspection import Inspection as Inspection
+from onnx_nb.analysis.view.inspection import Selection as Selection
 from onnx_nb.analysis.view.overlays import Overlay as Overlay
-from onnx_nb.analysis.view.selection import Selection as Selection
 from onnx_nb.drawing.graphviz import to_graphviz as to_graphviz
 from onnx_nb.drawing.plots import plot_errors as plot_errors
 from onnx_nb.drawing.plots import plot_histogram as plot_histogram

@@ -8,7 +8,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.model.model import label_of
-from onnx_nb.analysis.view.selection import tensors_of
+from onnx_nb.analysis.view.inspection import tensors_of
 from onnx_nb.widgets._base import PackedWidget
 
 if TYPE_CHECKING:

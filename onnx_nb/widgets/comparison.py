@@ -12,7 +12,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.comparison_table import columns_of, detail_of, notable, tensor_at
-from onnx_nb.analysis.view.selection import found_in
+from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._linked import LinkedWidget, selected_name

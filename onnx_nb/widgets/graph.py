@@ -18,8 +18,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
 from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.analysis.view.inspection import select
 from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, overlay
-from onnx_nb.analysis.view.selection import select
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page
 from onnx_nb.widgets._channel import Call, Reply, Verb

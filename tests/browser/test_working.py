@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import onnx_nb
-from onnx_nb.analysis.view.selection import select
+from onnx_nb.analysis.view.inspection import select
 from tests import models
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import await_value

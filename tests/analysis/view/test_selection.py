@@ -8,8 +8,8 @@ import pytest
 
 from onnx_nb import Graph, OnnxNbError, extract
 from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.view.inspection import select
 from onnx_nb.analysis.view.overlays import run_costs
-from onnx_nb.analysis.view.selection import select
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
 
