@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.reproduction import Reproduction
+    from onnx_nb.analysis.pytorch.drilldown import Reproduction
     from onnx_nb.widgets.graph import ModelGraph, ShownOverlay
 
 DETAILS_IN_STATE = 500_000

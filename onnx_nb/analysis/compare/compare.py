@@ -15,12 +15,12 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
-from onnx_nb.analysis.model.value_info import input_types
+from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
-from onnx_nb.analysis.run.array_store import available_memory
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.executor import spread
 from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.value_recorder import available_memory
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.node_matching import Matching

@@ -24,7 +24,7 @@ from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.host import Displayed
-from onnx_nb.analysis.model import archive
+from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
@@ -399,7 +399,7 @@ class Comparison(Displayed):
             If the file cannot be written.
         """
         known = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
-        archive.write(path, known, "comparison", progress)
+        save.write(path, known, "comparison", progress)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
@@ -411,7 +411,7 @@ class Comparison(Displayed):
             If there is no such file, or it is not a comparison.
         """
         classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram)
-        found: Comparison = archive.read(path, "comparison", {each.__name__: each for each in classes})
+        found: Comparison = save.read(path, "comparison", {each.__name__: each for each in classes})
         return found
 
     def merge(self, other: Comparison) -> Self:

@@ -32,9 +32,9 @@ from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.attribute_text import attribute_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.operators import attribute_text
 from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 

@@ -26,13 +26,11 @@ from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
-from onnx_nb.analysis.model.tensors import numpy_dtype
-from onnx_nb.analysis.model.value_info import input_types
-from onnx_nb.analysis.run.array_store import Spilled, Store, unspilled
+from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.run.capture import refuse_faults
-from onnx_nb.analysis.run.float16_casts import original_values, with_explicit_casts
 from onnx_nb.analysis.run.validate_feeds import validate_feeds
-from onnx_nb.analysis.run.value_recorder import SMALL, contents, statistics_pool
+from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, contents, statistics_pool, unspilled
+from onnx_nb.analysis.run.window_sessions import original_values, with_explicit_casts
 from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:

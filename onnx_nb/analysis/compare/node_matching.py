@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import GraphLists, Numbers
-from onnx_nb.analysis.compare.name_matching import by_node_name, by_output_name, trusted_pairs, unique
+from onnx_nb.analysis.compare.graph_lists import (
+    GraphLists,
+    Numbers,
+    by_node_name,
+    by_output_name,
+    trusted_pairs,
+    unique,
+)
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.names import INITIALIZER

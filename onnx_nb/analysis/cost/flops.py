@@ -15,12 +15,12 @@ from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.inference_rules import broadcast
 from onnx_nb.analysis.graph.shape_walk import BROKEN, Case
-from onnx_nb.analysis.model.nodes import attribute
+from onnx_nb.analysis.model.tensors import attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onnx_nb.analysis.model.value_info import Dims
+    from onnx_nb.analysis.model.tensors import Dims
 
 MACS = """A multiply-accumulate is one product that is added to a sum: in Conv, ConvTranspose, Gemm, MatMul, Einsum,
 attention, LSTM, GRU and RNN, their quantized forms, and LinearClassifier and LinearRegressor. Taps on padding count

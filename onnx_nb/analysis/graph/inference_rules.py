@@ -11,13 +11,13 @@ import onnx
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.types import ValueType, is_static
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.nodes import attribute
+from onnx_nb.analysis.model.tensors import attribute
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.shape_walk import Case
-    from onnx_nb.analysis.model.value_info import Dims
+    from onnx_nb.analysis.model.tensors import Dims
 
 INTEGERS = 256
 """Elements of the largest tensors of integers or booleans that are computed."""

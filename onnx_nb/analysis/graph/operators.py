@@ -1,7 +1,7 @@
-"""What is known of an operator before looking at a model: its kind, the names of its inputs, its documentation.
+"""Facts about operators without looking at a model: category, input names, documentation, text of attributes.
 
-Kinds are ours, one table below; names, attributes and documentation come from ``onnx.defs``, asked once per operator.
-Operators that onnx does not define (onnxruntime's, a user's) get their kind from the table or from words in their name.
+Categories come from the table below; names, attributes and documentation come from ``onnx.defs``, asked once per
+operator. Operators that onnx does not define (onnxruntime's, a user's) are categorized by the table or by their names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ import onnx.defs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+import numpy as np
+import onnx
+
+from onnx_nb.analysis.model.tensors import dtype_name
 
 _OPERATORS = {
     "linear": """
@@ -185,3 +189,49 @@ def may_hold_graphs(op_type: str, domain: str, opset: int) -> bool:
         return True
     kinds = (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS)
     return any(attribute.type in kinds for attribute in found.attributes.values())
+
+
+LONGEST = 2000
+"""Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
+
+
+def attribute_text(attribute: onnx.AttributeProto) -> str:
+    """Return the value of an attribute in words: a number, a text, or the kind of thing it holds."""
+    kind = onnx.AttributeProto
+    if attribute.ref_attr_name:
+        return f"the function's {attribute.ref_attr_name}"
+    match attribute.type:
+        case kind.GRAPH:
+            return f"a graph of {len(attribute.g.node)} nodes"
+        case kind.GRAPHS:
+            return f"{len(attribute.graphs)} graphs"
+        case kind.TENSOR:
+            shape = "×".join(map(str, attribute.t.dims)) or "scalar"
+            return f"{shape} {dtype_name(attribute.t.data_type)}"
+        case kind.TENSORS | kind.SPARSE_TENSOR | kind.SPARSE_TENSORS | kind.TYPE_PROTO | kind.TYPE_PROTOS:
+            return str(kind.AttributeType.Name(attribute.type)).lower().replace("_", " ")
+        case kind.STRING:
+            return attribute.s[:LONGEST].decode("utf-8", "replace")
+        case kind.STRINGS:
+            return ", ".join(text[:LONGEST].decode("utf-8", "replace") for text in attribute.strings[:100])
+        case kind.INTS | kind.FLOATS:
+            numbers = attribute.ints if attribute.type == kind.INTS else attribute.floats
+            return ", ".join(_number(number) if isinstance(number, float) else str(number) for number in numbers[:200])
+        case kind.INT:
+            return str(attribute.i)
+        case kind.FLOAT:
+            return _number(attribute.f)
+        case other:
+            return f"of unknown type {other}"
+
+
+def default_text(value: Any) -> str:
+    """Write a default as `attribute_text` writes an attribute."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(default_text, value))
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(number: float) -> str:
+    """Write a float attribute, which is a float32, with no more digits than tell it from its neighbors."""
+    return str(np.float32(number))

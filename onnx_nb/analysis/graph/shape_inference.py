@@ -18,7 +18,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.inference_rules import is_integer
 from onnx_nb.analysis.graph.shape_walk import Inference, Walk
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
-from onnx_nb.analysis.model.value_info import Dims, dimensions, dimensions_text, fits, input_types, listed
+from onnx_nb.analysis.model.tensors import Dims, dimensions, dimensions_text, fits, input_types, listed
 
 
 def infer(

@@ -32,7 +32,7 @@ from onnx_nb.analysis.graph.inference_rules import (
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.types import DeclaredTypes, TypeTable, ValueType, is_static
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.nodes import attribute
+from onnx_nb.analysis.model.tensors import attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

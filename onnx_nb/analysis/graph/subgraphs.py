@@ -16,7 +16,7 @@ from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.algorithms import strongly_connected
 from onnx_nb.analysis.graph.operators import canonical
-from onnx_nb.analysis.model.nodes import all_nodes, graphs_of
+from onnx_nb.analysis.model.tensors import all_nodes, graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from onnx import TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
-from onnx_nb.analysis.model.tensors import dtype_name
-from onnx_nb.analysis.model.value_info import Dims, dimensions
+from onnx_nb.analysis.model.tensors import Dims, dimensions, dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -26,8 +26,7 @@ from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import structure, tensors, wire
 from onnx_nb.analysis.model.save import Layout, write_model
 from onnx_nb.analysis.model.storage import Source, Storage, embed, is_number, references
-from onnx_nb.analysis.model.tensors import external
-from onnx_nb.analysis.model.value_info import ValueInfo, value_info
+from onnx_nb.analysis.model.tensors import ValueInfo, external, value_info
 
 if TYPE_CHECKING:
     import onnx_ir

@@ -19,8 +19,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.model.tensors import numpy_dtype
-from onnx_nb.analysis.model.value_info import input_types
+from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from onnx_nb.analysis.run.windows import Sink

@@ -28,12 +28,17 @@ from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import NEAR, Candidates
 from onnx_nb.analysis.pytorch.alignment import Alignment, Pairs, TensorSink, feeds_of
 from onnx_nb.analysis.pytorch.attribute_proof import attribute_difference
-from onnx_nb.analysis.pytorch.drilldown import compare_operations, record_operations
+from onnx_nb.analysis.pytorch.drilldown import (
+    Reproduction,
+    call_around,
+    compare_operations,
+    record_operations,
+    reproduce,
+)
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.isolated_error import MEMORY, SMALL, Settings, isolated_errors
+from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.record import Recording, checked_arguments, record
-from onnx_nb.analysis.pytorch.reproduction import Reproduction, call_around, reproduce
-from onnx_nb.analysis.pytorch.source_lines import source_of
 from onnx_nb.analysis.pytorch.weights import WeightFinder, compare_weights
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows

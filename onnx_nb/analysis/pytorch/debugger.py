@@ -20,8 +20,8 @@ from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.pytorch.export import marked
+from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.record import to_numpy
-from onnx_nb.analysis.pytorch.source_lines import source_of
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.extraction import extract
 

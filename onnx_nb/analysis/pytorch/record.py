@@ -25,8 +25,8 @@ from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.attribute_proof import RECORDED
-from onnx_nb.analysis.pytorch.source_lines import running_line
-from onnx_nb.analysis.run.array_store import Store, available_memory, unspilled
+from onnx_nb.analysis.pytorch.module_scopes import running_line
+from onnx_nb.analysis.run.value_recorder import Store, available_memory, unspilled
 
 if TYPE_CHECKING:
     import torch

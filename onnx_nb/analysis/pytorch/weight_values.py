@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.nodes import attribute
-from onnx_nb.analysis.model.tensors import numpy_dtype
+from onnx_nb.analysis.model.tensors import attribute, numpy_dtype
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.formatting import quoted, shape_text
-from onnx_nb.analysis.model.nodes import attribute
+from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.pytorch.align import CLOSE, is_weight
+from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
-from onnx_nb.analysis.pytorch.reproduction import submodule_nodes
 from onnx_nb.analysis.pytorch.weight_values import INTEGERS, Operand, has_bias, operator, output_of, weight_of
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import shortened
-from onnx_nb.analysis.run.array_store import Store, unspilled
-from onnx_nb.analysis.run.value_recorder import Job, Partial, run_feed, statistics_pool
+from onnx_nb.analysis.run.value_recorder import Job, Partial, Store, run_feed, statistics_pool, unspilled
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess

@@ -24,8 +24,7 @@ from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.model.tensors import numpy_dtype, values
-from onnx_nb.analysis.model.value_info import input_types, listed, type_text
+from onnx_nb.analysis.model.tensors import input_types, listed, numpy_dtype, type_text, values
 from onnx_nb.analysis.model.wire import PROTO_LIMIT
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.run.validate_feeds import _described, is_array, validate_feeds

@@ -22,9 +22,7 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import requested_size
 from onnx_nb.analysis.graph.subgraphs import INLINED
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.nodes import attribute
-from onnx_nb.analysis.model.tensors import numpy_dtype
-from onnx_nb.analysis.model.value_info import Dims, dimensions, input_types, type_text
+from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, input_types, numpy_dtype, type_text
 from onnx_nb.analysis.run.validate_feeds import validate_feeds
 
 

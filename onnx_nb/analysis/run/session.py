@@ -24,9 +24,8 @@ from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of
-from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, Extent, File, embed, references
-from onnx_nb.analysis.model.tensors import decoded, external, numpy_dtype
+from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:

@@ -14,8 +14,16 @@ from onnx import TypeProto
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.model.tensors import numpy_dtype
-from onnx_nb.analysis.model.value_info import Dims, dimensions, dimensions_text, fits, input_types, listed, type_text
+from onnx_nb.analysis.model.tensors import (
+    Dims,
+    dimensions,
+    dimensions_text,
+    fits,
+    input_types,
+    listed,
+    numpy_dtype,
+    type_text,
+)
 
 
 def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:

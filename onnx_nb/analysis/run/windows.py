@@ -21,8 +21,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
-from onnx_nb.analysis.model.tensors import dtype_name
-from onnx_nb.analysis.model.value_info import input_types
+from onnx_nb.analysis.model.tensors import dtype_name, input_types
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.window_sessions import ExecutionOrder, SessionMaker, WindowSession, execution_order
 

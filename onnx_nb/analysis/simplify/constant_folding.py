@@ -21,11 +21,11 @@ from onnx_nb.analysis.formatting import bytes_text, shortened
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.simplify import writer
+from onnx_nb.analysis.simplify import known_graph
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.elements import Op
+    from onnx_nb.analysis.simplify.symbolic_dims import Op
 
 FREE: Final = 1024
 """Bytes of a result that is always folded: the node that is removed takes as much."""
@@ -238,10 +238,10 @@ class Folding:
             if value in known:
                 proto.graph.initializer.append(onnx.numpy_helper.from_array(known[value], _name(value)))
             else:
-                writer.write_constant(net, net.constants[value], proto.graph, _name(value))
+                known_graph.write_constant(net, net.constants[value], proto.graph, _name(value))
         for op in ops:
             node = proto.graph.node.add()
-            writer.write_node(op, node, _name)
+            known_graph.write_node(op, node, _name)
         proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
         model = with_proto(net.source, proto, f"constants of {net.source.name}", net.large)
         made_session = session.create(model, optimize=False, transient=True)

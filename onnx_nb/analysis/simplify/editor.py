@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import onnx
 from onnx import TensorProto
 
-from onnx_nb.analysis.simplify import writer
-from onnx_nb.analysis.simplify.elements import LEFT_OUT, Array, Change, Constant, Op, kind, kind_of
+from onnx_nb.analysis.simplify import known_graph
 from onnx_nb.analysis.simplify.known_graph import KnownGraph
+from onnx_nb.analysis.simplify.symbolic_dims import LEFT_OUT, Array, Change, Constant, Op, kind, kind_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.storage import Source
-    from onnx_nb.analysis.simplify.elements import NodeIds, Rule
+    from onnx_nb.analysis.simplify.symbolic_dims import NodeIds, Rule
 
 NEAR_AT_MOST: Final = 64
 """Readers of the most-read value whose readers are looked at again when it changes."""
@@ -73,7 +73,7 @@ class Editor(KnownGraph):
 
     def model(self) -> tuple[Model, NodeIds]:
         """Return the graph as a model whose weights are where they were, and the ids of its nodes."""
-        return writer.write(self)
+        return known_graph.write(self)
 
     def twin(self, op: Op) -> Op | None:
         """Return an earlier node of the same subgraph that computes the same."""
@@ -264,7 +264,7 @@ class Editor(KnownGraph):
         last = olds[-1] if at is None else at
         if like is None:
             like = next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
-        origins = [each for op in olds for each in writer.origins(op)]
+        origins = [each for op in olds for each in known_graph.origins(op)]
         made = Op(
             number=len(self.ops),
             id=self._new_id(),
@@ -319,7 +319,7 @@ class Editor(KnownGraph):
 
     def credit(self, op: Op, other: Op) -> None:
         """Record that a node also does what another one did."""
-        op.origins = tuple(dict.fromkeys((*writer.origins(op), *writer.origins(other))))
+        op.origins = tuple(dict.fromkeys((*known_graph.origins(op), *known_graph.origins(other))))
         self.dirty.add(op.number)
         self.mark(op.subgraph)
 

@@ -24,14 +24,14 @@ from onnx_nb.analysis.model.model import label_of, with_proto
 from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.constant_folding import Folding, Left
 from onnx_nb.analysis.simplify.editor import Editor
-from onnx_nb.analysis.simplify.elements import MAIN, NodeIds, Place, first_ids, label, place_of
 from onnx_nb.analysis.simplify.rules import FOLDING, RULES
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
+from onnx_nb.analysis.simplify.symbolic_dims import MAIN, NodeIds, Place, first_ids, label, place_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.simplify.elements import Change, Rule
+    from onnx_nb.analysis.simplify.symbolic_dims import Change, Rule
 
 ROUNDS: Final = 8
 """Rounds at most, each with a new inference of all types."""

@@ -12,7 +12,7 @@ from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 from onnx_nb.analysis.simplify.rules_redundancy import CLEANING, NO_OPS, SHAPE_RULES
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.simplify.elements import Rule
+    from onnx_nb.analysis.simplify.symbolic_dims import Rule
 
 RULES: Final[tuple[Rule, ...]] = (*NO_OPS, *FUSIONS, *SHAPE_RULES)
 """Rules that make standard operators of standard operators, in the order in which they are tried on a node."""

@@ -10,12 +10,12 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.elements import Rule, kind, rule
+from onnx_nb.analysis.simplify.symbolic_dims import Rule, kind, rule
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.value_info import Dims
+    from onnx_nb.analysis.model.tensors import Dims
     from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.elements import Array, Op
+    from onnx_nb.analysis.simplify.symbolic_dims import Array, Op
 
 FUSIONS: list[Rule] = []
 """Rules in the order in which they are tried on a node."""

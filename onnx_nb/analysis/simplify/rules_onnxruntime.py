@@ -17,13 +17,13 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.elements import LEFT_OUT, Rule, rule
+from onnx_nb.analysis.simplify.symbolic_dims import LEFT_OUT, Rule, rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.elements import Op
+    from onnx_nb.analysis.simplify.symbolic_dims import Op
 
 CONTRIB: list[Rule] = []
 """Rules for onnxruntime, in the order in which they are tried on a node."""

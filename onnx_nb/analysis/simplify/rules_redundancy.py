@@ -15,11 +15,11 @@ import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.elements import LEFT_OUT, Rule, kind, rule
+from onnx_nb.analysis.simplify.symbolic_dims import LEFT_OUT, Rule, kind, rule
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.elements import Array, Constant, Op
+    from onnx_nb.analysis.simplify.symbolic_dims import Array, Constant, Op
 
 NO_OPS: list[Rule] = []
 SHAPE_RULES: list[Rule] = []

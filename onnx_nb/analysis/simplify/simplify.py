@@ -28,11 +28,10 @@ from onnx_nb.analysis.graph.shape_walk import BROKEN
 from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.nodes import all_nodes
-from onnx_nb.analysis.model.value_info import dimensions, type_text
-from onnx_nb.analysis.simplify.elements import Change
+from onnx_nb.analysis.model.tensors import all_nodes, dimensions, type_text
 from onnx_nb.analysis.simplify.rounds import Rounds, Step
 from onnx_nb.analysis.simplify.rules import rules, skipped_names
+from onnx_nb.analysis.simplify.symbolic_dims import Change
 from onnx_nb.analysis.simplify.verify import Check, Verdict
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare import metrics
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.constant_folding import Left
-    from onnx_nb.analysis.simplify.elements import NodeIds
+    from onnx_nb.analysis.simplify.symbolic_dims import NodeIds
 
 Axes = Mapping[int, str] | Sequence[int]
 

@@ -17,8 +17,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import external_data
-from onnx_nb.analysis.model.nodes import all_nodes
-from onnx_nb.analysis.model.value_info import dimensions, input_types
+from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types
 from onnx_nb.analysis.run import feeds, session
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify.rules_fusion import RANDOM

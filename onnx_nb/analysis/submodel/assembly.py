@@ -23,8 +23,8 @@ from onnx_nb.analysis.graph.subgraphs import Key, key_of
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.model import with_proto
-from onnx_nb.analysis.model.nodes import all_nodes
 from onnx_nb.analysis.model.storage import references
+from onnx_nb.analysis.model.tensors import all_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -23,7 +23,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.model.nodes import attribute
+from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, CHUNK, FUNCTION, ROWS, Scopes, scopes
 from onnx_nb.analysis.submodel.assembly import (
     assemble,

@@ -21,7 +21,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
-from onnx_nb.analysis.model.nodes import graphs_of
+from onnx_nb.analysis.model.tensors import graphs_of
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors

@@ -11,11 +11,11 @@ import onnx
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, duration_text, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.attribute_text import LONGEST, attribute_text, default_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.operators import LONGEST, attribute_text, default_text
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.pytorch.source_lines import source_of
+from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION
 from onnx_nb.analysis.view.overlays import run_costs
 

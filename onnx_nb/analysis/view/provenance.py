@@ -17,8 +17,8 @@ import numpy as np
 from onnx_nb.analysis.compare.counterparts import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
 from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.simplify.elements import NodeIds, identify
 from onnx_nb.analysis.simplify.rules import rules
+from onnx_nb.analysis.simplify.symbolic_dims import NodeIds, identify
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.diff_columns import side_columns
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.protofields import Ints
-    from onnx_nb.analysis.simplify.elements import Change
     from onnx_nb.analysis.simplify.simplify import Simplification
+    from onnx_nb.analysis.simplify.symbolic_dims import Change
 
 SHOWN: Final = 64
 """Nodes of a change shown on each side at most."""

@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 import onnx_nb
 from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.errors import AlignmentError, CaptureError, FeedError
-from onnx_nb.analysis.run.array_store import Store
+from onnx_nb.analysis.run.value_recorder import Store
 from tests import models
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import helper
 
-from onnx_nb.analysis.model.nodes import all_nodes, attribute, graphs_of
+from onnx_nb.analysis.model.tensors import all_nodes, attribute, graphs_of
 
 
 def test_an_attribute_is_read_by_name_or_has_its_default() -> None:

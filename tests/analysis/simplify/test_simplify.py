@@ -17,11 +17,11 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.model.nodes import all_nodes
+from onnx_nb.analysis.model.tensors import all_nodes
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
-from onnx_nb.analysis.simplify import editor, elements, rounds, rules, simplify, writer
-from onnx_nb.analysis.simplify.elements import Rule
+from onnx_nb.analysis.simplify import editor, known_graph, rounds, rules, simplify, symbolic_dims
+from onnx_nb.analysis.simplify.symbolic_dims import Rule
 from tests import dags, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'
@@ -684,7 +684,7 @@ def test_names_metadata_and_documentation_stay_and_merged_nodes_list_their_origi
     assert len(survivors) > 400
     for node in survivors:
         kept = {entry.key: entry.value for entry in node.metadata_props}
-        merged = json.loads(kept.pop(writer.PROVENANCE, json.dumps([node.name])))
+        merged = json.loads(kept.pop(known_graph.PROVENANCE, json.dumps([node.name])))
         assert node.name in merged
         assert set(merged) <= set(before)
         assert kept == {entry.key: entry.value for entry in before[node.name].metadata_props}
@@ -725,7 +725,7 @@ def test_every_node_that_stays_keeps_its_metadata(make: Any, target: str) -> Non
             continue
         stayed += 1
         kept = {entry.key: entry.value for entry in node.metadata_props}
-        merged = json.loads(kept.pop(writer.PROVENANCE, json.dumps([node.name])))
+        merged = json.loads(kept.pop(known_graph.PROVENANCE, json.dumps([node.name])))
         assert node.name in merged
         assert set(merged) <= set(before)
         assert kept == {entry.key: entry.value for entry in before[node.name].metadata_props}
@@ -738,14 +738,14 @@ def test_merged_nodes_list_origins_of_any_name() -> None:
     first, _, last = model.graph.node
     first.name, last.name = "one, of, these", '["'
     # what a file says of this is not trusted
-    first.metadata_props.add(key=writer.PROVENANCE, value="[" * 100_000)
-    last.metadata_props.add(key=writer.PROVENANCE, value='["p, q", "r"]')
+    first.metadata_props.add(key=known_graph.PROVENANCE, value="[" * 100_000)
+    last.metadata_props.add(key=known_graph.PROVENANCE, value='["p, q", "r"]')
     (node,) = onnx_nb.simplify(model).model.proto.graph.node
     assert _merged(node) == ["one, of, these", "p, q", "r"]
 
 
 def _merged(node: onnx.NodeProto) -> list[str]:
-    (said,) = [entry.value for entry in node.metadata_props if entry.key == writer.PROVENANCE]
+    (said,) = [entry.value for entry in node.metadata_props if entry.key == known_graph.PROVENANCE]
     return list(json.loads(said))
 
 
@@ -1017,7 +1017,7 @@ def test_progress_is_reported_and_can_cancel() -> None:
 
 
 def test_a_wrong_rule_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(net: editor.Editor, op: elements.Op) -> str | None:
+    def wrong(net: editor.Editor, op: symbolic_dims.Op) -> str | None:
         """Break the model."""
         return "it is wrong" if net.redirect(op.outputs[0], op.inputs[0]) else None
 
