@@ -18,8 +18,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
       problem,
       turned(expanded: boolean): void {
         putExpanded(expanded);
-        const { cost } = model.get("_summary") as SummaryData;
-        if (expanded && cost == null) void count(model.get("shapes") as Shapes);
+        countOnce();
       },
       resized: (shapes: Shapes): void => void count(shapes),
     };
@@ -42,7 +41,16 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
     }
     fill();
   };
-  const putExpanded = bindTrait<boolean>(model, "expanded", fill, signal);
+  /** Counts for tables that are opened before anything was counted, by a click or from a cell. */
+  const countOnce = (): void => {
+    const { cost } = model.get("_summary") as SummaryData;
+    if (model.get("expanded") === true && cost == null) void count(model.get("shapes") as Shapes);
+  };
+  const opened = (): void => {
+    fill();
+    countOnce();
+  };
+  const putExpanded = bindTrait<boolean>(model, "expanded", opened, signal);
   bindTrait(model, "_summary", fill, signal);
   fill();
   drawn(root, signal);
