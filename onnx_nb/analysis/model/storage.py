@@ -140,7 +140,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Claim:
-    """External data as a tensor states it, with the faults that are visible without the file."""
+    """External data as a tensor states it, with the problems that are visible without the file."""
 
     location: str
     offset: int | None

@@ -161,7 +161,7 @@ def create(
 
 
 def release_arena() -> None:
-    """Return back to the system what no value takes of the memory that sessions share."""
+    """Return unused memory of the shared arena to the system."""
     import onnxruntime as ort
 
     # only a run can ask for this

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.diagnostics import Problem
 
 FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
-"""Flags of a node: drawn inside its readers; has a fault; calls a local function; differs in a repeat."""
+"""Flags of a node: drawn inside its readers; has a problem; calls a local function; differs in a repeat."""
 OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
-"""Flags of a value: output of the graph; weight or result of a folded node; has a fault."""
+"""Flags of a value: graph output; weight or result of a folded node; has a problem."""
 
 VERSION = 1
 LITERAL_LIMIT = 4
-"""Constants of at most so many elements are shown as numbers."""
+"""Maximum number of elements of a constant that is shown as numbers."""
 LISTED = 12
-"""So many members that differ are listed at a repeat."""
+"""Maximum number of differing members listed at a repeat."""
 DIFFERENCE_LIMIT = 300
 ATTRIBUTES_LIMIT = 80
 """Characters of a node's attributes."""
@@ -162,12 +162,12 @@ def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
 
 
 _IDLE = {"dilations": 1, "strides": 1, "pads": 0}
-"""Lists of attributes that do nothing if all their numbers are this."""
+"""Neutral element of attributes that are lists: they have no effect if all their numbers are this."""
 
 
 def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> str:
     if op == "Constant":
-        return ""  # its value says it
+        return ""  # its value shows it
     domain = operators.canonical(domain)
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     shown = []
@@ -181,7 +181,7 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> s
 
 
 def _defaults_text(graph: Graph, op: str, domain: str, functions: Mapping[tuple[str, str], onnx.FunctionProto]) -> str:
-    """Describe what the attributes of an operator are where a node leaves them out, as `_attributes_text` would."""
+    """Describe the default attributes of an operator, in the form of `_attributes_text`."""
     if (called := functions.get((domain, op))) is not None:
         parts = [
             (plain_text(attribute.name), _attribute_text("", attribute, None)) for attribute in called.attribute_proto
@@ -192,7 +192,7 @@ def _defaults_text(graph: Graph, op: str, domain: str, functions: Mapping[tuple[
         defaults = operators.attribute_defaults(op, domain, opset)
         parts = [(n, _attribute_text(n, onnx.helper.make_attribute(n, value), None)) for n, value in defaults.items()]
         schema = operators.schema(op, domain, opset)
-        # as often as there are axes, which onnx says in words only
+        # one number for each axis, which onnx documents only in words
         parts += [(n, f"{idle}…") for n, idle in _IDLE.items() if schema is not None and n in schema.attributes]
     return " · ".join(f"{name} {value}" for name, value in parts if value)
 
@@ -239,15 +239,15 @@ def _value_columns(graph: Graph, size: _Sizes, table: StringTable) -> dict[str, 
 
 
 def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
-    """Pair what bodies give with the outputs of their owners: each branch of an If, the last iteration of a Loop."""
+    """Pair results of bodies with the outputs of their owners: each branch of an If, the last iteration of a Loop."""
     pairs: list[tuple[int, int]] = []
     for frame in graph.subgraphs[1:]:
         op, domain = graph.operators[graph.op_index[frame.owner_node]]
         given = frame.outputs.tolist()
         if (op, domain) == ("Loop", ""):
-            given = given[1:]  # the first says whether to go on
+            given = given[1:]  # the first is the loop condition
         made = graph.node_outputs(frame.owner_node).tolist()
-        # trailing outputs may be left out by the owner, never by a body
+        # the owner may omit trailing outputs, a body may not
         pairs.extend((value, output) for value, output in zip(given, made, strict=False) if value >= 0 and output >= 0)
     value, output = np.asarray(pairs, np.int32).reshape(-1, 2).T
     return {"yield_value": value.copy(), "yield_output": output.copy()}
@@ -324,7 +324,7 @@ def _plain(value: object) -> str:
 
 
 def _number(value: float) -> str:
-    """Write a float32 as a person would.
+    """Write a float32 with as many digits as it has.
 
     >>> _number(np.float32(0.1).item()), _number(1e-12), _number(-3.4028234663852886e38), _number(2.0)
     ('0.1', '1e-12', '-3.40282e+38', '2')
@@ -378,7 +378,7 @@ def _differences(
 
 
 def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, found: RepeatDifference) -> str:
-    """Return what a node has, and what others have in its place: "Softmax axis 1, others −1"."""
+    """Return how a node differs from the other members: "Softmax axis 1, others −1"."""
     op, domain = graph.operators[graph.op_index[found.node]]
     if found.slot < 0:
         mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
@@ -398,7 +398,7 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringT
 
 
 def _weights_by_scope(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
-    """Return each (group, weight) where a node directly in the group reads the weight, once."""
+    """Return each distinct (scope, weight) where a node directly in the scope reads the weight."""
     value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
     value, group = value[weight], tree.node_scope[graph.consumer_node[weight]].astype(np.int64)
@@ -411,7 +411,7 @@ def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs
 
 
 def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Longs) -> NDArray[np.float64]:
-    """Sum the sizes of the distinct weights in each group, at any depth."""
+    """Sum the sizes of the distinct weights in each scope, at any depth."""
     shared = np.bincount(value, minlength=len(size))[value] > 1
     own = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent)).astype(np.float64)
     total = upward(np.add, own, parent)
