@@ -1,4 +1,4 @@
-"""How many outputs of submodules have their tensor, of every kind of model, by either exporter.
+"""Share of submodule outputs that are matched with a tensor, for every kind of model and both exporters.
 
 ``python -m benchmarks.alignment [conv bert …]`` prints the share and, beside it, the one that a prototype of the
 algorithm reached on such models; outputs without a tensor are counted by their reason. It fails if a share is lower.
@@ -34,7 +34,7 @@ PROTOTYPE = {
 
 
 class StemAndBlocks(nn.Module):
-    """Twenty-one outputs, four of them of a convolution in front of a normalization: what a fusion leaves is 17."""
+    """Twenty-one outputs, four of a convolution before a normalization: a fusion leaves 17."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,12 +52,12 @@ class StemAndBlocks(nn.Module):
 
 
 def reason(why: str) -> str:
-    """Shorten why an output has no tensor."""
+    """Return the reason why an output has no tensor, shortened."""
     return "folded into a normalization" if why.startswith("folded") else why.partition(":")[0]
 
 
 def row(name: str) -> bool:
-    """Print one model's shares; say whether they are at least the prototype's."""
+    """Print one model's shares; return whether they reach the prototype's."""
     module, kwargs = modules.fresh(name)
     if name == "conv_bn":
         torch.manual_seed(0)

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 64 << 20
-"""Of the model whose values take ten times as much."""
+"""Memory limit for the model whose values take ten times as much."""
 SLACK = 32 << 20
-"""What a session, its code and onnxruntime's own bookkeeping take besides values."""
+"""Bytes that a session, its code and onnxruntime's bookkeeping take besides values."""
 REPEATS = 7
-"""The least of so many: of three it moves by three percent from run to run."""
+"""Processes of which the fastest counts; with three the result varies by three percent."""
 
 
 def wide(path: Path) -> None:
@@ -52,7 +52,7 @@ def wide(path: Path) -> None:
 
 
 def feeds(kind: str) -> dict[str, Any]:
-    """Return what a model is run on."""
+    """Return the feeds of a model."""
     random = np.random.default_rng(0)
     shapes = {"resnet": ("pixel_values", (8, 3, 224, 224)), "chain": ("x", (2, 7, 4)), "wide": ("t0", (2 << 20,))}
     name, shape = shapes[kind]
@@ -91,7 +91,7 @@ WAYS: dict[str, Callable[[str, str], dict[str, float]]] = {
 
 
 def child(way: str, path: str, kind: str) -> None:
-    """Run one way in this process, and print what it took."""
+    """Run one way in this process and print its figures."""
     # the first session of a process sets onnxruntime up
     session.run(models.one_node(), {"x": np.zeros(2, np.float32)})
     capture(models.one_node())
@@ -104,14 +104,14 @@ def child(way: str, path: str, kind: str) -> None:
 
 
 def peak() -> int:
-    """Return the most memory that this process has had, in bytes."""
+    """Return the peak memory of this process in bytes."""
     found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
     assert found is not None  # noqa: S101 (Linux has it)
     return int(found[1]) * 1024
 
 
 def measured(way: str, path: Path, kind: str) -> dict[str, float]:
-    """Return what the best of a few processes took."""
+    """Return the figures of the best of a few processes."""
     command = [sys.executable, "-m", "benchmarks.capture", "--child", way, str(path), kind]
     runs = [
         json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout) for _ in range(REPEATS)
@@ -121,7 +121,7 @@ def measured(way: str, path: Path, kind: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print a table and say whether the numbers hold."""
+    """Print a table; return whether the limits hold."""
     held = []
     with tempfile.TemporaryDirectory() as folder:
         wide(path := Path(folder) / "wide.onnx")

@@ -31,9 +31,9 @@ from onnx_nb.analysis.pytorch.alignment import feeds_of
 from tests import modules
 
 SECONDS = 6.0
-"""How long runs are repeated, in turn: what else the machine does meets all of them alike."""
+"""Seconds for which the runs are repeated in turn, so that other load affects all of them equally."""
 LEAST = 5
-"""So many times each runs at least."""
+"""Minimum number of runs of each."""
 
 
 def bert() -> tuple[Any, dict[str, torch.Tensor]]:
@@ -61,7 +61,7 @@ def resnet50() -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 class Measured(NamedTuple):
-    """What a function gave, and the least seconds and CPU seconds of its runs."""
+    """Result of a function, and the least seconds and CPU seconds of its runs."""
 
     found: Any
     wall: float
@@ -90,16 +90,16 @@ def measured(*runs: Callable[[], Any]) -> list[Measured]:
 
 
 class Limits(NamedTuple):
-    """What a model's figures are held to."""
+    """Limits for the figures of a model."""
 
     times: float | None
-    """At most so many times the seconds of a forward, a session and a run."""
+    """Maximum time relative to a forward pass, a session and a run."""
     less_cpu: float
-    """At least so many times less CPU than torch's own verification."""
+    """Minimum ratio of CPU time of torch's own verification to ours."""
 
 
 def compare(name: str, make: Callable[[], tuple[Any, dict[str, torch.Tensor]]], limits: Limits, *, quick: bool) -> bool:
-    """Print one model's figures; say whether they keep to the limits."""
+    """Print one model's figures; return whether they keep the limits."""
     module, kwargs = make()
     program: Any = torch.onnx.export(module, (), kwargs=kwargs, dynamo=True, verbose=False)
     data = program.model_proto.SerializeToString()

@@ -48,16 +48,16 @@ print(json.dumps([min(seconds), growth * 1024 / 2**20]))
 
 @dataclass
 class Case:
-    """A cut, and what must hold."""
+    """An extraction and its limits."""
 
     name: str
     path: Path
     inputs: list[str]
     outputs: list[str]
     ratio: float
-    """Ours must take at most this part of their CPU time."""
+    """Maximum CPU time relative to onnx."""
     growth: float | None = None
-    """Ours may grow by so many MiB."""
+    """Maximum growth of memory in MiB."""
 
 
 def make(path: Path, weights: int, nbytes: int, *, data: str = "") -> None:
@@ -96,7 +96,7 @@ def measure(statement: str, case: Case, target: Path, repeats: int) -> tuple[flo
 
 
 def main() -> int:
-    """Print a table and say whether the numbers hold."""
+    """Print a table; return whether the limits hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats: int = parser.parse_args().repeats

@@ -76,7 +76,7 @@ def growth(statement: str, path: Path) -> float:
 
 
 def main() -> int:
-    """Print a table and say whether the numbers hold."""
+    """Print a table; return whether the limits hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats: int = parser.parse_args().repeats

@@ -109,7 +109,7 @@ TURN = """async (root, seconds) => {
 
 
 class Table:
-    """Figures beside their limits, printed as they come."""
+    """Figures with their limits, printed as they come."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -119,7 +119,7 @@ class Table:
         self.row(what, f"{figure:.0f} {unit}", f"{limit:.0f} {unit}", holds=figure <= limit)
 
     def row(self, what: str, figure: str, limit: str = "", *, holds: bool = True) -> None:
-        """Print one figure; without a limit it is only told."""
+        """Print one figure; without a limit it is informative."""
         verdict = "" if limit == "" else "holds" if holds else "FAILS"
         print(f"{verdict:6} {what:58} {figure:>30}  {limit}", flush=True)
         if not holds:
@@ -127,7 +127,7 @@ class Table:
 
 
 def main(rows: list[str]) -> int:
-    """Measure, print, and tell whether every limit holds."""
+    """Measure, print, and return whether every limit holds."""
     if importlib.util.find_spec("netron") is None:
         sys.exit("netron is not installed: `make bench` installs it")
     table = Table()
@@ -368,7 +368,7 @@ class Graph:
         return found
 
     def reveal(self, group: int) -> None:
-        """Bring a scope into view at a size that can be read."""
+        """Bring a scope into view at a readable size."""
         self.root.evaluate("(root, id) => root.onnxNb.dispatch({type: 'reveal', target: {kind: 'scope', id}})", group)
         self.root.page.wait_for_timeout(600)
 
@@ -408,7 +408,7 @@ def large(name: str, graph: Graph, table: Table) -> None:
 
 
 def told(what: str, times: list[float], table: Table) -> None:
-    """Tell the median and the longest of several times; the median is held to the limit."""
+    """Print the median and the longest of several times; the limit applies to the median."""
     median = statistics.median(times)
     table.row(what, f"{median:.0f} ms (to {max(times):.0f})", "50 ms", holds=median <= 50)
 
