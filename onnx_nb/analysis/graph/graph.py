@@ -52,13 +52,13 @@ class Subgraph:
     """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or a call opened."""
 
     graph: onnx.GraphProto
-    """Of a call an empty one."""
+    """The subgraph's proto; empty for an opened call."""
     owner_node: int
     """The flat node whose body this is; −1 for the main graph."""
     attribute: str
     """Name of the attribute that holds the body, as "then_branch"; empty for a call."""
     parent: int
-    """The frame of the owner; −1 for the main graph."""
+    """The subgraph of the owner; −1 for the main graph."""
     start: int
     stop: int
     """Its nodes are ``Graph.nodes[start:stop]``."""

@@ -1,4 +1,4 @@
-/** What corresponds to what in two graphs, and what differs, as `Differences.columns` packs it. */
+/** Counterparts and differences of two graphs, as `analysis/view/diff_columns.py` packs them. */
 
 import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
 import type { Packed, TypedArray } from "./codec.ts";
@@ -93,7 +93,7 @@ export class PairData {
     return this.#halves[side].statuses;
   }
 
-  /** What a target of one side is on the other; null if the other has no such thing. */
+  /** Counterpart of a target on the other side, or null. */
   counterpart(side: SideOf, target: Target): Target | null {
     const id = this.#halves[side].there[target.kind][target.id] ?? -1;
     return id < 0 ? null : { kind: target.kind, id };
@@ -130,7 +130,7 @@ export class PairData {
   }
 }
 
-/** So many nodes are gone up to find one that both sides have. */
+/** Maximum number of ancestors searched for one that both sides have. */
 const FAR = 500;
 
 /** A change in a line, without the name. */

@@ -20,7 +20,7 @@ export interface ExtractReply {
 /** Whether a node gives an attribute, leaves it at its default, or gives just the default. */
 export type Origin = "given" | "default" | "given default";
 
-/** What only the kernel knows of one target. */
+/** Facts about one target that only the kernel knows. */
 export interface InspectReply {
   /** label, text */
   readonly rows: readonly (readonly [string, string])[];
@@ -31,7 +31,7 @@ export interface InspectReply {
   readonly source: string;
 }
 
-/** What only the kernel knows of several nodes and scopes. */
+/** Facts about several nodes and scopes that only the kernel knows. */
 export interface SelectionReply {
   /** label, text */
   readonly rows: readonly (readonly [string, string])[];
@@ -42,7 +42,7 @@ export interface SelectionReply {
   readonly obstacle: string;
 }
 
-/** What a person changed in the view; names, so that the kernel and a saved notebook can hold it. */
+/** A change that a person made in the view, by names, so that the kernel and a saved notebook can hold it. */
 export interface Patch {
   readonly selection?: readonly Selected[];
   readonly inputs?: readonly string[];
@@ -128,7 +128,7 @@ export interface Place {
   readonly look: Look;
 }
 
-/** What a kernel can say of the numbers in tensors. */
+/** The kernel's answers about the numbers in tensors. */
 export interface ValueHost {
   /** runs the model and looks at one tensor, or at all; gives a sentence */
   capture(
@@ -153,7 +153,7 @@ export interface Colors {
   readonly captured: readonly string[];
 }
 
-/** What a page knows without a kernel: it was put into it when it was written. */
+/** Data that was written into a page, which has no kernel. */
 export interface Baked {
   /** null for what was left out */
   inspect(target: Target): InspectReply | null;

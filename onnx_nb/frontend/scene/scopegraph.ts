@@ -44,38 +44,12 @@ interface Shape {
   readonly bundle: Int32Array;
 }
 
-export class ScopeGraph implements Shape {
+export interface ScopeGraph extends Shape {
   readonly scope: number;
   /** item → the node, scope or value */
   readonly id: Int32Array;
   /** hyperedge → its tensor */
   readonly value: Int32Array;
-  readonly kind: Uint8Array;
-  readonly source: Int32Array;
-  readonly ptr: Uint32Array;
-  readonly sink: Int32Array;
-  readonly captured: Uint8Array;
-  readonly outSlot: Int32Array;
-  readonly inSlot: Int32Array;
-  readonly speaksFor: Uint32Array;
-  readonly speaksBriefly: Uint32Array;
-  readonly bundle: Int32Array;
-
-  constructor(scope: number, id: Int32Array, value: Int32Array, shape: Shape) {
-    this.scope = scope;
-    this.id = id;
-    this.value = value;
-    this.kind = shape.kind;
-    this.source = shape.source;
-    this.ptr = shape.ptr;
-    this.sink = shape.sink;
-    this.captured = shape.captured;
-    this.outSlot = shape.outSlot;
-    this.inSlot = shape.inSlot;
-    this.speaksFor = shape.speaksFor;
-    this.speaksBriefly = shape.speaksBriefly;
-    this.bundle = shape.bundle;
-  }
 }
 
 const known = new WeakMap<Columns, ScopeGraphs>();
@@ -305,7 +279,7 @@ class ScopeGraphs {
       }
     }
     const shape = this.#shared(finish(columns, kind, id, { value, source, sinks, captured }));
-    return new ScopeGraph(scope, this.#pooled(id), this.#pooled(value), shape);
+    return { scope, id: this.#pooled(id), value: this.#pooled(value), ...shape };
   }
 
   /** An array within a shared block: tens of thousands of small arrays would take several times as much memory. */
