@@ -38,7 +38,9 @@ _OPERATORS = {
         AttnLSTM DisentangledAttention_TRT DynamicSparseAttention GRUUnit GatedDeltaNet GemmaRotaryEmbedding
         LinearAttentionGate MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulNBitsMlp MatMulNBitsQkv
         MRotaryEmbedding PackedSparseAttentionIndexer QLinearConvTranspose SparseAttentionIndexer SparsePagedAttention
-        VarlenCausalConvWithState""",
+        VarlenCausalConvWithState
+        ConvStateReplay GatedDeltaNetStateReplay Mamba2Verify MatMulNBitsQLoRA MatMulPacked MoEPacked
+        PackedSparseAttentionIndexerMerge RouterGateUpProj""",
     "activation": """
         Celu Clip Elu Erf Gelu HardSigmoid HardSwish Hardmax LeakyRelu LogSoftmax Mish PRelu Relu Selu Shrink Sigmoid
         Softmax Softplus Softsign SwiGLU Swish Tanh ThresholdedRelu
@@ -49,13 +51,14 @@ _OPERATORS = {
         MeanVarianceNormalization Normalizer RMSNormalization Scaler
         EmbedLayerNormalization GroupNorm QEmbedLayerNormalization QOrderedLayerNormalization
         Affine BranchwiseRMSNorm GatedRMSNorm Scale SimplifiedLayerNormalization SkipGroupNorm
-        SkipLayerNormalization SkipSimplifiedLayerNormalization""",
+        RMSNormRotary SkipLayerNormalization SkipSimplifiedLayerNormalization""",
     "arithmetic": """
         Abs Acos Acosh Add And Asin Asinh Atan Atanh Binarizer BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil
         Cos Cosh CumProd CumSum Det Div Equal Exp Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log Max Mean
         Min Mod Mul Neg Not Or Pow Reciprocal Round Sign Sin Sinh Sqrt Sub Sum Tan Where Xor
         Adagrad Adam Momentum
-        ComplexMul ComplexMulConj DynamicTimeWarping GatedAdd HyperConnectionPostMix HyperConnectionPreMix IsAllFinite
+        ComplexMul ComplexMulConj DynamicTimeWarping GatedAdd HyperConnectionLowRankMix HyperConnectionPostMix
+        HyperConnectionPreMix IsAllFinite
         MulInteger MurmurHash3 NGramHashMapping NGramRepeatBlock QLinearAdd QLinearMul QLinearWhere SampleOp
         VarlenNGramHashMapping""",
     "shape": """
@@ -67,13 +70,13 @@ _OPERATORS = {
         Upsample ZipMap LabelEncoder CategoryMapper DictVectorizer Optional OptionalGetElement OptionalHasElement
         Crop CropAndResize DynamicSlice ExpandDims GatherBlockQuantized GatherToSplit ImageScaler PackedGather
         MemcpyFromHost MemcpyToHost MultilevelCropAndResize_TRT QLinearConcat RemovePadding ReorderInput ReorderOutput
-        RestorePadding TorchEmbedding UnfoldTensor Tokenizer""",
+        GatherPacked RestorePadding SpeculativePrefixCommit TorchEmbedding UnfoldTensor Tokenizer""",
     "pool": """
         ArgMax ArgMin AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxRoiPool MaxUnpool
         NegativeLogLikelihoodLoss NonMaxSuppression ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
         ReduceMin ReduceProd ReduceSum ReduceSumSquare RoiAlign SoftmaxCrossEntropyLoss TopK
         EfficientNMS_TRT NhwcMaxPool MaxpoolWithMask PyramidROIAlign_TRT QLinearAveragePool QLinearGlobalAveragePool
-        QLinearReduceMean ReduceSumInteger""",
+        MoEGroupRouter QLinearReduceMean ReduceSumInteger""",
     "cast": """
         BitCast Cast CastLike CastMap DequantizeLinear DynamicQuantizeLinear Imputer QuantizeLinear
         DequantizeBFP DequantizeWithOrder QuantizeBFP QuantizeWithOrder""",
