@@ -15,7 +15,7 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING, Any
 
-from onnx_nb.analysis import host
+from onnx_nb.analysis import results
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -74,4 +74,4 @@ def _cell_name(file: str) -> str:
     return cell_name(file)
 
 
-host.display, host.cell_name = _display, _cell_name
+results.display, results.cell_name = _display, _cell_name

@@ -1,7 +1,7 @@
 """The shared analysis of ONNX models. It knows onnx, onnxruntime and numpy; no Jupyter, no plots.
 
-Each folder imports only from those above it in this list, and from `errors`, `formatting`, `progress`, `dataframes`,
-`host` (what a notebook lends to it) and `foreign_names` (names of other tools):
+Each folder imports only from those above it in this list, and from `errors`, `formatting`, `progress`, `results` (data
+frames and display) and `foreign_names` (names of other tools):
 
 - `model`: a model as it lies in files: load, save, wire scan, storage, tensors, external data.
 - `graph`: its structure: nodes, values, subgraphs, operators, types and shape inference, data flow, diagnostics.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.host import Displayed
+from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -20,17 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 import numpy as np
 
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
 
@@ -142,7 +139,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Displayed):
+class Comparison(Displayed, Table):
     """The result of `compare`; ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
 
     Examples
@@ -355,16 +352,6 @@ class Comparison(Displayed):
                     row |= {f"{prefix}{name}": errors.metric(name) if errors else math.nan for name in METRICS}
             rows.append(row)
         return rows
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return `rows` as a pandas data frame.
-
-        Raises
-        ------
-        OnnxNbError
-            If pandas is not installed.
-        """
-        return data_frame(self.rows(), self._columns)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write `rows` as a file of comma-separated values.

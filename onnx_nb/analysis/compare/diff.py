@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -28,18 +28,16 @@ from onnx_nb.analysis.compare.counterparts import (
 )
 from onnx_nb.analysis.compare.graph_lists import attributes_of, commutative
 from onnx_nb.analysis.compare.node_matching import HOW, Matching, match
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import attribute_text
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.results import Displayed, Table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.types import ValueType
@@ -94,7 +92,7 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Diff(Displayed):
+class Diff(Displayed, Table):
     """The result of `diff`: two models, ``reference`` and ``candidate``, and their differences.
 
     Examples
@@ -189,19 +187,11 @@ class Diff(Displayed):
             for node, (there, how) in enumerate(matched)
         ]
 
+    _columns = tuple(Difference.__dataclass_fields__)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each difference."""
         return [asdict(each) for each in self.changes]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return `rows` as a pandas data frame.
-
-        Raises
-        ------
-        OnnxNbError
-            If pandas is not installed.
-        """
-        return data_frame(self.rows(), [field.name for field in fields(Difference)])
 
     def side(self, which: Literal["reference", "candidate"]) -> Counterparts:
         """Return the columns of one model: counterparts and states of its nodes, values and scopes."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.cost import flops
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, scaled_text, shortened
@@ -25,6 +24,7 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.tensors import declared_bytes
+from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
 if TYPE_CHECKING:

@@ -6,22 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
-
-if TYPE_CHECKING:
-    import pandas as pd
+from onnx_nb.analysis.results import Displayed, Table
 
 LARGEST = 20
 SCOPES = 20
@@ -82,7 +78,7 @@ class ScopeCost:
 
 
 @dataclass(frozen=True)
-class Summary(Displayed):
+class Summary(Displayed, Table):
     """What a model is, in numbers."""
 
     name: str
@@ -135,13 +131,11 @@ class Summary(Displayed):
         nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
         return f"Summary({self.name!r}, {nodes}, {self.parameters:,} parameters, {self.nbytes:,} bytes)"
 
+    _columns = tuple(OpCount.__dataclass_fields__)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the operator counts as rows."""
         return [asdict(row) for row in self.op_counts]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the operator counts as a ``pandas.DataFrame`` (needs pandas)."""
-        return data_frame(self.rows(), ["op", "domain", "category", "count"])
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON: each row of a table is a list of its cells."""

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnx import TensorProto
 
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, plain_text, quoted, shortened
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.storage import (
     KNOWN_KEYS,
@@ -30,11 +28,10 @@ from onnx_nb.analysis.model.storage import (
 )
 from onnx_nb.analysis.model.tensors import declared_bytes, dtype_name, held_bytes, placed, type_and_shape
 from onnx_nb.analysis.progress import CountedWork, Progress
+from onnx_nb.analysis.results import Displayed, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pandas as pd
 
     from onnx_nb.analysis.model.tensors import Place
 
@@ -133,7 +130,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Audit(Displayed):
+class Audit(Displayed, Table):
     """The external data of a model, as stated and as found. Made by `audit`."""
 
     model: str
@@ -155,13 +152,11 @@ class Audit(Displayed):
         """Whether there are no errors; there may be warnings."""
         return all(problem.severity != "error" for problem in self.problems)
 
+    _columns = tuple(TensorEntry.__dataclass_fields__)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each tensor."""
         return [asdict(entry) for entry in self.tensors]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each tensor as a ``pandas.DataFrame`` (needs pandas)."""
-        return data_frame(self.rows(), list(TensorEntry.__dataclass_fields__))
 
 
 def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | None = None) -> Audit:

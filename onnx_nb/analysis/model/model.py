@@ -22,11 +22,11 @@ from onnx import ModelProto, SparseTensorProto, TensorProto
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest, closest_text, count_text, plain_text, quoted, shortened
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import structure, tensors, wire
 from onnx_nb.analysis.model.save import Layout, write_model
 from onnx_nb.analysis.model.storage import Source, Storage, embed, is_number, references
 from onnx_nb.analysis.model.tensors import ValueInfo, external, value_info
+from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
     import onnx_ir

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
@@ -20,12 +19,12 @@ from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
+from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from onnx_nb.analysis.run.windows import Sink
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model
@@ -76,7 +75,7 @@ Pairs: TypeAlias = Mapping[int, tuple[int, Match]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Alignment:
+class Alignment(Table):
     """Which output of which module call is which tensor, as returned by `align`.
 
     ``alignment["encoder.layer.1"]`` is a `Match`.
@@ -121,13 +120,11 @@ class Alignment:
         outputs = len(self.matches) - functions
         return f"Alignment({outputs - len(self.unmatched):,} of {outputs:,} module outputs{more})"
 
+    _columns = ("name", *Match.__dataclass_fields__)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a dict for each match."""
         return [{"name": match.name, **asdict(match)} for match in self.matches]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return `rows` as a ``pandas.DataFrame``."""
-        return data_frame(self.rows(), ["name", *Match.__dataclass_fields__])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the alignment as JSON, for later use with models made from the export by tools that drop its names.

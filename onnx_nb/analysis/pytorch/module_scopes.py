@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 import sys
 from typing import TYPE_CHECKING
 
-from onnx_nb.analysis import host
+from onnx_nb.analysis import results
 
 if TYPE_CHECKING:
     import onnx
@@ -196,4 +196,4 @@ def _place(file: str) -> object:
 
 
 def _line_text(file: str, line: int | str) -> str:
-    return f"{host.cell_name(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
+    return f"{results.cell_name(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"

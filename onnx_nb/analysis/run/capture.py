@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import CaptureError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
+from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run.executor import pickled, run_in_subprocess, run_remote, spread
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
@@ -46,8 +45,6 @@ from onnx_nb.analysis.run.window_sessions import original_nodes, original_values
 from onnx_nb.analysis.run.windows import Windows, can_look_inside
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from onnx_nb.analysis.progress import Progress
 
 _FATAL: Final = ("duplicate_name", "dangling_input", "cycle")
@@ -226,7 +223,10 @@ class Stop:
     """Number of the feed, from 0."""
 
 
-class Capture(Displayed):
+_NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf", "neginf")
+
+
+class Capture(Displayed, Table):
     """Statistics of every value of a run, and the arrays that were kept. Made by `capture`.
 
     ``cap["name"]`` is an array, ``cap.names`` lists every value in order of execution. Weights can be asked for too.
@@ -356,6 +356,8 @@ class Capture(Displayed):
                 given = source, inputs[source]
         return None if given is None else NonFinite("", *given, {}, {})
 
+    _columns = ("name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each value: name, node, op_type, dtype, shape, nbytes, then the statistics."""
         graph = self._graph
@@ -370,17 +372,6 @@ class Capture(Displayed):
             about = {"dtype": record.dtype, "shape": record.shape, "nbytes": record.nbytes}
             rows.append({"name": name, "node": label, "op_type": op, **about, **numbers})
         return rows
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return `rows` as a pandas data frame.
-
-        Raises
-        ------
-        OnnxNbError
-            If pandas is not installed.
-        """
-        columns = ["name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS]
-        return data_frame(self.rows(), columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # another process gets the arrays: the files may be gone by then, or be on another machine
@@ -420,9 +411,6 @@ class Capture(Displayed):
             elif value >= 0 and graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
                 read[graph.value_names[value]] = self._weight(graph.value_names[value])
         return read
-
-
-_NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf", "neginf")
 
 
 def _names(graph: Graph, recorded: Iterable[int]) -> dict[str, int]:

@@ -19,24 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from onnx_nb.analysis.dataframes import data_frame
 from onnx_nb.analysis.errors import SimplificationError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_walk import BROKEN
-from onnx_nb.analysis.host import Displayed
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, dimensions, type_text
+from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.simplify.rounds import Rounds, Step
 from onnx_nb.analysis.simplify.rules import rules, skipped_names
 from onnx_nb.analysis.simplify.symbolic_dims import Change
 from onnx_nb.analysis.simplify.verify import Check, Verdict
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from onnx_nb.analysis.compare import metrics
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.constant_folding import Left
@@ -53,7 +50,7 @@ _UNDO: Final = "Find the change with skip=[…], which takes names of onnx_nb.ru
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simplification(Displayed):
+class Simplification(Displayed, Table):
     """A simplified model and every change made to the original. Made by `simplify`."""
 
     original: Model
@@ -126,19 +123,11 @@ class Simplification(Displayed):
         model = "model" if self.original.path is None else repr(str(self.original.path))
         return f"onnx_nb.simplify({', '.join([model, *written])})"
 
+    _columns = tuple(Change.__dataclass_fields__)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each change: the fields of `Change` by name."""
         return [asdict(change) for change in self.changes]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return `rows` as a pandas data frame.
-
-        Raises
-        ------
-        OnnxNbError
-            If pandas is not installed.
-        """
-        return data_frame(self.rows(), list(Change.__dataclass_fields__))
 
     def report(self) -> str:
         """Return a text: the verification, how often each rule applied, what was left, operators before and after."""

@@ -1,0 +1,55 @@
+"""What results have in common: their rows as a data frame, and how a notebook displays them.
+
+Analysis knows no notebook: ``onnx_nb/__init__.py`` sets both hooks to functions of `onnx_nb.notebook.display`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnx_nb.analysis.errors import OnnxNbError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+display: Callable[[Any, Any, Any], Any] = lambda result, _include, _exclude: {"text/plain": repr(result)}  # noqa: E731
+"""Return the MIME bundle of a model or a result."""
+
+cell_name: Callable[[str], str] = lambda _file: ""  # noqa: E731
+"""Return the name of the notebook cell that a file is, as ``In[2]``; empty for any other file."""
+
+
+class Displayed:
+    """Base of models and results: they display as widgets in a notebook and as text elsewhere."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return display(self, include, exclude)
+
+
+class Table:
+    """Base of results that are tables."""
+
+    @property
+    def _columns(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each row."""
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return `rows` as a pandas data frame; raise `OnnxNbError` if pandas is not installed."""
+        return data_frame(self.rows(), self._columns)
+
+
+def data_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return a data frame with the given columns, even if there are no rows."""
+    try:
+        import pandas as pd
+    except ImportError:
+        advice = "Install it (pip install pandas), or use rows()."
+        raise OnnxNbError("to_frame needs pandas, which is not installed.", advice=advice) from None
+    return pd.DataFrame(list(rows), columns=list(columns))
