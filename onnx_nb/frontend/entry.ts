@@ -4,18 +4,23 @@
  */
 
 import { Channel } from "./protocol/channel.ts";
-import type { WidgetModel } from "./protocol/model.ts";
-import { pagePart, textOf } from "./protocol/parts.ts";
+import { pagePart, textOf, type WidgetModel } from "./protocol/model.ts";
 import css from "./style/index.css";
-import { auditWidget } from "./widgets/audit.ts";
-import { captureWidget } from "./widgets/capture.ts";
 import { comparisonPage, comparisonWidget } from "./widgets/comparison.ts";
-import { diffPage, diffWidget } from "./widgets/diff.ts";
 import { graphPage, graphWidget } from "./widgets/graph.ts";
-import { fillRoot, hearKernel, type Mount, mount, rootIn, style } from "./widgets/mount.ts";
-import { simplificationPage, simplificationWidget } from "./widgets/simplification.ts";
-import { summaryWidget } from "./widgets/summary.ts";
-import type { Page, View, Widget } from "./widgets/types.ts";
+import {
+  fillRoot,
+  hearKernel,
+  type Mount,
+  mount,
+  type Page,
+  rootIn,
+  style,
+  type View,
+  type Widget,
+} from "./widgets/mount.ts";
+import { diffPage, diffWidget, simplificationPage, simplificationWidget } from "./widgets/pair.ts";
+import { auditWidget, captureWidget, summaryWidget } from "./widgets/tables.ts";
 
 const WIDGETS: Readonly<Record<string, Widget>> = {
   capture: captureWidget,

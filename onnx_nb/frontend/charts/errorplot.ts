@@ -2,10 +2,19 @@
 
 import { button, el, on, onAbort } from "../panels/dom.ts";
 import type { Pen } from "../render/canvas.ts";
-import { SvgPen, xml } from "../render/svgpen.ts";
+import { SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
-import { CAPTION, drawCaption, drawChosen, drawErrors, type Look } from "./errordrawing.ts";
-import { type ErrorSeries, PlotArea, type Span, spanOf } from "./plotarea.ts";
+import {
+  CAPTION,
+  drawCaption,
+  drawChosen,
+  drawErrors,
+  type ErrorSeries,
+  type Look,
+  PlotArea,
+  type Span,
+  spanOf,
+} from "./plotarea.ts";
 
 export interface ErrorPlotOptions {
   /** name of what is drawn */

@@ -1,6 +1,6 @@
 /** Statistics of a tensor in words, and its histogram in bars. */
 
-import { el } from "../panels/dom.ts";
+import { el, facts } from "../panels/dom.ts";
 import type { StatisticsReply } from "../protocol/host.ts";
 import { counted, plain, written } from "../scene/formatting.ts";
 
@@ -10,20 +10,16 @@ const BARS = 64;
 export function statistics(found: StatisticsReply): Node[] {
   const odd = found.nan + found.posinf + found.neginf;
   const share = found.count > 0 ? `${Number(((100 * found.zeros) / found.count).toPrecision(3))}%` : "–";
-  const rows: readonly (readonly [label: string, text: string, bad: boolean])[] = [
-    ["mean ± std", `${valueText(found.mean)} ± ${valueText(found.std)}`, false],
-    ["min, max", `${valueText(found.min)}, ${valueText(found.max)}`, false],
-    ["NaN, Inf, 0", `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`, odd > 0],
+  const oddText = `${plain(found.nan)}, ${plain(found.posinf + found.neginf)}, ${share}`;
+  return [
+    ...(found.source === "" ? [] : [el("div.onnx-nb-dim", found.source)]),
+    ...(found.counts.length > 1 ? [histogram(found)] : []),
+    facts([
+      ["mean ± std", `${valueText(found.mean)} ± ${valueText(found.std)}`],
+      ["min, max", `${valueText(found.min)}, ${valueText(found.max)}`],
+      ["NaN, Inf, 0", odd > 0 ? el("span.onnx-nb-mono.onnx-nb-bad", oddText) : oddText],
+    ]),
   ];
-  const list = el("dl.onnx-nb-rows");
-  for (const [label, text, bad] of rows) {
-    const cell = el("span", { class: `onnx-nb-mono${bad ? " onnx-nb-bad" : ""}` }, text);
-    list.append(el("dt", label), el("dd", cell));
-  }
-  const parts: Node[] = found.source === "" ? [] : [el("div.onnx-nb-dim", found.source)];
-  if (found.counts.length > 1) parts.push(histogram(found));
-  parts.push(list);
-  return parts;
 }
 
 /** Ratio of the tallest bar to the lowest one above which heights are logarithmic. */

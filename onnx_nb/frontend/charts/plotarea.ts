@@ -1,6 +1,8 @@
-/** Errors against depth as places on a page: which point is where, what the axes say. Nothing here draws. */
+/** Errors against depth: which point is where, the labels of the axes, and the drawing with a pen, of a canvas or SVG. */
 
 import type { Which } from "../protocol/comparison.ts";
+import type { Pen } from "../render/canvas.ts";
+import type { Theme } from "../render/theme.ts";
 
 export interface Series {
   readonly which: Which;
@@ -168,4 +170,257 @@ export function spanOf(count: number, from = 0, to = count - 1): Span {
   const wide = Math.min(last, Math.max(to - from, Math.min(last, 4)));
   const start = Math.max(0, Math.min((from + to - wide) / 2, last - wide));
   return { from: start, to: start + wide };
+}
+
+export interface Look {
+  readonly theme: Theme;
+  /** of isolated errors */
+  readonly isolated: string;
+}
+
+/** With more rows in view than this points are no dots of their own. */
+const DOTS = 400;
+const FONT = 10.5;
+
+export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Look): void {
+  const { errors, left, right, bottom, height } = area;
+  pen.lineWidth = 1;
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.textBaseline = "middle";
+  for (const [y, label] of area.ticks()) {
+    rule(pen, left, right, y, theme.line);
+    pen.textAlign = "right";
+    pen.fillStyle = theme.dim;
+    pen.fillText(label, left - 8, y);
+  }
+  pen.textAlign = "right";
+  if (!Number.isNaN(area.floor)) {
+    rule(pen, left, right, area.floor, theme.line);
+    pen.fillStyle = theme.dim;
+    pen.fillText("0", left - 8, area.floor);
+  }
+  if (!Number.isNaN(area.ceiling)) {
+    pen.fillStyle = theme.bad;
+    pen.fillText(errors.odd, left - 8, area.ceiling);
+  }
+  names(pen, area, theme);
+  if (first >= 0 && within(area, first)) {
+    pen.strokeStyle = theme.bad;
+    pen.setLineDash([3, 3]);
+    pen.beginPath();
+    pen.moveTo(area.x(first), 4);
+    pen.lineTo(area.x(first), Math.max(bottom, height - 24));
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+  for (const series of errors.series) {
+    if (series.which === "cumulative") line(pen, area, series, theme.accent);
+    dots(pen, area, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
+  }
+  if (first < 0 || !within(area, first)) return;
+  const own = errors.series[errors.series.length - 1];
+  if (own !== undefined) spot(pen, area.x(first), area.y(own.numbers[first]), 4.5, theme.bad);
+}
+
+/** px that the words above an exported plot take */
+export const CAPTION = 58;
+const EDGE = 14;
+
+export interface Caption {
+  readonly title: string;
+  /** what is drawn against depth */
+  readonly metric: string;
+}
+
+/** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
+export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption, { theme, isolated }: Look): void {
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  pen.fillStyle = theme.text;
+  pen.font = `600 12px ${theme.font}`;
+  wrapped(pen, title, area.width - 2 * EDGE).forEach((text, at) => {
+    pen.fillText(text, EDGE, 15 + 16 * at);
+  });
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.fillStyle = theme.dim;
+  const label = `${metric}, in order of execution`;
+  pen.fillText(label, EDGE, CAPTION - 8);
+  let x = EDGE + pen.measureText(label).width + 24;
+  for (const { which } of area.errors.series) {
+    const y = CAPTION - 8;
+    pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
+    if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
+    else {
+      pen.beginPath();
+      pen.roundRect(x + 7, y - 3.5, 7, 7, 3.5);
+      pen.fill();
+    }
+    pen.fillStyle = theme.dim;
+    pen.fillText(which, x + 20, y);
+    x += 20 + pen.measureText(which).width + 18;
+  }
+}
+
+/** A text on two lines at most. */
+function wrapped(pen: Pen, text: string, width: number): string[] {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines[lines.length - 1] === "" ? word : `${lines[lines.length - 1]} ${word}`;
+    if (pen.measureText(longer).width <= width || lines[lines.length - 1] === "") lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  const [first, ...rest] = lines;
+  if (rest.length === 0) return [shortened(pen, first, width)];
+  return [shortened(pen, first, width), shortened(pen, rest.join(" "), width)];
+}
+
+function shortened(pen: Pen, text: string, width: number): string {
+  let length = text.length;
+  while (length > 1 && pen.measureText(length < text.length ? `${text.slice(0, length)}…` : text).width > width) {
+    length = Math.floor(length * 0.94);
+  }
+  return length < text.length ? `${text.slice(0, length)}…` : text;
+}
+
+/** Marks one point: a line down to its place, and a ring around each of its values. */
+export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
+  if (row < 0 || !within(area, row)) return;
+  const x = area.x(row);
+  pen.strokeStyle = color;
+  pen.lineWidth = 1;
+  pen.globalAlpha = 0.55;
+  pen.beginPath();
+  pen.moveTo(x, 4);
+  pen.lineTo(x, area.height - 24);
+  pen.stroke();
+  pen.globalAlpha = 1;
+  for (const { numbers } of area.errors.series) {
+    const y = area.y(numbers[row]);
+    if (Number.isNaN(y)) continue;
+    pen.beginPath();
+    pen.roundRect(x - 5, y - 5, 10, 10, 5);
+    pen.strokeStyle = theme.background;
+    pen.lineWidth = 4;
+    pen.stroke();
+    pen.strokeStyle = color;
+    pen.lineWidth = 2;
+    pen.stroke();
+  }
+}
+
+function within({ span }: PlotArea, row: number): boolean {
+  return row >= span.from - 0.5 && row <= span.to + 0.5;
+}
+
+function rule(pen: Pen, from: number, to: number, y: number, color: string): void {
+  pen.fillStyle = color;
+  pen.fillRect(from, Math.round(y), to - from, 1);
+}
+
+function names(pen: Pen, area: PlotArea, theme: Theme): void {
+  let free = area.left - 30;
+  const y = area.height - 10;
+  for (const [row, label] of area.marks()) {
+    const width = pen.measureText(label).width;
+    const x = Math.max(2, Math.min(area.x(row), area.width - width - 2));
+    if (x < free) continue;
+    pen.textAlign = "left";
+    pen.fillStyle = theme.edge;
+    pen.fillRect(Math.round(area.x(row)), area.height - 22, 1, 4);
+    pen.fillStyle = theme.dim;
+    pen.fillText(label, x, y);
+    free = x + width + 12;
+  }
+}
+
+/** The line through all points; where several share a pixel their whole range is drawn. */
+function line(pen: Pen, area: PlotArea, { numbers }: Series, color: string): void {
+  const [from, to] = rows(area, numbers.length);
+  pen.strokeStyle = color;
+  pen.lineWidth = 1.6;
+  pen.lineJoin = "round";
+  pen.beginPath();
+  let begun = false;
+  let column = Number.NaN;
+  let low = 0;
+  let high = 0;
+  const turn = (): void => {
+    if (high - low > 1) {
+      pen.moveTo(column, low);
+      pen.lineTo(column, high);
+    }
+  };
+  for (let row = from; row <= to; row++) {
+    const number = numbers[row];
+    // over what is equal, as shapes and other integers mostly are
+    if (Number.isNaN(number) || (number === 0 && area.errors.logarithmic) || !Number.isFinite(number)) continue;
+    const [x, y] = [area.x(row), area.y(number)];
+    if (Math.abs(x - column) < 0.75) {
+      low = Math.min(low, y);
+      high = Math.max(high, y);
+      continue;
+    }
+    if (begun) turn();
+    if (begun) pen.lineTo(x, y);
+    else pen.moveTo(x, y);
+    begun = true;
+    [column, low, high] = [x, y, y];
+  }
+  if (begun) turn();
+  pen.stroke();
+}
+
+function dots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: string, bad: string): void {
+  const [from, to] = rows(area, numbers.length);
+  const many = to - from > DOTS;
+  const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
+  const taken = new Set<number>();
+  const broken: [number, number][] = [];
+  const equal: [number, number][] = [];
+  pen.fillStyle = color;
+  pen.globalAlpha = many ? 0.6 : 1;
+  pen.beginPath();
+  for (let row = from; row <= to; row++) {
+    const number = numbers[row];
+    if (Number.isNaN(number)) continue;
+    const [x, y] = [area.x(row), area.y(number)];
+    // of points on one pixel the first is enough
+    const cell = Math.round(x) * 8192 + Math.round(y);
+    if (taken.has(cell)) continue;
+    taken.add(cell);
+    if (!Number.isFinite(number)) broken.push([x, y]);
+    else if (number === 0 && area.errors.logarithmic) equal.push([x, y]);
+    else if (which === "isolated" || !many) {
+      if (many) pen.rect(x - size, y - size, 2 * size, 2 * size);
+      else pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
+    }
+  }
+  pen.fill();
+  pen.globalAlpha = 1;
+  pen.strokeStyle = color;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (const [x, y] of equal) pen.roundRect(x - 1.8, y - 1.8, 3.6, 3.6, 1.8);
+  pen.stroke();
+  pen.fillStyle = bad;
+  pen.beginPath();
+  for (const [x, y] of broken) {
+    pen.moveTo(x, y - 4);
+    pen.lineTo(x + 4, y + 3);
+    pen.lineTo(x - 4, y + 3);
+    pen.closePath();
+  }
+  pen.fill();
+}
+
+function spot(pen: Pen, x: number, y: number, size: number, color: string): void {
+  if (Number.isNaN(y)) return;
+  pen.fillStyle = color;
+  pen.beginPath();
+  pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
+  pen.fill();
+}
+
+function rows({ span }: PlotArea, count: number): [number, number] {
+  return [Math.max(0, Math.ceil(span.from)), Math.min(count - 1, Math.floor(span.to))];
 }

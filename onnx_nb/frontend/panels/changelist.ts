@@ -5,8 +5,7 @@ import type { Account, SimplificationData } from "../protocol/simplification.ts"
 import { bytes, plain } from "../scene/formatting.ts";
 import { copyButton, el, elide, fillings, on } from "./dom.ts";
 import type { KernelButtons } from "./kernelbuttons.ts";
-import { Table, type TableColumn } from "./table.ts";
-import { createTableTabs } from "./tabletabs.ts";
+import { createTableTabs, Table, type TableColumn } from "./table.ts";
 
 export interface ChangeList {
   readonly element: HTMLElement;

@@ -1,14 +1,14 @@
 /** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
 
-import type { Details, Points } from "../protocol/comparison.ts";
-import { counted, plain } from "../scene/formatting.ts";
-import { createMissingTable, createPointTable, pointsCsv } from "./comparisontables.ts";
-import { button, el, elide } from "./dom.ts";
-import { createErrorSection } from "./errorsection.ts";
+import { ErrorPlot } from "../charts/errorplot.ts";
+import type { ErrorSeries } from "../charts/plotarea.ts";
+import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
+import { counted, magnitude, plain } from "../scene/formatting.ts";
+import { button, el, elide, on } from "./dom.ts";
 import { download } from "./export.ts";
 import { createMenu, item, type Menu } from "./menu.ts";
-import { createPointDetail } from "./pointdetail.ts";
-import { createTableTabs } from "./tabletabs.ts";
+import { createPointDetail, figure } from "./pointdetail.ts";
+import { createTableTabs, csvOf, type RowColumn, Table, type TableColumn } from "./table.ts";
 import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface ComparisonOptions {
@@ -235,4 +235,323 @@ function saveMenu(
   );
   menu.fill(...(points.count > 0 ? pictures : []), table, ...(page === undefined ? [] : [html]));
   return menu;
+}
+
+export interface ErrorSection {
+  readonly element: HTMLElement;
+  readonly plot: ErrorPlot;
+  setMetric(key: string): void;
+  /** Describes the errors of a point: "isolated 1.0e−2, cumulative 3.0e−2". */
+  errorsOf(row: number): string;
+}
+
+export function createErrorSection(
+  points: Points,
+  start: string,
+  events: { readonly chosen: (row: number) => void; readonly turned: (metric: string) => void },
+  signal: AbortSignal,
+): ErrorSection {
+  const { metrics, first } = points.about;
+  let metric = metrics.find(({ key }) => key === start) ?? { key: "rel_l2", label: "rel_l2", logarithmic: true };
+  const available = WHICH.filter((which) => points.has(which));
+  const shown = new Set<Which>(available);
+  const parts = points.about.parts.map(([row, label]) => [row, elide(label, 24)] as const);
+  const odd = oddValues(points);
+  const data = (): ErrorSeries => ({
+    count: points.count,
+    series: available
+      .filter((which) => shown.has(which))
+      .map((which) => ({ which, numbers: seriesOf(points, which, metric.key) })),
+    logarithmic: metric.logarithmic,
+    parts,
+    odd,
+  });
+  const errorsOf = (row: number): string =>
+    [...WHICH]
+      .reverse()
+      .filter((which) => points.state(which, row) !== STATE.UNKNOWN)
+      .map((which) => `${which} ${errorText(points, which, metric.key, row)}`)
+      .join(", ");
+  const plot = new ErrorPlot(
+    data(),
+    {
+      metric: metric.label,
+      first,
+      describe: (row) => elide(`${points.text("name", row)}, ${points.text("op_type", row)}, ${errorsOf(row)}`, 300),
+      tooltip: (row) => [
+        el("b", elide(points.text("name", row), 70)),
+        el("span.onnx-nb-dim", ` ${elide(points.text("op_type", row), 40)}`),
+        el("div", errorsOf(row)),
+      ],
+      chosen: events.chosen,
+      note: noteOf(points),
+    },
+    signal,
+  );
+  const key = (which: Which): HTMLElement => {
+    const press = (): void => {
+      if (shown.has(which) && shown.size > 1) shown.delete(which);
+      else shown.add(which);
+      element.setAttribute("aria-pressed", String(shown.has(which)));
+      plot.show(data(), metric.label);
+    };
+    const title = which === "isolated" ? "Its own error, given the reference's values" : "Each side ran by itself";
+    const element = button(which, press, signal, {
+      class: `onnx-nb-key onnx-nb-key-${which}`,
+      title,
+      "aria-pressed": true,
+    });
+    return element;
+  };
+  const select = el("select.onnx-nb-field.onnx-nb-metric", { title: "Metric of the chart", "aria-label": "Metric" });
+  for (const { key, label } of metrics) {
+    const option = el("option", { value: key }, label);
+    option.disabled = !WHICH.some((which) => points.numbers(which, key).some((x) => !Number.isNaN(x)));
+    select.append(option);
+  }
+  select.value = metric.key;
+  const setMetric = (key: string): void => {
+    const found = metrics.find((each) => each.key === key);
+    if (found === undefined || key === metric.key) return;
+    metric = found;
+    select.value = key;
+    plot.show(data(), metric.label);
+  };
+  on(select, "change", signal, () => {
+    setMetric(select.value);
+    events.turned(metric.key);
+  });
+  on(select, "keydown", signal, (event) => event.stopPropagation());
+  const order = el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →");
+  const bar = el("div.onnx-nb-chart-bar", select, ...available.map(key), order);
+  const element = el("section.onnx-nb-chart", { "aria-label": "Errors against depth" }, bar, plot.element);
+  return { element, plot, setMetric, errorsOf };
+}
+
+/** The numbers of a metric; infinite where only one side is NaN, for then no other number counts. */
+function seriesOf(points: Points, which: Which, metric: string): Float64Array {
+  const numbers = points.numbers(which, metric);
+  if (metric === "mismatches") return numbers;
+  return numbers.map((x, row) => {
+    if (points.state(which, row) === STATE.MISMATCHED) return Number.POSITIVE_INFINITY;
+    return Number.isFinite(x) ? x : Number.NaN; // decibels of equal values are infinite
+  });
+}
+
+function errorText(points: Points, which: Which, metric: string, row: number): string {
+  if (points.state(which, row) === STATE.MISMATCHED && metric !== "mismatches") {
+    return isText(points, row) ? "texts differ" : "NaN or Inf on one side";
+  }
+  return figure(metric, points.numbers(which, metric)[row]);
+}
+
+/** What the points without an error are. */
+function oddValues(points: Points): string {
+  const found = new Set<string>();
+  for (let row = 0; row < points.count; row++) {
+    if (WHICH.some((which) => points.state(which, row) === STATE.MISMATCHED)) {
+      found.add(isText(points, row) ? "texts" : "NaN, Inf");
+    }
+  }
+  return found.size === 1 ? [...found][0] : "NaN, texts";
+}
+
+function noteOf(points: Points): string {
+  if (points.count === 0) return "There are no points to draw.";
+  for (let row = 0; row < points.count; row++) {
+    if (WHICH.some((which) => points.state(which, row) > STATE.EQUAL)) return "";
+  }
+  return `All ${counted(points.count, "point")} are equal, to the last bit.`;
+}
+
+export function createPointTable(
+  points: Points,
+  title: string,
+  events: { readonly chosen: (row: number) => void; readonly activated: () => void },
+  signal: AbortSignal,
+): Table {
+  const options = {
+    label: `Points of ${title}`,
+    noun: "point",
+    count: points.count,
+    columns: pointColumns(points),
+    ...(points.about.isolated && { sorting: { key: "score", descending: true } }),
+    ...events,
+  };
+  return new Table(options, signal);
+}
+
+export function createMissingTable(points: Points, title: string, signal: AbortSignal): Table {
+  const { reference, candidate } = points.about;
+  const side = (row: number): string => (points.missingSide(row) === "reference" ? reference : candidate);
+  const columns: TableColumn[] = [
+    { key: "value", title: "Value", width: [160, 2], names: true, text: (row) => points.text("missing_name", row) },
+    { key: "op", title: "Op", width: [80, 0.7], text: (row) => points.text("missing_op_type", row) },
+    { key: "side", title: "Only in", width: [90, 0.8], text: side },
+    { key: "reason", title: "Why", width: [200, 3], text: (row) => points.text("missing_reason", row) },
+  ];
+  return new Table({ label: `Unmatched values of ${title}`, noun: "value", count: points.missing, columns }, signal);
+}
+
+/** Returns every metric of some points as a CSV file. */
+export function pointsCsv(points: Points, rows: ArrayLike<number>): string {
+  const text = (key: string, name: Parameters<Points["text"]>[0] = key as typeof name): RowColumn => ({
+    key,
+    text: (row) => points.text(name, row),
+  });
+  const metrics = WHICH.filter((which) => points.has(which)).flatMap((which) =>
+    points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: points.numbers(which, key) })),
+  );
+  const names = ["reference", "candidate", "matched", "node", "source", "shape", "dtype"];
+  const columns = [text("point", "name"), text("op", "op_type"), ...names.map((name) => text(name))];
+  if (points.about.isolated) columns.push({ key: "score", numbers: points.score });
+  return csvOf([...columns, ...metrics], rows);
+}
+
+/** Whether the values of a point are texts, which differ or not but have no error. */
+export function isText(points: Points, row: number): boolean {
+  return points.text("dtype", row).includes("string");
+}
+
+function pointColumns(points: Points): readonly TableColumn[] {
+  const { isolated, first } = points.about;
+  const mismatches = bestOf(points, "mismatches");
+  const bad = (row: number): boolean => row === first || mismatches[row] > 0;
+  const size = (x: number, row: number): string =>
+    x !== Number.POSITIVE_INFINITY ? magnitude(x) : isText(points, row) ? "texts" : "NaN, Inf";
+  const width = [58, 0.4] as const;
+  const columns: (TableColumn | null)[] = [
+    { key: "point", title: "Point", width: [226, 3], names: true, text: (row) => points.text("name", row) },
+    // the names of torch modules tell their kind, so this column may go
+    { key: "op", title: "Op", width: [72, 0.9], spare: 0.5, text: (row) => points.text("op_type", row) || "input" },
+    {
+      key: "matched",
+      title: "Matched",
+      hint: "How the values of both sides were found to correspond",
+      width: [56, 0.3],
+      spare: 3,
+      text: (row) => points.text("matched", row),
+    },
+    isolated
+      ? {
+          key: "score",
+          title: "× usual",
+          hint: "Isolated error divided by the median of points of its kind",
+          width,
+          numbers: points.score,
+          write: times,
+          bad,
+        }
+      : null,
+    isolated
+      ? {
+          key: "isolated",
+          title: "Isolated",
+          hint: "‖Δ‖/‖x‖ of its own error",
+          width,
+          numbers: worstOf(points, "isolated"),
+          write: size,
+          bad,
+        }
+      : null,
+    {
+      key: "cumulative",
+      title: "Cumulative",
+      hint: "‖Δ‖/‖x‖ where each side ran by itself",
+      width: [80, 0.4],
+      numbers: worstOf(points, "cumulative"),
+      write: size,
+      ...(!isolated && { bad }),
+    },
+    {
+      key: "max_abs",
+      title: "max |Δ|",
+      hint: isolated ? "The largest error; isolated where that is known" : "The largest error",
+      width,
+      spare: 1,
+      numbers: bestOf(points, "max_abs"),
+      write: magnitude,
+    },
+    {
+      key: "sqnr",
+      title: "SQNR dB",
+      hint: "Signal to quantization noise",
+      width,
+      spare: 2,
+      numbers: bestOf(points, "sqnr"),
+      write: (x) => figure("sqnr", x),
+    },
+    mismatches.some((x) => x > 0)
+      ? {
+          key: "mismatches",
+          title: "Odd values",
+          hint: "NaN or Inf on one side only, or texts that differ",
+          width: [72, 0.4],
+          numbers: mismatches,
+          write: (x) => (x > 0 ? plain(x) : ""),
+          bad,
+        }
+      : null,
+    {
+      key: "histogram",
+      title: "|Δ|",
+      hint: "Distribution of the absolute errors, on one axis for all points",
+      width: [64, 0],
+      draw: (row) => sparkline(points, row, bad(row)),
+    },
+  ];
+  return columns.filter((column) => column !== null);
+}
+
+/** The isolated error of each point where it is known, else the cumulative one. */
+function bestOf(points: Points, metric: string): Float64Array {
+  const [own, all] = [points.numbers("isolated", metric), points.numbers("cumulative", metric)];
+  if (!points.about.isolated) return all;
+  return own.map((x, row) => (points.best(row) === "isolated" ? x : all[row]));
+}
+
+/** The relative error of each point; infinite where only one side is NaN, so that these come first. */
+function worstOf(points: Points, which: Which): Float64Array {
+  return points.numbers(which, "rel_l2").map((x, row) => {
+    switch (points.state(which, row)) {
+      case STATE.MISMATCHED:
+        return Number.POSITIVE_INFINITY;
+      case STATE.EQUAL:
+        return 0;
+      case STATE.UNKNOWN:
+        return Number.NaN;
+      default:
+        return x;
+    }
+  });
+}
+
+/** 0.02 → "<0.1×", 3 → "3.0×", 120 → "120×" */
+function times(x: number): string {
+  if (Number.isNaN(x)) return "";
+  if (x === 0) return "0";
+  if (x < 0.05) return "<0.1×";
+  return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? plain(x) : x.toFixed(1)}×`;
+}
+
+/** The absolute errors of a point on the axis of all points, so that those of a faulty one are further right. */
+function sparkline(points: Points, row: number, bad: boolean): Element | null {
+  let path = "";
+  points.spark(row).forEach((count, at) => {
+    const height = (16 * count) / 255;
+    if (height > 0) path += `M${at} 16v${-Math.max(0.8, height).toFixed(1)}h0.85V16z`;
+  });
+  if (path === "") return null;
+  const [low, high] = points.sparkEnds;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const shape = document.createElementNS(svg.namespaceURI, "path");
+  const title = document.createElementNS(svg.namespaceURI, "title");
+  svg.setAttribute("class", `onnx-nb-spark${bad ? " onnx-nb-spark-bad" : ""}`);
+  svg.setAttribute("viewBox", `0 0 ${points.bars} 16`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  shape.setAttribute("d", path);
+  title.textContent = elide(`absolute errors, from 1e${low} to 1e${high}`.replaceAll("-", "−"), 80);
+  svg.append(title, shape);
+  return svg;
 }

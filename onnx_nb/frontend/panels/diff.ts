@@ -2,12 +2,12 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Change, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
-import { DiffStatuses } from "../scene/diffstatus.ts";
+import { type DiffStatus, DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
+import { counted, plain } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
-import { other } from "./alignment.ts";
-import { createDifferenceList } from "./differencelist.ts";
-import { el, elide, on } from "./dom.ts";
+import { button, el, elide, on } from "./dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, ROLES } from "./graphpair.ts";
+import { other } from "./synchronizer.ts";
 
 export type DiffHost = Omit<GraphPairHost, "compared">;
 
@@ -110,4 +110,120 @@ function comparedWith(
   const matched = changes.find(({ how }) => how !== "");
   if (matched !== undefined) rows.push(["matched by", matched.how]);
   return rows;
+}
+
+export interface DifferenceList {
+  /** for the bar: counts by kind, the filter, and the steps */
+  readonly tools: readonly HTMLElement[];
+  readonly element: HTMLElement;
+  /** the change that was gone to last, −1 before */
+  readonly at: number;
+  step(by: 1 | -1): void;
+}
+
+const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
+/** Rows of a long list that are made; a filter leads to the others. */
+const ROWS = 400;
+
+/** @param chosen is called with a change and its text */
+export function createDifferenceList(
+  data: PairData,
+  chosen: (change: Change, text: string) => void,
+  signal: AbortSignal,
+): DifferenceList {
+  const count = el("span.onnx-nb-pair-count");
+  const list = el("ul.onnx-nb-changes", { "aria-label": "Differences" });
+  const label = "Filter differences";
+  const field = el("input.onnx-nb-field.onnx-nb-pair-filter", {
+    type: "search",
+    placeholder: label,
+    "aria-label": label,
+  });
+  const hidden = new Set<DiffStatus>();
+  let shown: readonly number[] = [];
+  let at = -1;
+
+  const chip = (kind: DiffStatus): HTMLElement => {
+    const press = (): void => {
+      if (!hidden.delete(kind)) hidden.add(kind);
+      element.setAttribute("aria-pressed", String(!hidden.has(kind)));
+      fill();
+    };
+    const title = `List what was ${kind}`;
+    const element = button("", press, signal, { class: `onnx-nb-chip onnx-nb-${kind}`, title, "aria-pressed": true });
+    element.append(el("i", { "aria-hidden": true }, SIGNS[kind]), `${plain(data.counts[kind] ?? 0)} ${kind}`);
+    return element;
+  };
+  const row = (index: number): HTMLElement => {
+    const change = data.changes[index];
+    const press = button("", () => goTo(index), signal, { class: "onnx-nb-change", data: { change: String(index) } });
+    press.append(
+      el(`i.onnx-nb-sign.onnx-nb-${change.what}`, { "aria-hidden": true }, SIGNS[change.what]),
+      el("b", elide(change.op || change.kind, 40)),
+      el("span.onnx-nb-mono.onnx-nb-ellipsis", { title: change.name.slice(0, 4000) }, elide(change.name, 90)),
+      el("span.onnx-nb-change-words", elide(wordsOf(change), 160)),
+      el("span.onnx-nb-dim", change.how === "" || change.how === "name" ? "" : `by ${change.how}`),
+    );
+    return el("li", press);
+  };
+  const fill = (): void => {
+    const wanted = field.value.trim().toLowerCase().split(/\s+/);
+    shown = data.changes.flatMap((change, index) => {
+      const text = `${change.what} ${change.op} ${change.name} ${wordsOf(change)} ${change.how}`.toLowerCase();
+      return !hidden.has(change.what) && wanted.every((word) => text.includes(word)) ? [index] : [];
+    });
+    list.replaceChildren(...shown.slice(0, ROWS).map(row));
+    const remark = (text: string): void => list.append(el("li.onnx-nb-dim", text));
+    const unlisted = shown.length - Math.min(shown.length, ROWS) + data.total - data.changes.length;
+    if (unlisted > 0) remark(`${counted(unlisted, "more difference")}; use the filter to find them`);
+    if (data.changes.length === 0) remark("The two models are the same.");
+    else if (shown.length === 0) remark("No difference fits the filter.");
+    update();
+  };
+  const update = (): void => {
+    const place = shown.indexOf(at);
+    const total = plain(shown.length);
+    count.textContent = shown.length === 0 ? "none" : place < 0 ? total : `${plain(place + 1)} of ${total}`;
+    for (const each of list.querySelectorAll<HTMLElement>(".onnx-nb-change")) {
+      if (each.dataset.change !== String(at)) {
+        each.removeAttribute("aria-current");
+        continue;
+      }
+      each.setAttribute("aria-current", "true");
+      // only the list scrolls, not the notebook
+      const [top, height] = [each.offsetTop, each.offsetHeight];
+      if (top < list.scrollTop) list.scrollTop = top;
+      else if (top + height > list.scrollTop + list.clientHeight) list.scrollTop = top + height - list.clientHeight;
+    }
+    previous.disabled = next.disabled = shown.length === 0;
+  };
+  const goTo = (index: number): void => {
+    const change = data.changes[index];
+    at = index;
+    update();
+    chosen(change, `${count.textContent}: ${change.op || change.kind} ${change.name} ${wordsOf(change)}`);
+  };
+  const step = (by: 1 | -1): void => {
+    if (shown.length === 0) return;
+    const place = shown.indexOf(at);
+    const from = place < 0 && by < 0 ? 0 : place;
+    goTo(shown[(from + by + shown.length) % shown.length]);
+  };
+  const arrow = (text: string, by: 1 | -1, name: string, key: string): HTMLButtonElement =>
+    button(text, () => step(by), signal, { class: "onnx-nb-small", title: `${name} (${key})`, "aria-label": name });
+  const previous = arrow("‹", -1, "Previous difference", "p");
+  const next = arrow("›", 1, "Next difference", "n");
+  on(field, "input", signal, fill);
+  fill();
+
+  const about = el("b", data.total === 0 ? "No differences" : counted(data.total, "difference"));
+  const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
+  return {
+    tools: [about, ...chips, field, previous, count, next],
+    element: list,
+    get at() {
+      return at;
+    },
+    step,
+  };
 }

@@ -119,6 +119,29 @@ export function breakable(name: string): (Node | string)[] {
   return name.split(/(?<=[/._])(?=[^/._])/).flatMap((part, at) => (at === 0 ? [part] : [el("wbr"), part]));
 }
 
+/** Code, whole in its tooltip: a name, a type, a number. */
+export function mono(text: string, most = 200): HTMLElement {
+  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
+}
+
+/** Facts with their labels, without those that are "". */
+export function facts(rows: readonly (readonly [label: string, fact: string | Node])[], classes = ""): HTMLElement {
+  const list = el(`dl.onnx-nb-rows${classes}`);
+  for (const [label, fact] of rows) {
+    if (fact === "") continue;
+    list.append(el("dt", elide(label, 40)), el("dd", typeof fact === "string" ? mono(fact, 300) : fact));
+  }
+  return list;
+}
+
+/** An element of an SVG picture. */
+export function svg(tag: string, attributes: Readonly<Record<string, string>>, ...children: Node[]): SVGElement {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
 /** A signal for each filling of a panel; the one before is aborted, so that listeners do not pile up. */
 export function fillings(signal: AbortSignal): () => AbortSignal {
   let current = new AbortController();

@@ -6,10 +6,9 @@ import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
 import { watchTheme } from "../render/theme.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
-import type { Views } from "./alignment.ts";
 import { button, el, elide, on, onAbort } from "./dom.ts";
 import { createGraphView, type GraphView } from "./graphview.ts";
-import { Synchronizer } from "./synchronizer.ts";
+import { Synchronizer, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** pixels of each picture */

@@ -10,7 +10,7 @@ import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
 import { type Dispatch, type State, same } from "../scene/state.ts";
 import { search, statedKeys } from "../search/search.ts";
-import { breakable, button, copyButton, el, elide, fillings } from "./dom.ts";
+import { breakable, button, copyButton, el, elide, facts, fillings, mono } from "./dom.ts";
 import { link, nodeLink, valueLink } from "./link.ts";
 import { createValues } from "./values.ts";
 
@@ -72,7 +72,7 @@ export function createInspector(
     const compared = host.compared?.(target) ?? [];
     // right below the heading
     const place = root.children[2] ?? null;
-    if (compared.length > 0) root.insertBefore(el("div.onnx-nb-compared", table(compared)), place);
+    if (compared.length > 0) root.insertBefore(el("div.onnx-nb-compared", facts(compared)), place);
     if (target.kind === "tensor" && host.values !== undefined && host.live) {
       root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
     }
@@ -86,7 +86,7 @@ export function createInspector(
     if (!host.live) {
       const reply = host.baked?.inspect(target) ?? null;
       const rows = host.baked?.figures(target) ?? [];
-      if (rows.length > 0) figures.append(table(rows));
+      if (rows.length > 0) figures.append(facts(rows));
       if (reply !== null) extra.append(...answered(reply, round));
       else if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
       return;
@@ -108,7 +108,7 @@ export function createInspector(
     const count = (): void => {
       host.figures?.(target, round).then(
         (rows) => {
-          if (!round.aborted && rows.length > 0) figures.replaceChildren(table(rows));
+          if (!round.aborted && rows.length > 0) figures.replaceChildren(facts(rows));
         },
         (error: unknown) => {
           if (!round.aborted) figures.replaceChildren(el("p.onnx-nb-dim", elide(failure(error).message, 300)));
@@ -195,7 +195,7 @@ function numberOf(columns: Columns, target: Target, overlay: Overlay): Node[] {
         : Number.NaN;
   const { label, reduce } = overlay.data;
   const how = target.kind === "scope" ? ` (${reduce})` : "";
-  return [table([[elide(`${label || "value"}${how}`, 40), overlay.say(x)]])];
+  return [facts([[elide(`${label || "value"}${how}`, 40), overlay.say(x)]])];
 }
 
 function overview(columns: Columns): Node[] {
@@ -213,7 +213,7 @@ function overview(columns: Columns): Node[] {
   ];
   return [
     heading("model", meta.name || "model"),
-    table(rows),
+    facts(rows),
     list("inputs", columns.graphInputs, (value) => tensorRow(columns, value)),
     list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
     el("p.onnx-nb-dim", "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
@@ -255,7 +255,7 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   if (literal !== "") rows.push(["value", literal]);
   if (producer >= 0) rows.push(["made by", nodeLink(columns, producer)]);
   const readers = columns.consumersOf(value);
-  const parts: Node[] = [heading(what, name, signal), table(rows), ...pager(columns, value)];
+  const parts: Node[] = [heading(what, name, signal), facts(rows), ...pager(columns, value)];
   if (readers.length > 0) parts.push(list("read by", readers, (reader) => nodeLink(columns, reader)));
   else if (!columns.isGraphOutput(value)) parts.push(el("p.onnx-nb-dim", "Read by no node."));
   return parts;
@@ -308,7 +308,7 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   for (const fault of columns.meta.faults) if (fault.node === id) rows.push(["fault", warning(fault.message)]);
   const parts: Node[] = [el("div.onnx-nb-dim", `node · ${category}`), title];
   if (name !== "") parts[0].appendChild(copyButton(() => name, signal, "Copy name"));
-  parts.push(table(rows));
+  parts.push(facts(rows));
   const inputs = Array.from(columns.inputsOf(id), (value, position) => ({ value, position }));
   const outputs = Array.from(columns.outputsOf(id), (value, position) => ({ value, position }));
   const given = inputs.filter(({ value }) => value >= 0);
@@ -346,7 +346,7 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   ];
   const owner = columns.scopeNode[id];
   if (owner >= 0) rows.push(["of", nodeLink(columns, owner)]);
-  return [heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal), table(rows), ops(columns, id)];
+  return [heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal), facts(rows), ops(columns, id)];
 }
 
 /** The commonest ops in a scope; counted over at most 200,000 nodes, which is all of them. */
@@ -431,7 +431,7 @@ function answered(reply: InspectReply, signal: AbortSignal): Node[] {
   const parts: Node[] = [];
   const rows: Row[] = reply.rows.map(([label, text]) => [label, mono(text, 300)]);
   if (reply.source !== "") rows.push(["source", mono(reply.source, 160)]);
-  if (rows.length > 0) parts.push(table(rows));
+  if (rows.length > 0) parts.push(facts(rows));
   if (reply.attributes.length > 0) {
     parts.push(
       list("attributes", reply.attributes, ([name, text, origin]) =>
@@ -503,20 +503,6 @@ function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement 
     above,
     el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...breakable(elide(name, 160) || "(unnamed)")),
   );
-}
-
-function table(rows: readonly Row[]): HTMLElement {
-  const body = el("dl.onnx-nb-rows");
-  for (const [label, content] of rows) {
-    if (content === "") continue;
-    const cell = typeof content === "string" ? mono(content, 300) : content;
-    body.append(el("dt", elide(label, 40)), el("dd", cell));
-  }
-  return body;
-}
-
-function mono(text: string, most: number): HTMLElement {
-  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
 function warning(text: string): HTMLElement {

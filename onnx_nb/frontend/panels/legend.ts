@@ -4,8 +4,7 @@
  */
 
 import { type Columns, NODE_FOLDED } from "../protocol/columns.ts";
-import { createRamp } from "../render/colormap.ts";
-import { categoryTitle, categoryVariable } from "../render/theme.ts";
+import { categoryTitle, categoryVariable, createRamp } from "../render/theme.ts";
 import { counted, plain } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import type { Dispatch, State } from "../scene/state.ts";

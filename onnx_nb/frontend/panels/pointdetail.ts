@@ -1,9 +1,11 @@
 /** The pane with the errors of the chosen point; what the kernel has to send arrives later. */
 
-import { type Details, type Points, STATE, type Which } from "../protocol/comparison.ts";
-import { failure } from "../protocol/host.ts";
-import { el, fillings, onAbort } from "./dom.ts";
-import { errorsOf } from "./pointerrors.ts";
+import { histogram } from "../charts/histogram.ts";
+import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
+import { failureText } from "../protocol/host.ts";
+import { createRamp } from "../render/theme.ts";
+import { counted, magnitude, plain } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, fillings, on, onAbort } from "./dom.ts";
 import { SILENCE, SILENCE_MS } from "./task.ts";
 
 export interface PointDetail {
@@ -73,8 +75,7 @@ export function createPointDetail(
       if (!round.aborted) fill(row, details, round);
     } catch (error) {
       stop();
-      const { message, advice } = failure(error);
-      if (!round.aborted) fill(row, `${message} ${advice}`.trim(), round);
+      if (!round.aborted) fill(row, failureText(error), round);
     }
   };
   update();
@@ -87,4 +88,313 @@ export function createPointDetail(
     },
     redraw: update,
   };
+}
+
+export interface ErrorsOptions {
+  /** what is known beyond the metrics, null while it is loading, a text where it cannot be loaded */
+  readonly details: Details | string | null;
+  readonly which: Which;
+  readonly dark: boolean;
+  readonly turned: (which: Which) => void;
+  /** buttons for what can be done with this point */
+  readonly actions: readonly HTMLElement[];
+}
+
+const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
+  ["absolute", "absolute error (log)"],
+  ["signed", "signed error"],
+  ["relative", "relative error (log)"],
+];
+/** Maximum number of channels that are drawn as bars. */
+const BARS = 48;
+const PER_ROW = 64;
+
+export function errorsOf(points: Points, row: number, options: ErrorsOptions, signal: AbortSignal): Node[] {
+  const { which, details } = options;
+  const name = points.text("name", row);
+  const parts: Node[] = [
+    el(
+      "div.onnx-nb-dim",
+      points.isOutput(row) ? "output of the model" : "point",
+      copyButton(() => name, signal, "Copy name"),
+    ),
+    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)),
+    origin(points, row),
+  ];
+  const difference = points.text("difference", row);
+  if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
+  const known = WHICH.filter((each) => points.state(each, row) !== STATE.UNKNOWN);
+  if (options.actions.length > 0) parts.push(el("div.onnx-nb-row", ...options.actions));
+  if (known.length > 1) {
+    const turn = (each: Which): HTMLButtonElement =>
+      button(each === "isolated" ? "Isolated" : "Cumulative", () => options.turned(each), signal, {
+        class: "onnx-nb-small",
+        title:
+          each === "isolated"
+            ? "Its own error: the candidate was given the reference's values"
+            : "Both sides ran by themselves",
+        "aria-pressed": String(each === which),
+      });
+    parts.push(
+      el(
+        "div.onnx-nb-row",
+        { role: "group", "aria-label": "Errors" },
+        ...["isolated" as const, "cumulative" as const].map(turn),
+      ),
+    );
+  }
+  const state = points.state(which, row);
+  if (state === STATE.EQUAL) {
+    parts.push(el("p.onnx-nb-fine", "✓ Every value is the same."), figures(points, row, which, null));
+    return parts;
+  }
+  if (typeof details === "string") parts.push(el("p.onnx-nb-dim", elide(details, 300)));
+  const detail = details === null || typeof details === "string" ? undefined : details[which];
+  if (detail === undefined) {
+    if (details === null) parts.push(el("p.onnx-nb-dim", { role: "status" }, "Reading its errors …"));
+    parts.push(figures(points, row, which, null));
+    return parts;
+  }
+  if (state === STATE.MISMATCHED) {
+    const strings = detail.dtypes[0] === "string";
+    const odd = [
+      ...(detail.nan > 0 ? [counted(detail.nan, "NaN")] : []),
+      ...(detail.inf > 0 ? [counted(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
+    ];
+    const text = strings ? `${counted(detail.outside, "text")} differ` : `${odd.join(" and ")} on one side only`;
+    parts.push(el("p.onnx-nb-bad", `✕ ${text}`));
+  }
+  for (const [kind, title] of KINDS) {
+    const found = detail.histogram(kind);
+    // a single bar shows nothing
+    if (found.counts.length < 2) continue;
+    const zeros = kind === "signed" ? 0 : detail.zeros[kind as "absolute"];
+    parts.push(
+      part(
+        title,
+        histogram(found, "fitting"),
+        zeros > 0 ? `and ${plain(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "",
+        `onnx-nb-errors-${kind === "signed" ? "signed" : "other"}`,
+      ),
+    );
+  }
+  if (detail.channels.length > 1) parts.push(channels(detail, options.dark, signal));
+  const cloud = detail.sample.length > 2 ? scatter(points, row, which, detail) : null;
+  if (cloud !== null) parts.push(cloud);
+  if (detail.worst.length > 0) parts.push(worst(points, detail));
+  parts.push(figures(points, row, which, detail));
+  return parts;
+}
+
+/** A metric as it is best read. */
+export function figure(key: string, x: number): string {
+  if (Number.isNaN(x)) return "–";
+  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  if (key === "sqnr" || key === "psnr") return x.toFixed(1).replace("-", "−");
+  if (key === "cosine" && x < 1 && 1 - x < 5e-11) return `1 − ${magnitude(1 - x)}`;
+  if (key === "cosine")
+    return (x >= 1 ? "1" : x.toFixed(Math.min(12, Math.max(5, Math.ceil(-Math.log10(1 - x) + 1))))).replace("-", "−");
+  if (key === "outside" || key === "argmax") return `${Number((100 * x).toPrecision(3))} %`;
+  if (key === "mismatches") return plain(x);
+  if (key === "ulp50" || key === "ulp99") return x < 1e5 ? plain(Math.round(x * 10) / 10) : magnitude(x);
+  return magnitude(x);
+}
+
+function origin(points: Points, row: number): HTMLElement {
+  const [op, candidate, reference] = [
+    points.text("op_type", row),
+    points.text("candidate", row),
+    points.text("reference", row),
+  ];
+  const list = el("dl.onnx-nb-rows.onnx-nb-origin");
+  const entry = (label: string, text: string): void => {
+    if (text === "") return;
+    const value = el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, elide(text, 120));
+    list.append(el("dt", label), el("dd", value));
+  };
+  entry("made by", op || "input of the model");
+  entry("tensor", candidate);
+  if (reference !== points.text("name", row) && reference !== candidate) entry("reference", reference);
+  entry("type", `${points.text("shape", row)} ${points.text("dtype", row)}`.trim());
+  entry("source", points.text("source", row));
+  entry("matched", `by ${points.text("matched", row)}`);
+  return list;
+}
+
+function part(title: string, content: Element, aside = "", className = ""): HTMLElement {
+  const remark = aside === "" ? null : el("span.onnx-nb-dim", aside);
+  return el(
+    "section",
+    { class: `onnx-nb-errors-part ${className}`.trimEnd() },
+    el("h5", el("b", title), remark),
+    content,
+  );
+}
+
+function figures(points: Points, row: number, which: Which, detail: Detail | null): HTMLElement {
+  const list = el("dl.onnx-nb-rows.onnx-nb-figures");
+  const entry = (label: string, text: string, title = ""): void => {
+    list.append(el("dt", label), el("dd", el("span.onnx-nb-mono", { title }, text)));
+  };
+  for (const { key, label } of points.about.metrics) {
+    const x = points.numbers(which, key)[row];
+    if (!Number.isNaN(x)) entry(label, figure(key, x), String(x));
+  }
+  if (detail !== null) {
+    const [rtol, atol] = detail.tolerance;
+    entry(
+      "outside",
+      `${plain(detail.outside)} of ${plain(detail.count)}`,
+      `further apart than ${atol} + ${rtol}·|reference|`,
+    );
+    entry("equal", `${plain(detail.equal)} of ${plain(detail.count)}`);
+    if (detail.argmax !== null) entry("argmax", `${plain(detail.argmax[0])} of ${plain(detail.argmax[1])} rows agree`);
+  }
+  return el("section.onnx-nb-errors-part", el("h5", el("b", `all metrics, ${which}`)), list);
+}
+
+/** The largest error at each index of an axis: few as bars, many as a map with a pixel for each. */
+function channels({ channels: errors, axis, shape }: Detail, dark: boolean, signal: AbortSignal): HTMLElement {
+  const count = errors.length;
+  const last = axis === shape.length - 1;
+  const title = `error per channel (${last ? "last axis" : `axis ${axis}`}, ${plain(count)})`;
+  let least = Number.POSITIVE_INFINITY;
+  let most = 0;
+  let at = 0;
+  for (let channel = 0; channel < count; channel++) {
+    const x = errors[channel];
+    if (x > errors[at]) at = channel;
+    if (x > 0 && x < least) least = x;
+    if (Number.isFinite(x) && x > most) most = x;
+  }
+  const say = (channel: number): string => `channel ${plain(channel)}: ${magnitude(errors[channel])}`;
+  const place = (x: number): number => {
+    if (x <= 0) return 0;
+    if (!Number.isFinite(x)) return 1;
+    return most <= least ? 1 : 0.08 + (0.92 * (Math.log(x) - Math.log(least))) / (Math.log(most) - Math.log(least));
+  };
+  const label = `The largest error is in ${say(at)}`;
+  const aside = `most in ${plain(at)}`;
+  if (count <= BARS) {
+    const bars = Array.from({ length: count }, (_, channel) =>
+      el("i", {
+        class: channel === at && errors[at] > 0 ? "onnx-nb-most" : "",
+        title: say(channel),
+        style: { height: `${100 * place(errors[channel])}%` },
+      }),
+    );
+    return part(title, el("div.onnx-nb-bars", { role: "img", "aria-label": label }, ...bars), aside);
+  }
+  const columns = Math.min(count, Math.max(PER_ROW, Math.ceil(Math.sqrt(count * 8))));
+  const rows = Math.ceil(count / columns);
+  const canvas = el("canvas.onnx-nb-channels", {
+    title: label,
+    role: "img",
+    "aria-label": label,
+    width: columns,
+    height: rows,
+    style: { height: `${Math.min(96, rows * 9)}px` },
+  });
+  const pen = canvas.getContext("2d");
+  const ramp = createRamp(dark);
+  for (let channel = 0; pen !== null && channel < count; channel++) {
+    pen.fillStyle = ramp.color(place(errors[channel]));
+    pen.fillRect(channel % columns, Math.floor(channel / columns), 1, 1);
+  }
+  on(canvas, "pointermove", signal, (event) => {
+    const box = canvas.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * columns);
+    const channel = Math.floor(((event.clientY - box.top) / box.height) * rows) * columns + column;
+    canvas.title = channel < count ? say(channel) : "";
+  });
+  const scale = el(
+    "div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-ramp-ends",
+    el("span", Array.prototype.includes.call(errors, 0) ? "0" : magnitude(least)),
+    el("i", { style: { background: ramp.gradient } }),
+    el("span", magnitude(most)),
+  );
+  return part(title, el("div", canvas, scale), aside);
+}
+
+const SIDE = 132;
+
+/** Values of the candidate against the reference: on the diagonal where they are equal. */
+function scatter(points: Points, row: number, which: Which, { sample, count, worst }: Detail): HTMLElement | null {
+  let low = Number.POSITIVE_INFINITY;
+  let high = Number.NEGATIVE_INFINITY;
+  const extremes = worst.flatMap(([, reference, candidate]) => {
+    const pair = [reference, candidate].map((text) => Number(text.replaceAll("−", "-")));
+    return pair.every(Number.isFinite) ? [pair] : [];
+  });
+  for (const x of [...Array.from(sample), ...extremes.flat()]) {
+    if (!Number.isFinite(x)) continue;
+    low = Math.min(low, x);
+    high = Math.max(high, x);
+  }
+  if (low > high) return null;
+  const place = (x: number): number => (high > low ? (x - low) / (high - low) : 0.5) * (SIDE - 8) + 4;
+  // a line of no length with round ends is a dot
+  const dot = (x: number, y: number): string => `M${place(x).toFixed(1)} ${(SIDE - place(y)).toFixed(1)}h0`;
+  let path = "";
+  for (let at = 0; at + 1 < sample.length; at += 2) {
+    const [x, y] = [sample[at], sample[at + 1]];
+    if (Number.isFinite(x) && Number.isFinite(y)) path += dot(x, y);
+  }
+  const svg = shape("svg", {
+    class: "onnx-nb-scatter",
+    viewBox: `0 0 ${SIDE} ${SIDE}`,
+    width: String(SIDE),
+    height: String(SIDE),
+    role: "img",
+    "aria-label": `Values of the candidate against the reference, from ${magnitude(low)} to ${magnitude(high)}`,
+  });
+  svg.append(
+    shape("path", { class: "onnx-nb-diagonal", d: `M4 ${SIDE - 4}L${SIDE - 4} 4` }),
+    shape("path", { d: path }),
+    shape("path", { class: "onnx-nb-extreme", d: extremes.map(([x, y]) => dot(x, y)).join("") }),
+  );
+  const list = el("ul.onnx-nb-dim.onnx-nb-scatter-said");
+  for (const key of ["cosine", "rmse", "sqnr", "outside"]) {
+    const metric = points.about.metrics.find((each) => each.key === key);
+    const x = points.numbers(which, key)[row];
+    if (metric !== undefined && !Number.isNaN(x)) list.append(el("li", `${metric.label} ${figure(key, x)}`));
+  }
+  const shown = `${plain(sample.length / 2)} of ${plain(count)} values`;
+  list.append(el("li", extremes.length > 0 ? `${shown}, and in red the worst` : shown));
+  const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
+  const title = `${candidate} ↑ against ${reference} →`;
+  const ends = el(
+    "div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-scatter-ends",
+    el("span", magnitude(low)),
+    el("span", magnitude(high)),
+  );
+  return part(title, el("div.onnx-nb-scatter-box", el("div", svg, ends), list));
+}
+
+function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {
+  const feeds = points.about.feeds > 1;
+  const head = ["index", "reference", "candidate", "|Δ|", ...(feeds ? ["run"] : [])];
+  const rows = found.map(([index, reference, candidate, feed], at) =>
+    el(
+      "tr",
+      ...[index, reference, candidate].map((text) => el("td", { title: text }, elide(text, 26))),
+      el("td.onnx-nb-bad", magnitude(errors[at])),
+      ...(feeds ? [el("td", String(feed))] : []),
+    ),
+  );
+  const table = el(
+    "table.onnx-nb-worst",
+    el("thead", el("tr", ...head.map((text) => el("th", { scope: "col" }, text)))),
+    el("tbody", ...rows),
+  );
+  return part(
+    "worst elements",
+    el("div.onnx-nb-worst-box", { tabindex: 0, role: "group", "aria-label": "worst elements" }, table),
+  );
+}
+
+function shape(tag: string, attributes: Readonly<Record<string, string>>): SVGElement {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
 }

@@ -1,6 +1,6 @@
 /** The row that saves a simplified model to a file; it asks before it replaces one. */
 
-import { failure } from "../protocol/host.ts";
+import { failureText } from "../protocol/host.ts";
 import { button, el, elide, on } from "./dom.ts";
 import type { KernelButtons } from "./kernelbuttons.ts";
 
@@ -56,8 +56,7 @@ export function createSaveBar(
       replace.hidden = !reply.exists;
       outcome.textContent = reply.exists ? `The file ${file} already exists.` : `Saved ${reply.size ?? ""} to ${file}`;
     } catch (error) {
-      const { message, advice } = failure(error);
-      outcome.textContent = elide(`${message} ${advice}`, 600);
+      outcome.textContent = elide(failureText(error), 600);
     }
     kernel.refresh();
     if (!replace.hidden) replace.focus();

@@ -5,12 +5,11 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { siblingsOf, touched } from "../render/boxselection.ts";
 import * as cameras from "../render/camera.ts";
 import { middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
 import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
-import { type Step, walk } from "../render/navigation.ts";
+import { type Step, siblingsOf, touched, walk } from "../render/navigation.ts";
 import { readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";

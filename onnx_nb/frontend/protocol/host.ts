@@ -209,3 +209,9 @@ export function failure(error: unknown): Failure {
   }
   return { message: String(error), advice: "" };
 }
+
+/** The same in one line. */
+export function failureText(error: unknown): string {
+  const { message, advice } = failure(error);
+  return `${message} ${advice}`.trim();
+}

@@ -1,6 +1,7 @@
 /** The model of a widget as every anywidget host provides it, and how a view follows its traits. */
 
-import type { Comm } from "./channel.ts";
+import type { Channel, Comm } from "./channel.ts";
+import { bytesOf, type Packed, unpack } from "./codec.ts";
 
 /** Nothing else is used, so that a widget also works in hosts other than JupyterLab. */
 export interface WidgetModel extends Comm {
@@ -60,4 +61,25 @@ export function isEqual(one: unknown, other: unknown): boolean {
   return (
     keys.length === Object.keys(right).length && keys.every((key) => key in right && isEqual(left[key], right[key]))
   );
+}
+
+/** Returns one part, such as "columns" or "reference". */
+export type Parts = (part: string) => Promise<Packed>;
+
+/** Loads a part of a widget: from its state if it is small enough to be saved there, else from the kernel. */
+export async function loadPacked(model: WidgetModel, channel: Channel, part: string): Promise<Packed> {
+  const saved = (model.get("_parts") as Readonly<Record<string, unknown>> | undefined)?.[part];
+  return unpack(saved instanceof DataView ? bytesOf(saved) : await channel.bytes("columns", { part }));
+}
+
+/** Loads a part of a page. */
+export async function pagePart(part: string): Promise<Packed> {
+  const text = textOf(part);
+  if (text === null) throw new Error(`this page lacks its part '${part}'`);
+  return unpack(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
+}
+
+/** Returns what an element of an exported page holds, null if the page has none. */
+export function textOf(part: string): string | null {
+  return document.getElementById(`onnx-nb-${part}`)?.textContent ?? null;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createRamp } from "./colormap.ts";
+import { createRamp } from "./theme.ts";
 
 function luminance(color: string): number {
   const channels = color.startsWith("#")

@@ -1,4 +1,3 @@
-// @vitest-environment jsdom
 import { describe, expect, test } from "vitest";
 import type { Columns } from "../protocol/columns.ts";
 import { columnsOf, measure } from "../protocol/testing.ts";
@@ -6,11 +5,12 @@ import { buildScene, createCache } from "../scene/build.ts";
 import { BOX, type Direction } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
-import { createRamp } from "./colormap.ts";
 import { marksOf } from "./highlights.ts";
 import { HitIndex } from "./hit.ts";
 import { toSvg } from "./svg.ts";
-import type { Theme } from "./theme.ts";
+import { createRamp, type Theme } from "./theme.ts";
+
+// @vitest-environment jsdom
 
 const THEME: Theme = {
   dark: false,

@@ -2,9 +2,9 @@
  * The same drawing as SVG, by a pen that replaces the canvas in `draw`, so that an exported file looks like the view.
  */
 
+import type { Measure } from "../scene/labels.ts";
 import type { Camera, Rect, Size } from "./camera.ts";
-import { draw, type Picture } from "./canvas.ts";
-import { SvgPen, xml } from "./svgpen.ts";
+import { draw, type Pen, type Picture } from "./canvas.ts";
 
 /** Pixels around a whole graph. */
 const MARGIN = 12;
@@ -26,4 +26,168 @@ function whole(bounds: Rect): { camera: Camera; view: Size } {
     camera: { x: bounds.x - MARGIN, y: bounds.y - MARGIN, k: 1 },
     view: { w: bounds.w + 2 * MARGIN, h: bounds.h + 2 * MARGIN },
   };
+}
+
+export class SvgPen implements Pen {
+  fillStyle: Pen["fillStyle"] = "#000";
+  strokeStyle: Pen["strokeStyle"] = "#000";
+  lineWidth = 1;
+  lineJoin: CanvasLineJoin = "miter";
+  globalAlpha = 1;
+  font = "10px sans-serif";
+  textAlign: CanvasTextAlign = "start";
+  textBaseline: CanvasTextBaseline = "alphabetic";
+  readonly #measure: Measure;
+  readonly #parts: string[] = [];
+  #path: string[] = [];
+  #dash: number[] = [];
+  #grouped = false;
+  /** what the last strokeText drew: a fillText of the same text in the same place joins it */
+  #halo: { readonly key: string; readonly style: string } | null = null;
+
+  constructor(measure: Measure) {
+    this.#measure = measure;
+  }
+
+  finish(): string {
+    this.#flush();
+    if (this.#grouped) this.#parts.push("</g>");
+    return this.#parts.join("");
+  }
+
+  setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void {
+    this.#flush();
+    if (this.#grouped) this.#parts.push("</g>");
+    this.#grouped = true;
+    this.#parts.push(`<g transform="matrix(${[a, b, c, d, e, f].map(fine).join(" ")})">`);
+  }
+
+  beginPath(): void {
+    this.#path = [];
+  }
+  moveTo(x: number, y: number): void {
+    this.#path.push(`M${short(x)} ${short(y)}`);
+  }
+  lineTo(x: number, y: number): void {
+    this.#path.push(`L${short(x)} ${short(y)}`);
+  }
+  bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void {
+    this.#path.push(`C${short(x1)} ${short(y1)} ${short(x2)} ${short(y2)} ${short(x)} ${short(y)}`);
+  }
+  closePath(): void {
+    this.#path.push("Z");
+  }
+  rect(x: number, y: number, w: number, h: number): void {
+    this.#path.push(`M${short(x)} ${short(y)}h${short(w)}v${short(h)}h${short(-w)}z`);
+  }
+  /** `radii`: of all corners, or of the upper left, upper right, lower right and lower left one. */
+  roundRect(x: number, y: number, w: number, h: number, radii: number | readonly number[]): void {
+    const given = typeof radii === "number" ? [radii, radii, radii, radii] : radii;
+    const [a, b, c, d] = given.map((radius) => Math.min(radius, w / 2, h / 2)) as [number, number, number, number];
+    const turn = (radius: number, dx: number, dy: number): string =>
+      radius === 0 ? "" : `a${short(radius)} ${short(radius)} 0 0 1 ${short(dx * radius)} ${short(dy * radius)}`;
+    this.#path.push(
+      `M${short(x + a)} ${short(y)}h${short(w - a - b)}${turn(b, 1, 1)}v${short(h - b - c)}${turn(c, -1, 1)}` +
+        `h${short(c + d - w)}${turn(d, -1, -1)}v${short(a + d - h)}${turn(a, 1, -1)}z`,
+    );
+  }
+
+  fill(): void {
+    this.#draw(`fill="${xml(String(this.fillStyle))}"`);
+  }
+  stroke(): void {
+    this.#draw(`fill="none" ${this.#line()}`);
+  }
+  fillRect(x: number, y: number, w: number, h: number): void {
+    this.#flush();
+    const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
+    this.#parts.push(`<rect ${box} fill="${xml(String(this.fillStyle))}"${this.#alpha()}/>`);
+  }
+  setLineDash(dash: number[]): void {
+    this.#dash = dash;
+  }
+  getLineDash(): number[] {
+    return this.#dash;
+  }
+
+  measureText(text: string): { readonly width: number } {
+    const { size, weight } = this.#face();
+    return { width: this.#measure(text, size, weight >= 600) };
+  }
+  strokeText(text: string, x: number, y: number): void {
+    this.#flush();
+    this.#halo = { key: this.#place(text, x, y), style: this.#line() };
+  }
+  fillText(text: string, x: number, y: number): void {
+    const key = this.#place(text, x, y);
+    const halo = this.#halo?.key === key ? ` ${this.#halo.style} paint-order="stroke"` : "";
+    if (halo === "") this.#flush();
+    this.#halo = null;
+    if (text !== "") this.#parts.push(`<text fill="${xml(String(this.fillStyle))}"${halo}${this.#alpha()} ${key}`);
+  }
+
+  #draw(style: string): void {
+    this.#flush();
+    const d = this.#path.join("");
+    if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
+  }
+
+  /** Writes a halo whose text did not follow. */
+  #flush(): void {
+    if (this.#halo !== null) this.#parts.push(`<text fill="none" ${this.#halo.style} ${this.#halo.key}`);
+    this.#halo = null;
+  }
+
+  /** The rest of a text element, after its colors. */
+  #place(text: string, x: number, y: number): string {
+    const { size, weight, italic, family } = this.#face();
+    // attributes instead of a class: a picture may be embedded in a page with styles of its own
+    const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
+    const style = `font-family="${xml(family)}" font-size="${size}"`;
+    const more = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
+    const end = { right: "end", center: "middle" }[this.textAlign as string];
+    const anchor = end === undefined ? "" : ` text-anchor="${end}"`;
+    return `${style}${more}${anchor} x="${short(x)}" y="${short(y + middle)}">${xml(text)}</text>`;
+  }
+
+  #face(): { size: number; weight: number; italic: boolean; family: string } {
+    const [, style, weight, size, family] = /^(italic )?(\d{3} )?([\d.]+)px (.*)$/s.exec(this.font) ?? [];
+    return {
+      size: Number(size ?? 10),
+      weight: Number(weight ?? 400),
+      italic: style !== undefined,
+      family: family ?? "sans-serif",
+    };
+  }
+
+  #line(): string {
+    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(fine).join(" ")}"` : "";
+    const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
+    return `stroke="${xml(String(this.strokeStyle))}" stroke-width="${fine(this.lineWidth)}"${join}${dash}`;
+  }
+
+  #alpha(): string {
+    return this.globalAlpha === 1 ? "" : ` opacity="${fine(this.globalAlpha)}"`;
+  }
+}
+
+/** A coordinate to a tenth of a px, which keeps the file short. */
+function short(x: number): string {
+  return String(Math.round(x * 10) / 10);
+}
+
+function fine(x: number): string {
+  return String(Math.round(x * 10_000) / 10_000);
+}
+
+const ENTITIES: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+/** Text for XML: names in a model may contain characters that XML forbids. */
+export function xml(text: string): string {
+  return (
+    text
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: XML allows none of these
+      .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Cs}/gu, "\ufffd")
+      .replace(/[&<>"]/g, (character) => ENTITIES[character] as string)
+  );
 }

@@ -4,10 +4,8 @@ import { type ComparisonOptions, type ComparisonView, createComparison } from ".
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { sendPicture } from "../protocol/kernel.ts";
-import { bindTrait } from "../protocol/model.ts";
-import { loadPacked } from "../protocol/parts.ts";
-import { drawn } from "./mount.ts";
-import type { Page, Widget } from "./types.ts";
+import { bindTrait, loadPacked } from "../protocol/model.ts";
+import { drawn, type Page, type Widget } from "./mount.ts";
 
 /** Milliseconds after which the panel has come to rest and its picture is drawn. */
 const REST_MS = 400;

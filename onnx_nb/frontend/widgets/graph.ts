@@ -2,18 +2,15 @@
 
 import { createGraphView, type GraphView } from "../panels/graphview.ts";
 import { createSummary, type SummaryData } from "../panels/summary.ts";
-import { bakedOf } from "../protocol/baked.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
-import { graphHost, overlayOf, pageHost, watchKernel } from "../protocol/kernel.ts";
-import { bindTrait } from "../protocol/model.ts";
-import { loadPacked, textOf } from "../protocol/parts.ts";
+import { bakedOf, graphHost, overlayOf, pageHost, watchKernel } from "../protocol/kernel.ts";
+import { bindTrait, loadPacked, textOf } from "../protocol/model.ts";
 import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
 import { same } from "../scene/state.ts";
-import { drawn, rootIn } from "./mount.ts";
-import type { Page, Widget } from "./types.ts";
+import { drawn, type Page, rootIn, type Widget } from "./mount.ts";
 
 /** The trait `_overlay`. */
 type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };

@@ -1,8 +1,9 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its end. */
 
 import { keepFocus } from "../panels/focus.ts";
-import { failure } from "../protocol/host.ts";
-import type { CommModel, WidgetModel } from "../protocol/model.ts";
+import type { Channel } from "../protocol/channel.ts";
+import { failureText } from "../protocol/host.ts";
+import type { CommModel, Parts, WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
 
 const heard = new WeakSet<CommModel>();
@@ -92,10 +93,18 @@ export function rootIn(el: HTMLElement, kind: string): HTMLElement {
 }
 
 function fail(root: HTMLElement, error: unknown): void {
-  const { message, advice } = failure(error);
   root.dataset.state = "error";
   const text = document.createElement("p");
   text.setAttribute("role", "alert");
-  text.textContent = advice === "" ? message : `${message} ${advice}`;
+  text.textContent = failureText(error);
   root.replaceChildren(text);
 }
+
+/** Fills the root of one view, which lives until the signal aborts. */
+export type View = (root: HTMLElement, signal: AbortSignal) => void | Promise<void>;
+
+/** Called once a widget: loads what its views share. */
+export type Widget = (model: WidgetModel, channel: Channel) => View;
+
+/** Fills the root of a page from the page's JSON and its packed columns. */
+export type Page = (root: HTMLElement, about: unknown, part: Parts, signal: AbortSignal) => void | Promise<void>;

@@ -1,10 +1,40 @@
-/** Mounts the summary of a model. */
+/** Mounts what consists of tables: an audit of external data, the values of a capture, the summary of a model. */
 
+import { type AuditData, createExternalData } from "../panels/audit.ts";
+import { type CaptureAbout, createCapture } from "../panels/capture.ts";
 import { createSummary, type Shapes, type SummaryData } from "../panels/summary.ts";
-import { failure } from "../protocol/host.ts";
-import { bindTrait } from "../protocol/model.ts";
-import { drawn } from "./mount.ts";
-import type { Widget } from "./types.ts";
+import { Digest } from "../protocol/capture.ts";
+import { failureText } from "../protocol/host.ts";
+import { bindTrait, loadPacked } from "../protocol/model.ts";
+import type { Named } from "../protocol/viewstate.ts";
+import { drawn, type Widget } from "./mount.ts";
+
+export const auditWidget: Widget = (model, channel) => async (root, signal) => {
+  const { meta } = await loadPacked(model, channel, "columns");
+  if (signal.aborted) return;
+  createExternalData(root, meta as unknown as AuditData, { height: Number(model.get("height")) }, signal);
+  drawn(root, signal);
+};
+
+export const captureWidget: Widget = (model, channel) => {
+  const loading = loadPacked(model, channel, "columns").then((packed) => new Digest(packed));
+  loading.catch(() => undefined); // each view reports it
+  return async (root, signal) => {
+    const digest = await loading;
+    if (signal.aborted) return;
+    const options = {
+      height: Number(model.get("height")),
+      chosen: (name: string) => put(name === "" ? [] : [{ kind: "tensor", name }]),
+    };
+    const view = createCapture(root, digest, digest.meta as unknown as CaptureAbout, options, signal);
+    const choose = ([first]: readonly Named[]): void => view.choose(first?.name ?? "");
+    choose(model.get("selection") as Named[]);
+    view.setLinked(String(model.get("_linked")));
+    const put = bindTrait<readonly Named[]>(model, "selection", choose, signal);
+    bindTrait<string>(model, "_linked", view.setLinked, signal);
+    drawn(root, signal);
+  };
+};
 
 export const summaryWidget: Widget = (model, channel) => (root, signal) => {
   let problem = "";
@@ -36,8 +66,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
       problem = "";
     } catch (error) {
       if (signal.aborted) return;
-      const { message, advice } = failure(error);
-      problem = `${message} ${advice}`.trim();
+      problem = failureText(error);
     }
     fill();
   };
