@@ -24,11 +24,15 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.scopes.scopes import scopes
-from onnx_nb.analysis.view.capture_table import joined, of_capture, of_weights
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.analysis.view.comparison_table import columns_of
 from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
+from onnx_nb.analysis.view.result_columns import (
+    captured_entries,
+    comparison_columns,
+    statistics_columns,
+    weight_entries,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,13 +84,14 @@ def bake(
     those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it is opened.
     """
     replies, arrays = _replies(model, captured, progress if statistics is False else stage(progress, 0.0, 0.0))
-    parts = []
+    entries = captured_entries(captured) if statistics and captured is not None else []
+    left_out = 0
     if statistics:
-        parts = [] if captured is None else [of_capture(captured)]
-        used = sum(array.nbytes for part in parts for array in part.columns().arrays.values())
-        parts.append(of_weights(model, limit=max(0, limit - used), progress=progress))
+        used = sum(array.nbytes for array in statistics_columns(entries).arrays.values()) if entries else 0
+        weights = weight_entries(model, limit=max(0, limit - used), progress=progress)
+        entries, left_out = entries + weights, len(model.initializers) - len(weights)
     colors, numbers = _colors(model, captured, shown_overlay)
-    packed = joined(parts).columns(asked=statistics, **replies, overlays=colors)
+    packed = statistics_columns(entries, left_out=left_out, asked=statistics, **replies, overlays=colors)
     return Columns({**packed.arrays, **arrays, **numbers}, packed.meta).to_bytes()
 
 
@@ -165,7 +170,7 @@ def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) 
 def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
     """Return the page of a comparison, with histograms of its worst points in up to ``limit`` bytes."""
     title = f"{comparison.reference} and {comparison.candidate}"
-    parts = {"points": columns_of(comparison, details=limit, progress=progress).to_bytes()}
+    parts = {"points": comparison_columns(comparison, details=limit, progress=progress).to_bytes()}
     return _document(title, {}, "comparison", parts)
 
 

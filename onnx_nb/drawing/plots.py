@@ -22,7 +22,7 @@ from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import number_text, printable, shortened
 from onnx_nb.analysis.run.statistics import LogHistogram
-from onnx_nb.analysis.view.comparison_table import sections
+from onnx_nb.analysis.view.result_columns import sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

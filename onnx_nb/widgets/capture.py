@@ -9,8 +9,8 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.view.capture_table import of_capture
 from onnx_nb.analysis.view.inspection import found_in
+from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns
 from onnx_nb.drawing.static_html import capture_still
 from onnx_nb.widgets._linked import LinkedWidget, selected_name
 from onnx_nb.widgets._snapshot import Picture
@@ -62,7 +62,8 @@ class CapturePanel(LinkedWidget):
         self.capture = capture
         first = capture.nonfinite()
         stopped = capture.stopped
-        packed = of_capture(capture).columns(
+        packed = statistics_columns(
+            captured_entries(capture),
             model=shortened(capture.model.name, 200),
             runs=count_text(capture.feeds, "run"),
             stopped="" if stopped is None else f"Stopped at {quoted(stopped.name)}: nothing after it was run.",

@@ -10,9 +10,10 @@ import traitlets
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
-from onnx_nb.analysis.view.comparison_table import columns_of, detail_of, notable, tensor_at
 from onnx_nb.analysis.view.inspection import found_in
+from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
 from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._linked import LinkedWidget, selected_name
@@ -92,7 +93,7 @@ class ComparisonPanel(LinkedWidget):
         self._inside: dict[str, Comparison] = {}
         first = notable(comparison)
         picture = Picture(f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}")
-        packed = columns_of(comparison, details=DETAILS_IN_STATE).to_bytes()
+        packed = comparison_columns(comparison, details=DETAILS_IN_STATE).to_bytes()
         given = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
@@ -140,7 +141,7 @@ class ComparisonPanel(LinkedWidget):
         row = int(call.args.get("row") or 0)
         if not 0 <= row < len(comparison.points):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
-        return Reply(buffers=[detail_of(comparison.points[row]).to_bytes()])
+        return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
     def _answer_page(self, call: Call) -> Reply:
         return Reply(buffers=[comparison_page(self.comparison, progress=call.progress).encode()])
@@ -153,7 +154,7 @@ class ComparisonPanel(LinkedWidget):
 
     def _answer_drill(self, call: Call) -> Reply:
         drilled = self._torch().drill(str(call.args.get("name")), progress=call.progress)
-        packed = columns_of(drilled, details=DETAILS_IN_STATE).to_bytes()
+        packed = comparison_columns(drilled, details=DETAILS_IN_STATE).to_bytes()
         self._inside[str(call.args.get("name"))] = self.drilled = drilled
         return Reply(buffers=[packed])
 
@@ -201,8 +202,11 @@ class ComparisonPanel(LinkedWidget):
         return max(found_in(names, model) for names in sides)
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
-        name = tensor_at(self.comparison, self.point, model)
-        return None if name is None else {"kind": "tensor", "name": name}
+        if self.point not in self.comparison:
+            return None
+        values, point = Graph.of(model).value_names, self.comparison[self.point]
+        found = (tensor for tensor in (point.candidate, point.reference) if tensor in values)
+        return next(({"kind": "tensor", "name": tensor} for tensor in found), None)
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:
         return next(iter(self._of_point(tensor)), None)

@@ -9,8 +9,8 @@ import traitlets
 from onnx_nb.analysis.compare.diff import Diff, diff
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
-from onnx_nb.analysis.view.diff_columns import diff_columns
 from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.analysis.view.result_columns import diff_columns
 from onnx_nb.drawing.html import diff_page
 from onnx_nb.widgets._graphs import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture

@@ -1,6 +1,6 @@
 """A simplification in a cell: original and result side by side, every change and its reason, undone by a click.
 
-`analysis.view.provenance` says what each change took and made. To undo a change, the model is simplified again
+`Provenance` has what each change took and made. To undo a change, the model is simplified again
 without it.
 """
 
@@ -15,7 +15,7 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.provenance import account, provenance
+from onnx_nb.analysis.view.result_columns import Provenance, account
 from onnx_nb.drawing.html import simplification_page
 from onnx_nb.widgets._base import in_state
 from onnx_nb.widgets._channel import Call, Reply, Verb
@@ -189,7 +189,7 @@ class SimplificationPanel(PairWidget):
                 raise OnnxNbError(f"a simplification has no part {quoted(name)}.", advice=f"It has {', '.join(PARTS)}.")
             number = int(step or 0)
             if part == "differences":
-                packed = provenance(self.simplification, number or None).columns()
+                packed = Provenance(self.simplification, number or None).columns()
             else:
                 packed = columns(self._models(number)[SIDES.index(part)])
             self._packed[name] = packed.to_bytes()

@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb import DiffPanel, Graph, ModelGraph, SimplificationPanel, capture, load, simplify
-from onnx_nb.analysis.view.capture_table import of_capture, of_weights
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.overlays import overlay
+from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 from onnx_nb.drawing.html import bake
 from tests import models
 
@@ -73,12 +73,13 @@ def test_a_capture_goes_into_the_page_before_the_weights() -> None:
 
 def test_a_limit_keeps_the_largest_weights() -> None:
     model = load(models.exported("resnet50", dynamo=True))
-    some = of_weights(model, limit=20_000)
+    some = weight_entries(model, limit=20_000)
     sizes = sorted((info.nbytes for info in model.initializers.values()), reverse=True)
-    assert 0 < len(some.entries) < len(sizes)
-    assert [entry.nbytes for entry in some.entries] == sizes[: len(some.entries)]
-    assert some.left_out == len(sizes) - len(some.entries)
-    packed = some.columns()
+    assert 0 < len(some) < len(sizes)
+    assert [entry.nbytes for entry in some] == sizes[: len(some)]
+    baked = Columns.from_bytes(bake(model, statistics=True, limit=20_000))
+    assert baked.meta["left_out"] == len(sizes) - len(some)
+    packed = statistics_columns(some)
     assert sum(array.nbytes for array in packed.arrays.values()) < 2 * 20_000
 
 
@@ -113,8 +114,8 @@ def test_values_without_numbers_have_no_statistics() -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
-    for digest in (of_capture(capture(model)), of_weights(model)):
-        packed = digest.columns()
+    for entries in (captured_entries(capture(model)), weight_entries(model)):
+        packed = statistics_columns(entries)
         assert len(packed.arrays["bins"]) == packed.arrays["ptr"][-1]
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.view.comparison_table import sections
+from onnx_nb.analysis.view.result_columns import sections
 from onnx_nb.drawing.plots import plot_errors, plot_histogram
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30))

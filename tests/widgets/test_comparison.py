@@ -18,7 +18,7 @@ from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.analysis.view.comparison_table import SPARK, columns_of, detail_of, notable, sections
+from onnx_nb.analysis.view.result_columns import SPARK, comparison_columns, detail_columns, notable, sections
 from onnx_nb.widgets._channel import Call, Cancelled
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_panel_has_every_metric_of_every_point() -> None:
 
 
 def test_a_small_histogram_stands_further_right_where_errors_are_larger() -> None:
-    packed = columns_of(comparison())
+    packed = comparison_columns(comparison())
     sparks = packed.arrays["sparks"].reshape(-1, SPARK)
     middle = sparks @ np.arange(SPARK) / sparks.sum(axis=1)
     assert middle[5] > middle[[0, 1, 2, 3, 4, 6, 7]].max() + 3
@@ -95,7 +95,7 @@ def test_the_detail_of_a_point_is_what_its_errors_are() -> None:
     candidate[0, 1, 7] += 0.5
     candidate[1, 3, 2] = np.nan
     found = ErrorStats.of(reference, candidate)
-    packed = Columns.from_bytes(detail_of(Point("p", "p", "p", "name", 0, cumulative=found)).to_bytes())
+    packed = Columns.from_bytes(detail_columns(Point("p", "p", "p", "name", 0, cumulative=found)).to_bytes())
     about = packed.meta["cumulative"]
     assert (about["nan"], about["inf"], about["equal"], about["axis"]) == (1, 0, 398, 2)
     assert about["worst"][0][0] == "[1, 3, 2]"
@@ -111,14 +111,14 @@ def test_the_detail_of_a_point_is_what_its_errors_are() -> None:
 
 def test_details_of_the_worst_points_come_along_and_others_are_asked_for() -> None:
     c = comparison()
-    one = len(detail_of(c.points[5]).to_bytes())
-    packed = columns_of(c, details=2 * one)
+    one = len(detail_columns(c.points[5]).to_bytes())
+    packed = comparison_columns(c, details=2 * one)
     assert packed.arrays["detail_row"][0] == 5
     assert packed.meta["left_out"] == 8 - len(packed.arrays["detail_row"]) > 0
     end = packed.arrays["detail_end"][0]
     first = Columns.from_bytes(packed.arrays["details"][:end].tobytes())
     assert first.meta["isolated"]["count"] == VALUES.size
-    assert columns_of(c).meta["left_out"] == 8
+    assert comparison_columns(c).meta["left_out"] == 8
 
 
 def test_what_is_looked_at_first() -> None:
@@ -262,7 +262,7 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     assert {point.source for point in panel.drilled.points} == {""}
     call.args = {"row": 0, "inside": "2"}
     detail = Columns.from_bytes(bytes(panel._answer_detail(call).buffers[0]))
-    assert detail.meta == detail_of(panel.drilled.points[0]).meta
+    assert detail.meta == detail_columns(panel.drilled.points[0]).meta
     call.stop.set()
     for answer in (panel._answer_reproduce, panel._answer_drill, panel._answer_page):
         call.args = {"name": "0"}

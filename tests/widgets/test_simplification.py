@@ -17,7 +17,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.provenance import Provenance, provenance
+from onnx_nb.analysis.view.result_columns import Provenance
 from tests import models
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def named(found: Provenance, side: int, change: int) -> list[str]:
 
 def test_every_node_is_found_by_its_id() -> None:
     s = onnx_nb.simplify(SMALL)
-    found = provenance(s)
+    found = Provenance(s)
     assert [node.op_type for node in s.model.proto.graph.node] == ["Reshape", "Neg"]
     states = dict(zip([node.output[0] for node in SMALL.graph.node], found.sides[0].node_state.tolist(), strict=True))
     gone, folded = {"a", "dead", "b", "y"}, {"size", "first", "z", "shape", "axes"}
@@ -91,7 +91,7 @@ def test_matched_nodes_compute_the_same(name: str, dynamo: bool) -> None:
     """Against onnxruntime: matched nodes of both models compute equal values; every other node belongs to a change."""
     model = onnx_nb.load(models.exported(name, dynamo=dynamo))
     s = onnx_nb.simplify(model, check_n=0)
-    found = provenance(s)
+    found = Provenance(s)
     one, other = Graph.opened(s.original), Graph.opened(s.model)
     for at in (0, 1):
         side, graph = found.sides[at], (one, other)[at]
@@ -121,7 +121,7 @@ def test_changes_inside_of_functions_are_found_at_each_call() -> None:
     )
     s = onnx_nb.simplify(model)
     assert [change.key for change in s.changes] == ["eliminate_identity: local.Twice/c"]
-    found = provenance(s)
+    found = Provenance(s)
     assert named(found, 0, 0) == ["Identity", "Identity"]
     assert found.sides[0].node_state.tolist() == [SAME, SAME, ONLY, SAME, ONLY, SAME]
     assert found.sides[0].node.tolist() == [0, 1, -1, 2, -1, 3]
@@ -132,7 +132,7 @@ def test_steps_are_the_models_in_between() -> None:
     assert [step.done for step in s.steps] == sorted(step.done for step in s.steps)
     assert s.steps[-1].done == len(s.changes)
     for number in range(1, len(s.steps)):
-        found = provenance(s, number)
+        found = Provenance(s, number)
         assert found.before is s.steps[number - 1].model
         assert len(found.changes) == s.steps[number].done - s.steps[number - 1].done
         assert np.all((found.sides[0].node_state == SAME) | (found.change_of[0] >= 0))

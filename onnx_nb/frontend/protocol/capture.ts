@@ -1,4 +1,4 @@
-/** Statistics and histograms of many tensors, as `analysis/view/capture_table.py` packs them. */
+/** Statistics and histograms of many tensors, as `analysis/view/result_columns.py` packs them. */
 
 import { column, type Packed, Strings, type TypedArray } from "./codec.ts";
 import type { StatisticsReply } from "./host.ts";

@@ -1,4 +1,4 @@
-/** The points of a comparison, as `analysis/view/comparison_table.py` packs them. */
+/** The points of a comparison, as `analysis/view/result_columns.py` packs them. */
 
 import { type Packed, Strings, type TypedArray } from "./codec.ts";
 

@@ -1,4 +1,4 @@
-/** Counterparts and differences of two graphs, as `analysis/view/diff_columns.py` packs them. */
+/** Counterparts and differences of two graphs, as `analysis/view/result_columns.py` packs them. */
 
 import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
 import type { Packed, TypedArray } from "./codec.ts";

@@ -1,10 +1,10 @@
-/** What a simplification did, as `analysis/view/provenance.py` packs it: two graphs as a pair, and every change. */
+/** What a simplification did, as `analysis/view/result_columns.py` packs it: two graphs as a pair, and every change. */
 
 import { type Packed, Strings, type TypedArray } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";
 
-/** What is said besides the changes; `provenance.account` makes it. */
+/** What is said besides the changes; `result_columns.account` makes it. */
 export interface Account {
   readonly name: string;
   readonly verdict: "verified" | "wrong" | "unchecked";

@@ -1,0 +1,538 @@
+"""Results as packed columns: statistics of tensors, a comparison, a diff, and a simplification.
+
+A row of statistics takes some hundred bytes: nine numbers and at most `statistics.BINS` counts, whose edges follow from
+two integers. A comparison has every metric of all points and the details, a few kilobytes each, of the worst points.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from onnx_nb.analysis.compare.counterparts import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted, shape_text, shortened
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.run.statistics import Statistics
+from onnx_nb.analysis.simplify.rules import rules
+from onnx_nb.analysis.simplify.symbolic_dims import Change, identify
+from onnx_nb.analysis.view.columns import Columns
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison, Point, Which
+    from onnx_nb.analysis.compare.diff import Diff
+    from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.simplify.simplify import Simplification
+
+NUMBERS: Final = ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
+"""Statistics of a tensor that are columns."""
+WHICH: Final[tuple[Which, ...]] = ("cumulative", "isolated")
+SPARK: Final = 24
+"""Bars in the small histogram of a point."""
+LONGEST: Final = 200
+"""Characters of a name or reason shown in a list at most."""
+
+# ---------------------------------------------------------------- statistics of tensors
+
+
+class Entry(NamedTuple):
+    """One tensor and its statistics."""
+
+    value: int
+    """Number in `Graph`; −1 if it is not in the graph."""
+    name: str
+    node: str
+    """Name of the node that makes it."""
+    op: str
+    dtype: str
+    shape: str
+    """As "1×3×224"; empty if it varied."""
+    nbytes: int
+    statistics: Statistics | None
+    """``None`` for what has no numbers."""
+    source: str
+    """Where the numbers come from, in words."""
+
+
+def statistics_columns(entries: Sequence[Entry], *, left_out: int = 0, **about: Any) -> Columns:
+    """Return tensors as columns; ``frontend/protocol/capture.ts`` reads them, and plain JSON goes with them."""
+    found = [entry.statistics or Statistics() for entry in entries]
+    histograms = [each.histogram for each in found]
+    arrays: dict[str, Any] = {
+        "value": np.asarray([entry.value for entry in entries], np.int32),
+        "known": np.asarray([entry.statistics is not None for entry in entries], np.uint8),
+        "nbytes": np.asarray([entry.nbytes for entry in entries], np.float64),
+        "exponent": np.asarray([each.exponent for each in histograms], np.int32),
+        "first": np.asarray([each.first for each in histograms], np.float64),
+        "ptr": np.cumsum([0, *(len(each.counts) for each in histograms)]).astype(np.uint32),
+        "bins": np.concatenate([np.zeros(0), *(each.counts for each in histograms)]).astype(np.float64),
+    }
+    arrays |= {name: np.asarray([float(getattr(each, name)) for each in found], np.float64) for name in NUMBERS}
+    texts = ("name", "node", "op", "dtype", "shape", "source")
+    return Columns.of(
+        arrays, {name: [getattr(entry, name) for entry in entries] for name in texts}, {"left_out": left_out, **about}
+    )
+
+
+def captured_entries(capture: Capture) -> list[Entry]:
+    """Return the tensors of a capture, in order of execution."""
+    source = f"captured, {count_text(capture.feeds, 'run')}"
+    entries = []
+    for row in capture.rows():
+        name, shape = row["name"], "" if row["shape"] is None else shape_text(row["shape"])
+        found = None if row["count"] is None else capture.statistics(name)
+        about = row["node"], row["op_type"], row["dtype"], shape, row["nbytes"]
+        entries.append(Entry(capture.values[name], name, *about, found, source))
+    return entries
+
+
+def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Progress | None = None) -> list[Entry]:
+    """Return the weights, largest first, whose statistics fit ``limit`` bytes; broken weights have none."""
+    loaded = load(model)
+    graph = Graph.of(loaded)
+    weights = sorted(loaded.initializers.values(), key=lambda info: -info.nbytes)
+    total = sum(info.nbytes for info in weights) or 1
+    entries: list[Entry] = []
+    done = size = 0
+    for info in weights:
+        if limit is not None and size >= limit:
+            break
+
+        def read(part: float, done: int = done, nbytes: int = info.nbytes, name: str = info.name) -> None:
+            if progress is not None:
+                progress((done + part * nbytes) / total, f"Reading {name[:80]}, {bytes_text(nbytes)}")
+
+        read(0.0)
+        try:
+            found = Statistics.of(loaded.tensor(info.name), progress=read)
+        except OnnxNbError:  # its bytes are missing: `external_data.audit` says why
+            found = None
+        about = "", "", dtype_name(info.dtype), shape_text(info.shape), info.nbytes
+        entries.append(Entry(graph.value(info.name), info.name, *about, found, "weight"))
+        done += info.nbytes
+        size += 8 * (len(NUMBERS) + 4 + (0 if found is None else len(found.histogram.counts)))
+    return entries
+
+
+# ---------------------------------------------------------------- a comparison
+
+_DECADES: Final = 16
+"""Decades that the small histograms span at most; smaller errors count into the first bar."""
+_REPORTED: Final = 256
+"""Points between two reports of progress."""
+_UNKNOWN, _EQUAL, _DIFFERENT, _MISMATCHED = range(4)
+"""States of a point's errors."""
+
+
+def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Progress | None = None) -> Columns:
+    """Return all points as columns, with packed details of the worst in at most ``details`` bytes."""
+    points, missing = comparison.points, comparison.unmatched
+    best = [point.isolated or point.cumulative for point in points]
+    arrays = _metric_columns(points, progress) | _sparks(best)
+    packed, rows = _details(comparison, details, progress)
+    arrays |= {
+        "output": np.asarray([point.output for point in points], np.uint8),
+        "score": comparison.scores("isolated") if comparison.has_isolated else np.full(len(points), math.nan),
+        "missing_side": np.asarray([each.side == "candidate" for each in missing], np.uint8),
+        "details": np.frombuffer(b"".join(packed), np.uint8),
+        "detail_row": np.asarray(rows, np.uint32),
+        "detail_end": np.cumsum([len(each) for each in packed], dtype=np.uint32),
+    }
+    first, shown = (
+        -1 if point is None else points.index(point) for point in (comparison.first_divergent(), notable(comparison))
+    )
+    meta: dict[str, Any] = {
+        "reference": shortened(comparison.reference, LONGEST),
+        "candidate": shortened(comparison.candidate, LONGEST),
+        "feeds": comparison.feeds,
+        "message": comparison.message,
+        "first": first,
+        "notable": shown,
+        "outside": sum(errors is not None and errors.outside > 0 for errors in best),
+        "isolated": comparison.has_isolated,
+        "metrics": [
+            {"key": name} | {part: getattr(metric, part) for part in ("label", "higher_is_better", "logarithmic")}
+            for name, metric in METRICS.items()
+        ],
+        "parts": [list(section) for section in sections([point.name for point in points], 64)],
+        "left_out": len(points) - len(rows),
+    }
+    names = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
+    texts = {name: [getattr(point, name) for point in points] for name in names}
+    sizes = [point.error_size() for point in points]
+    texts["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
+    texts["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
+    texts |= {f"missing_{name}": [getattr(each, name) for each in missing] for name in ("name", "reason", "op_type")}
+    return Columns.of(arrays, texts, meta)
+
+
+def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[str, Any]:
+    """Return a column for each metric and the state of each point, for the errors that any point has."""
+    numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
+    states = {which: np.full(len(points), _UNKNOWN, np.uint8) for which in WHICH}
+    for row, point in enumerate(points):
+        if progress is not None and row % _REPORTED == 0:
+            progress(0.5 * row / len(points), f"Reading point {row + 1:,} of {len(points):,}")
+        for which in WHICH:
+            errors: ErrorStats | None = getattr(point, which)
+            if errors is not None:
+                numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
+                states[which][row] = _EQUAL if errors.is_equal else _MISMATCHED if errors.mismatches else _DIFFERENT
+    arrays: dict[str, Any] = {}
+    for which in WHICH:
+        if states[which].any():
+            arrays[f"{which}_state"] = states[which]
+            arrays |= {f"{which}_{name}": column for name, column in zip(METRICS, numbers[which], strict=True)}
+    return arrays
+
+
+def _sparks(known: Sequence[ErrorStats | None]) -> dict[str, Any]:
+    """Return a small histogram of each point's absolute errors on one common axis, heights from 0 to 255."""
+    histograms = {row: errors.absolute for row, errors in enumerate(known) if errors and len(errors.absolute.counts)}
+    if not histograms:
+        return {"sparks": np.zeros(len(known) * SPARK, np.uint8), "spark_ends": np.zeros(2)}
+    high = math.ceil(math.log10(max(each.edges[-1] for each in histograms.values())))
+    low = min(each.edges[0] for each in histograms.values())
+    low = max(math.floor(math.log10(max(low, 5e-324))), high - _DECADES)
+    heights = np.zeros((len(known), SPARK))
+    for row, histogram in histograms.items():
+        middle = np.log10(histogram.edges[:-1] / 2 + histogram.edges[1:] / 2)
+        places = np.clip((middle - low) / (high - low or 1) * SPARK, 0, SPARK - 1).astype(np.intp)
+        heights[row] = np.bincount(places, histogram.counts, SPARK)
+    most = heights.max(axis=1, keepdims=True)
+    sparks = np.ceil(np.divide(heights, most, out=np.zeros_like(heights), where=most > 0) * 255)
+    return {"sparks": sparks.astype(np.uint8).ravel(), "spark_ends": np.asarray([low, high], np.float64)}
+
+
+def _details(comparison: Comparison, room: int, progress: Progress | None) -> tuple[list[bytes], list[int]]:
+    """Return packed details of the worst points that fit, and their rows."""
+    packed: list[bytes] = []
+    rows: list[int] = []
+    whole = room
+    scores = comparison.scores() if comparison.points else np.zeros(0)
+    for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
+        if progress is not None:
+            progress(1 - 0.5 * room / whole, f"Packing the errors of {quoted(comparison.points[row].name)}")
+        made = detail_columns(comparison.points[row]).to_bytes()
+        if len(made) > room:
+            break
+        room -= len(made)
+        packed.append(made)
+        rows.append(row)
+    return packed, rows
+
+
+def detail_columns(point: Point) -> Columns:
+    """Return the details of the errors of one point: histograms, worst elements, channels and a sample of values."""
+    arrays: dict[str, Any] = {}
+    meta: dict[str, Any] = {}
+    for which in WHICH:
+        errors: ErrorStats | None = getattr(point, which)
+        if errors is None:
+            continue
+        meta[which] = {
+            "shape": list(errors.shape),
+            "dtypes": list(errors.dtypes),
+            "tolerance": [errors.rtol, errors.atol],
+            **{name: getattr(errors, name) for name in ("count", "equal", "finite", "outside")},
+            "nan": errors.nan_mismatch,
+            "inf": errors.inf_mismatch,
+            "argmax": None if errors.argmax is None else list(errors.argmax),
+            "axis": errors.channel_axis,
+            "worst": [
+                [
+                    f"[{', '.join(map(str, worst.index))}]",
+                    *(
+                        repr(shortened(value, 60)) if isinstance(value, str) else number_text(value)
+                        for value in (worst.reference, worst.candidate)
+                    ),
+                    worst.feed,
+                ]
+                for worst in errors.worst
+            ],
+            "zeros": {name: getattr(errors, name).zeros for name in ("absolute", "relative", "ulp")},
+        }
+        arrays[f"{which}_range"] = np.asarray([errors.low, errors.high], np.float64)
+        arrays[f"{which}_worst"] = np.asarray([worst.error for worst in errors.worst], np.float64)
+        arrays[f"{which}_channels"] = np.asarray(errors.channels, np.float32)
+        arrays[f"{which}_sample"] = np.asarray(errors.sample, np.float64).ravel()
+        for name in ("signed", "absolute", "relative", "ulp"):
+            histogram = getattr(errors, name)
+            arrays[f"{which}_{name}_counts"] = np.asarray(histogram.counts, np.float64)
+            arrays[f"{which}_{name}_edges"] = np.asarray(histogram.edges, np.float64)
+    return Columns(arrays, meta)
+
+
+def notable(comparison: Comparison) -> Point | None:
+    """Return the point to look at first: the first divergent one, else the worst; None if all are equal."""
+    first = comparison.first_divergent()
+    worst = comparison.ranked()[:1] if first is None else [first]
+    return next((point for point in worst if not point.errors().is_equal), None)
+
+
+def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
+    """Return where the sections of a model begin, from the longest common paths that form at most ``most`` sections."""
+    if not names:
+        return []
+    separator = "/" if sum(name.startswith("/") for name in names) > len(names) // 2 else "."
+    paths = [name.strip("/").split(separator) for name in names]
+    best: list[tuple[int, str]] = []
+    for depth in range(1, 6):
+        found = _at_depth(paths, depth)
+        ends = [place for place, _ in found[1:]] + [len(names)]
+        # a few points between others do not form a section
+        found = [entry for entry, end in zip(found, ends, strict=True) if end - entry[0] > len(names) / (3 * most)]
+        if len(found) > most:
+            break
+        # prefer "layer.0" to the tenth "attention"
+        best = max(best, found, key=lambda entries: 2 * len({label for _, label in entries}) - len(entries))
+    if len(best) < 2 or all(len(path) == 1 for path in paths):
+        best = list(enumerate(names)) if len(names) <= 8 else []
+    return [(place, shortened(label, 22)) for place, label in best]
+
+
+def _at_depth(paths: Sequence[list[str]], depth: int) -> list[tuple[int, str]]:
+    """Return where the beginning of the paths changes, and its label."""
+    found: list[tuple[int, str]] = []
+    last: list[str] = []
+    for place, path in enumerate(paths):
+        # the last piece names the point itself; the result of a whole section belongs to it
+        section = path[: min(depth, max(len(path) - 1, 1))]
+        if last not in (section, path):
+            found.append((place, ".".join(section[-2:]) if section[-1].isdigit() else section[-1]))
+            last = section
+    return found
+
+
+# ---------------------------------------------------------------- a diff and a simplification
+
+Target = int
+"""A node, or −1 − v for the value v."""
+
+_FOLDING: Final = frozenset({"fold_constants", "fold_shapes", "fold_reshape", "extract_constants"})
+"""Rules that leave a constant."""
+_ENDS: Final = {**dict.fromkeys(_FOLDING, "a constant"), "eliminate_duplicate_initializer": "an equal one"}
+
+
+def diff_columns(differences: Diff) -> Columns:
+    """Return both sides and the first 5,000 changes."""
+    changes = [
+        [c.what, c.kind, c.name, c.op, c.detail, c.reference, c.candidate, c.how, *c.nodes, *c.tensors]
+        for c in differences.changes[:5000]
+    ]
+    meta = {"changes": changes, "total": len(differences.changes), "message": differences.message}
+    meta["counts"] = Counter(change.what for change in differences.changes)
+    return Columns(_side_columns(differences.sides), meta)
+
+
+def _side_columns(sides: tuple[Counterparts, Counterparts]) -> dict[str, Any]:
+    """Return the columns of both sides by name and number of the side."""
+    names = [field.name for field in fields(Counterparts)]
+    return {f"{name}_{at}": getattr(side, name) for at, side in enumerate(sides) for name in names}
+
+
+class Provenance:
+    """What became of each node in a simplification, or in one of its steps, counted from 1.
+
+    Nodes keep their ids from the original to the result, and a `Change` names the ids that it took and made, so that
+    all of this is looked up.
+    """
+
+    SHOWN: Final = 64
+    """Nodes of a change shown on each side at most."""
+
+    before: Model
+    after: Model
+    changes: tuple[Change, ...]
+    sides: tuple[Counterparts, Counterparts]
+    """State of each node and value: SAME in both models, ONLY in this one (taken or made), or FOLDED."""
+    targets: tuple[list[list[Target]], list[list[Target]]]
+    """For each change what to show in either graph, at most `SHOWN`: what it took or made, or else where it was."""
+
+    def __init__(self, found: Simplification, step: int | None = None) -> None:
+        if step is None:
+            models, ids, self.changes = (found.original, found.model), found.node_ids, found.changes
+        else:
+            first, last = found.steps[step - 1], found.steps[step]
+            models, ids = (first.model, last.model), (first.node_ids, last.node_ids)
+            self.changes = found.changes[first.done : last.done]
+        self.before, self.after = models
+        self._graphs = one, other = Graph.opened(models[0]), Graph.opened(models[1])
+        keys = identify(one, ids[0]), identify(other, ids[1])
+        there = {key: m for m, key in enumerate(keys[1]) if key[0] >= 0}
+        self._node = node = np.asarray([there.get(key, -1) for key in keys[0]], np.int32)
+        back = inverse(node, other.node_count)
+        mentioned = {id_ for change in self.changes for id_ in (*change.taken, *change.made, *change.rewired)}
+        # a node of a function is in the opened graph once for each call
+        self._nodes: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
+        for nodes, listed in zip(self._nodes, keys, strict=True):
+            for n, (id_, _) in enumerate(listed):
+                if id_ in mentioned:
+                    nodes.setdefault(id_, []).append(n)
+        self._values = [{name: v for v, name in reversed(list(enumerate(g.value_names)))} for g in self._graphs]
+        # the equal value of the second graph: by name, or as the mapping has it
+        same = [self._values[1].get(name, -1) for name in one.value_names]
+        for v in np.flatnonzero((np.asarray(same, np.int32) < 0) & (one.value_subgraph == 0)).tolist():
+            same[v] = self._values[1].get(found.mapping.get(one.value_names[v]) or "", -1)
+        self._value = np.asarray(same, np.int32)
+        value = self._value, inverse(self._value, other.value_count)
+        state, value_state = (
+            [np.where(each < 0, ONLY, SAME).astype(np.uint8) for each in pair] for pair in ((node, back), value)
+        )
+        self.change_of = np.full(one.node_count, -1, np.int32), np.full(other.node_count, -1, np.int32)
+        """For each node of either graph the change that took, folded or made it; −1 for none."""
+        for number, change in enumerate(self.changes):
+            for n in self._listed(0, change.taken):
+                if node[n] < 0:
+                    self.change_of[0][n] = number
+                    state[0][n] = FOLDED if change.rule in _FOLDING else ONLY
+            self.change_of[1][self._listed(1, change.made)] = number
+        self.targets = left, right = self._targets(0), self._targets(1)
+        made = [[m for m in each if m >= 0 and back[m] < 0] for each in right]
+        for number, (change, targets) in enumerate(zip(self.changes, right, strict=True)):
+            for m in targets if change.rule in _FOLDING else ():
+                if m >= 0 and state[1][m] == SAME and not other.folded[m]:
+                    state[1][m], self.change_of[1][m] = FOLDED, number
+        # the counterpart of a node that was taken is a node that was made of it, if possible one of its name
+        for taken, new in zip(left, made, strict=True):
+            for n in taken if new else ():
+                if n >= 0 and node[n] < 0:
+                    node[n] = next((m for m in new if one.names[n] and one.names[n] == other.names[m]), new[-1])
+        states = (state[0], value_state[0]), (state[1], value_state[1])
+        self.sides = counterparts(self._graphs, (node, inverse(node, other.node_count)), value, states)
+
+    def __repr__(self) -> str:
+        return f"Provenance({len(self.changes)} changes from {self.before!r} to {self.after!r})"
+
+    def columns(self) -> Columns:
+        """Return everything in one buffer for the browser; see ``frontend/protocol/simplification.ts``."""
+        arrays = _side_columns(self.sides)
+        for at, (found, change) in enumerate(zip(self.targets, self.change_of, strict=True)):
+            arrays[f"targets_{at}"] = np.asarray([target for each in found for target in each], np.int32)
+            arrays[f"targets_end_{at}"] = np.cumsum([0, *map(len, found)]).astype(np.int32)
+            arrays[f"change_{at}"] = change
+        known, counts = rules(), Counter(change.rule for change in self.changes)
+        row = {rule: row for row, rule in enumerate(counts)}
+        arrays["rule"] = np.asarray([row[change.rule] for change in self.changes], np.uint32)
+        texts = {
+            "what": [self._what(number, change) for number, change in enumerate(self.changes)],
+            "why": [shortened(change.why, LONGEST) for change in self.changes],
+            "key": [change.key.partition(": ")[2] for change in self.changes],
+        }
+        states = [side.node_state for side in self.sides]
+        meta: dict[str, Any] = {
+            "changes": [],
+            "total": 0,
+            "counts": {},
+            "message": "",
+            "made": "new",
+            "rules": [[rule, known.get(rule, ""), count] for rule, count in counts.items()],
+            "nodes": [[len(each), *(int(np.sum(each == state)) for state in (ONLY, FOLDED))] for each in states],
+        }
+        return Columns.of(arrays, texts, meta)
+
+    def _what(self, number: int, change: Change) -> str:
+        """Describe a change by operators: "Conv + BatchNormalization → Conv"."""
+        taken, made = (
+            _operators(
+                graph.operators[graph.op_index[target]][0]
+                for target in (targets[number] if ids else ())
+                if target >= 0 and change_of[target] >= 0
+            )
+            for graph, targets, change_of, ids in zip(
+                self._graphs, self.targets, self.change_of, (change.taken, change.after), strict=True
+            )
+        )
+        begin, end = "nothing" if made else "a constant", _ENDS.get(change.rule, "nothing")
+        return f"{taken or begin} → {made or end}"
+
+    def _listed(self, side: int, ids: Iterable[int]) -> list[int]:
+        """Return the nodes of a graph with some ids."""
+        return [n for id_ in ids for n in self._nodes[side].get(id_, ())]
+
+    def _tensor(self, side: int, change: Change) -> list[Target]:
+        """Return the tensor where a change happened, if a graph has it."""
+        value = self._values[side].get(change.key.partition(": ")[2], -1)
+        return [-1 - value] if value >= 0 else []
+
+    def _targets(self, side: int) -> list[list[Target]]:
+        """Return what each change is about in a graph, by way of earlier or later changes too.
+
+        That is the nodes that it took in the first graph; nodes that it made in the second, or tensors that replace
+        what it took.
+        """
+        found: list[list[Target]] = [[] for _ in self.changes]
+        other: dict[int, int] = {}
+        """The change that made a node (before this one), or that took it (after this one)."""
+        order = range(len(self.changes))
+        for number in reversed(order) if side else order:
+            change = self.changes[number]
+
+            def resolved(ids: Iterable[int]) -> list[Target]:
+                by_way_of = (found[other[id_]] for id_ in ids if id_ in other)
+                return list(dict.fromkeys([*self._listed(side, ids), *itertools.chain.from_iterable(by_way_of)]))
+
+            if side == 0:
+                own = sorted(n for n in resolved(change.taken) if n >= 0 and self._node[n] < 0)
+                shown = own or self._tensor(0, change) or resolved(change.rewired)
+            else:
+                own = resolved(change.made) or ([] if change.rule in _FOLDING else self._replacing(change))
+                shown = own or resolved(change.rewired) or self._tensor(1, change)
+            found[number] = shown[: self.SHOWN]
+            other.update(dict.fromkeys(change.taken if side else change.made, number))
+        return found
+
+    def _replacing(self, change: Change) -> list[Target]:
+        """Return the tensors that replace the outputs of the nodes that a change took, or the tensor it is about."""
+        graph = self._graphs[0]
+        values = [v for n in self._listed(0, change.taken) for v in graph.node_outputs(n).tolist() if v >= 0]
+        values = values or [-1 - target for target in self._tensor(0, change)]
+        return list(dict.fromkeys(-1 - int(self._value[v]) for v in values if self._value[v] >= 0))
+
+
+def _operators(names: Iterable[str]) -> str:
+    """Return operators as text, at most four of them, with the number of equal ones."""
+    counts = list(Counter(names).items())
+    parts = [name if count == 1 else f"{count} {name}" for name, count in counts[:4]]
+    rest = sum(count for _, count in counts[4:])
+    return " + ".join([*parts, *([f"{rest} more"] if rest else [])])
+
+
+def account(found: Simplification) -> dict[str, Any]:
+    """Return what a panel shows of a simplification besides its changes, as JSON: sizes, operators, what was left."""
+    left = sorted(found.left, key=lambda each: -each.nbytes)[:1000]
+    before, after = found.before, found.after
+    file = found.original.path or Path("model.onnx")
+    return {
+        "name": shortened(found.original.name, LONGEST),
+        "verdict": found.verdict,
+        "said": shortened(found.verification, 2000),
+        "call": found.call(),
+        "nodes": [sum(before.values()), sum(after.values())],
+        "bytes": [model.nbytes for model in (found.original, found.model)],
+        "operators": [
+            [op, found.before.get(op, 0), found.after.get(op, 0)] for op in sorted({*found.before, *found.after})
+        ],
+        "left": [
+            [shortened(each.node, LONGEST), each.op_type, each.nbytes, shortened(each.why, LONGEST)] for each in left
+        ],
+        "left_count": len(found.left),
+        "skipped": list(found.options.get("skip", ())),
+        "outputs": [
+            [shortened(name, LONGEST), f"{errors.max_abs:.3g}", errors.outside, errors.count]
+            for name, errors in list(found.differences.items())[:1000]
+        ],
+        "steps": [[step.name, len(step.model.proto.graph.node), step.done] for step in found.steps],
+        "path": f"{file.stem}.simplified{file.suffix or '.onnx'}",
+    }
