@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.graph.algorithms import upward
+from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from onnx_nb.analysis.compare.weight_values import Weights
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.node_table import LARGE
+from onnx_nb.analysis.graph.names import INITIALIZER, LARGE
 from onnx_nb.analysis.model import tensors
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, scaled_text, shortened
-from onnx_nb.analysis.graph.algorithms import depths, upward
+from onnx_nb.analysis.graph.dataflow import depths, upward
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer
 from onnx_nb.analysis.model.model import ModelLike, cached, load
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.graph.shape_walk import Case, Inference
+    from onnx_nb.analysis.graph.shape_inference import Case, Inference
     from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.protofields import Ints
 
@@ -289,8 +289,8 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     """
     loaded = load(model)
     if shapes:
-        return _counted(infer(loaded, shapes))
-    return cached(loaded, Costs, lambda: _counted(infer(loaded)))
+        return _counted(infer(Graph.opened(loaded), shapes))
+    return cached(loaded, Costs, lambda: _counted(infer(Graph.opened(loaded))))
 
 
 def _counted(found: Inference) -> Costs:

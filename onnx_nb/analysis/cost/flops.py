@@ -13,8 +13,8 @@ import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.inference_rules import broadcast
-from onnx_nb.analysis.graph.shape_walk import BROKEN, Case
+from onnx_nb.analysis.graph.shape_inference import BROKEN, Case
+from onnx_nb.analysis.graph.types import broadcast
 from onnx_nb.analysis.model.tensors import attribute
 
 if TYPE_CHECKING:

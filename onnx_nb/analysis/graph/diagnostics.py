@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.algorithms import cycles
+from onnx_nb.analysis.graph.dataflow import cycles
 from onnx_nb.analysis.graph.subgraphs import recursive
 
 if TYPE_CHECKING:

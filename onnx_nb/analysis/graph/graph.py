@@ -18,12 +18,11 @@ import onnx
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.algorithms import topological
+from onnx_nb.analysis.graph.dataflow import topological
 from onnx_nb.analysis.graph.diagnostics import Problem, ProblemFinder
-from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER, Names
-from onnx_nb.analysis.graph.node_table import NodeTable
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER, Names, NodeTable
 from onnx_nb.analysis.graph.operators import canonical
-from onnx_nb.analysis.graph.shape_walk import Inference, Walk
+from onnx_nb.analysis.graph.shape_inference import Inference, Walk
 from onnx_nb.analysis.graph.subgraphs import (
     Body,
     Calls,

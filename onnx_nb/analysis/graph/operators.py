@@ -12,15 +12,15 @@ import textwrap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import onnx
 import onnx.defs
 
+from onnx_nb.analysis.model.tensors import dtype_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-import numpy as np
-import onnx
 
-from onnx_nb.analysis.model.tensors import dtype_name
 
 _OPERATORS = {
     "linear": """

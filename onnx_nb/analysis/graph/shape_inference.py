@@ -1,43 +1,595 @@
-"""What the types of a model's values are if its inputs have given shapes; nothing is run.
+"""What the types of a model's values are if its inputs have some shapes: one walk in topological order; nothing is run.
 
-`shape_walk` does the work; here are the questions to it: the whole model (`infer`), or a few values (`infer_values`).
+Each node is put to onnx's own inference, equal nodes with equal inputs once: the layers of a transformer cost as much
+as one of them. Small integers are computed on the way, as exporters compute shapes from shapes; onnx's inference of
+whole models knows fewer operators, and takes seconds where this takes one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
+from numpy.typing import NDArray
+from onnx import TensorProto, TypeProto
 
-from onnx_nb.analysis.errors import FeedError
-from onnx_nb.analysis.formatting import closest, quoted
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
+from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import Flow
-from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.inference_rules import is_integer
-from onnx_nb.analysis.graph.shape_walk import Inference, Walk
-from onnx_nb.analysis.model.model import ModelLike, label_of, load
-from onnx_nb.analysis.model.tensors import Dims, dimensions, dimensions_text, fits, input_types, listed
+from onnx_nb.analysis.graph.diagnostics import Problem
+from onnx_nb.analysis.graph.operators import canonical
+from onnx_nb.analysis.graph.types import (
+    FLOATS_WANTED,
+    STAND_INS,
+    DeclaredTypes,
+    TypeTable,
+    ValueType,
+    computed,
+    contrib_shape,
+    is_integer,
+    is_small,
+    is_static,
+)
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dimensions_text, fits, input_types, listed
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.model.protofields import Ints
+
+DEPTH = 100
+"""Levels of nested subgraphs that are walked; deeper ones are left out."""
+SETTLED_DEPTH = 4
+"""Levels of nesting up to which the types that a loop carries are iterated; deeper, they have any shape."""
+
+BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
+"""Errors that attributes of a wrong type or number raise; only broken models have them."""
+
+Value = NDArray[Any]
+_NO_VALUE, _NOT_READ, _LEFT_OUT, _UNSETTLED = -1, -2, -3, -4
+_NOTHING = 0
+"""The number of the unknown type in a `TypeTable`."""
 
 
-def infer(
-    model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None, *, inside_calls: bool = True
-) -> Inference:
-    """Find the types of all values."""
-    graph = Graph.opened(load(model))
-    found = Walk(graph, graph.declared, *_bound(graph, shapes)).run() if shapes else graph.inference
-    plain = graph.plain
-    if inside_calls or plain is graph:
-        return found
-    return replace(
-        found, graph=plain, of_value=found.of_value[: plain.value_count], case_of=found.case_of[: plain.node_count]
-    )
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What equal nodes have in common: operator, attributes, types of inputs and outputs."""
+
+    node: onnx.NodeProto
+    """One of them."""
+    domain: str
+    version: int
+    """The opset of the operator's domain; 0 if the model imports none."""
+    inputs: tuple[ValueType | None, ...]
+    """None where an input is omitted; an unknown type is a `ValueType` too."""
+    values: tuple[Value | None, ...]
+    """The inputs whose values are known."""
+    outputs: tuple[ValueType | None, ...]
+    known_operator: bool = True
+    """Whether onnx defines the operator at that opset."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """The types in a graph."""
+
+    graph: Graph
+    table: TypeTable
+    of_value: Ints
+    """The number in `table` of each value's type."""
+    cases: Sequence[Case]
+    case_of: Ints
+    """The case of each node, −1 for those that were not reached."""
+    trips: Mapping[int, int | None]
+    """How often the body of a Loop, Scan or call runs; None if that is not known before the run."""
+    unbound: tuple[str, ...]
+    """Symbols in the shapes of the inputs whose sizes are unknown."""
+    problems: tuple[Problem, ...]
+    """The first node that onnx's inference refuses."""
+
+    @classmethod
+    def of_nothing(cls, graph: Graph) -> Inference:
+        """Return what is known of a graph before anything is inferred."""
+        declared, case_of = graph.declared, np.full(graph.node_count, -1, np.int32)
+        return cls(graph, declared.table, declared.of_value, [], case_of, {}, (), ())
+
+    def type_of(self, value: int) -> ValueType:
+        """Return the type of a value."""
+        return self.table.known[int(self.of_value[value])]
+
+
+class Walk:
+    """One walk; types and known values are numbers into lists, so that they compare quickly."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        declared: DeclaredTypes,
+        symbols: Mapping[str, int] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self._graph, self._table = graph, declared.table.copy()
+        self._types = self._table.known
+        bound = [self._bound(kind, symbols or {}) for kind in list(self._types)]
+        self._declared = [bound[number] for number in declared.of_value.tolist()]
+        for value in graph.inputs.tolist():
+            shape, kind = (shapes or {}).get(graph.value_names[value]), self._types[self._declared[value]]
+            if shape is not None and kind.elem_type:
+                self._declared[value] = self._table.tensor(kind.elem_type, shape)
+        self._type_of = list(self._declared)
+        self._values: list[Value] = []
+        self._value_index: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+        self._value_of = [_NO_VALUE] * graph.value_count
+        for subgraph in graph.subgraphs:
+            for value in subgraph.weights.tolist():
+                self._value_of[value] = _NOT_READ
+        self._weights: dict[int, TensorProto] | None = None
+        self._index: dict[tuple[Any, ...], int] = {}
+        self._cases: list[Case] = []
+        self._made: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        """The types and the known values of the outputs of each case."""
+        self._case_of = np.full(graph.node_count, -1, np.int32)
+        self._trips: dict[int, int | None] = {}
+        self._in, self._in_ptr = graph.in_value.tolist(), graph.in_ptr.tolist()
+        self._out, self._out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
+        self._op = graph.op_index.tolist()
+        self._special = [
+            op == "Constant"
+            or domain == "ai.onnx.ml"
+            or operators.may_hold_graphs(op, domain, graph.opsets.get(domain, 0))
+            for op, domain in graph.operators
+        ]
+        self._depth = 0
+        self._scopes: list[Mapping[str, int]] = [graph.plain.opsets]
+        """Distinct opset imports; a function has its own."""
+        self._scope = 0
+        self._problem: Problem | None = None
+        self._nodes: Collection[int] | None = None
+
+    def run(self, nodes: Collection[int] | None = None) -> Inference:
+        """Walk through the graph, or some nodes of its main graph and what is inside them."""
+        self._nodes = nodes
+        self._walk(0)
+        graph = self._graph
+        dims = (dim for value in graph.inputs.tolist() for dim in self._types[self._declared[value]].shape or ())
+        return Inference(
+            graph,
+            self._table,
+            np.asarray(self._type_of, np.int32),
+            self._cases,
+            self._case_of,
+            self._trips,
+            tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str))),
+            (self._problem,) if self._problem is not None else (),
+        )
+
+    def _bound(self, kind: ValueType, symbols: Mapping[str, int]) -> int:
+        """Return the number of a type with sizes for its symbols."""
+        if not symbols or not kind.elem_type or kind.shape is None or not symbols.keys() & set(kind.shape):
+            return self._table.add(kind.proto)
+        return self._table.tensor(
+            kind.elem_type, [symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in kind.shape]
+        )
+
+    def _walk(self, subgraph: int) -> None:
+        self._depth += 1
+        if self._depth <= DEPTH:
+            order = self._graph.order if subgraph == 0 else self._graph.subgraph_order(subgraph)
+            for node in order.tolist():
+                if self._nodes is None or subgraph or node in self._nodes:
+                    self._step(node)
+        elif self._problem is None:
+            message = f"types are not inferred in subgraphs that are nested more than {DEPTH} deep"
+            self._problem = Problem("inference", message, self._graph.subgraphs[subgraph].owner_node)
+        self._depth -= 1
+
+    def _step(self, node: int) -> None:
+        graph = self._graph
+        read = self._in[self._in_ptr[node] : self._in_ptr[node + 1]]
+        made = self._out[self._out_ptr[node] : self._out_ptr[node + 1]]
+        operator = self._op[node]
+        kinds = tuple([self._type_of[value] if value >= 0 else _LEFT_OUT for value in read])
+        values = self._known(read, kinds, operator)
+        attributes = graph.attribute_bytes(node)
+        left_out = tuple([value >= 0 for value in made])
+        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, left_out)
+        has_subgraphs = False
+        if self._special[operator]:
+            has_subgraphs = bool(graph.bodies(node))
+            op, domain = graph.operators[operator]
+            # the bytes of large attributes are not in the columns
+            if has_subgraphs or domain == "ai.onnx.ml" or (op == "Constant" and not attributes):
+                key = (*key, node)
+            elif graph.functions:
+                key = (*key, graph.nodes[node].overload)
+        number = self._index.get(key)
+        if number == _UNSETTLED:
+            number = self._index.get((*key, *self._declared_types(made)))
+        # the body of a loop may be walked again with other types of its outer-scope values
+        if number is None or has_subgraphs:
+            number, settled = self._add(node, kinds, values, made)
+            if settled:
+                self._index[key] = number
+            else:
+                self._index[key] = _UNSETTLED
+                self._index[(*key, *self._declared_types(made))] = number
+        self._case_of[node] = number
+        for value, kind, known in zip(made, *self._made[number], strict=True):
+            if value >= 0:
+                self._type_of[value], self._value_of[value] = kind, known
+
+    def _declared_types(self, made: Sequence[int]) -> list[int]:
+        return [self._declared[value] if value >= 0 else _LEFT_OUT for value in made]
+
+    def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
+        """Return the known values among inputs; floats only where they matter, or each factor would be a new case."""
+        found = [self._value_of[value] if value >= 0 else _LEFT_OUT for value in read]
+        wanted = self._graph.operators[operator][0] in FLOATS_WANTED
+        unknown = _NO_VALUE in found
+        for slot, known in enumerate(found):
+            if known == _NOT_READ:
+                if unknown and not wanted and not is_integer(self._types[kinds[slot]]):
+                    found[slot] = _NO_VALUE
+                else:
+                    found[slot] = self._value_of[read[slot]] = self._read(read[slot], kinds[slot])
+        if wanted or _NO_VALUE not in found:
+            return tuple(found)
+        return tuple([v if v < 0 or self._values[v].dtype.kind in "iub" else _NO_VALUE for v in found])
+
+    def _read(self, value: int, kind: int) -> int:
+        """Read a weight if it is small."""
+        if not is_small(self._types[kind]):
+            return _NO_VALUE
+        if self._weights is None:
+            self._weights = {
+                v: tensor
+                for subgraph in self._graph.subgraphs
+                for v, tensor in zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False)
+            }
+        tensor = self._weights.get(value)
+        if tensor is None:
+            return _NO_VALUE
+        name = self._graph.value_names[value]
+        try:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                return self._value(self._graph.model.tensor(name))
+            return self._value(tensors.values(tensor, f"tensor {quoted(name)}"))
+        except OnnxNbError:
+            # damaged, or its file is missing: the shapes that depend on it stay unknown, and are reported so
+            return _NO_VALUE
+
+    def _value(self, array: Value) -> int:
+        key = (array.dtype.str, array.shape, array.tobytes())
+        number = self._value_index.get(key)
+        if number is None:
+            number = self._value_index[key] = len(self._values)
+            self._values.append(array)
+        return number
+
+    def _merged(self, own: int, declared: int) -> int:
+        """Return what inference and the file know of one value; inference is trusted more."""
+        one, other = self._types[own], self._types[declared]
+        if own == _NOTHING or (one.dtype == other.dtype and one.shape is None):
+            return declared
+        if one.shape is None or other.shape is None or len(one.shape) != len(other.shape) or is_static(one.shape):
+            return own
+        shape = tuple(
+            b if not isinstance(a, int) and (isinstance(b, int) or a is None) else a
+            for a, b in zip(one.shape, other.shape, strict=True)
+        )
+        return self._table.tensor(one.elem_type, shape)
+
+    def _either(self, first: int, second: int) -> int:
+        """Return the type of a value that has one type or another."""
+        if first == second:
+            return first
+        one, other = self._types[first], self._types[second]
+        if one.dtype == other.dtype and one.proto.HasField("sequence_type"):
+            return self._table.add(self._without_inner_shape(one.proto))
+        if not one.elem_type or one.elem_type != other.elem_type:
+            return _NOTHING
+        if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+            return self._table.tensor(one.elem_type, None)
+        shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
+        return self._table.tensor(one.elem_type, shape)
+
+    @staticmethod
+    def _without_inner_shape(proto: TypeProto) -> TypeProto:
+        """Return the type of a sequence of tensors that have one element type, but not one shape."""
+        copy = TypeProto()
+        copy.CopyFrom(proto)
+        copy.sequence_type.elem_type.tensor_type.ClearField("shape")
+        return copy
+
+    def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], made: Sequence[int]) -> tuple[int, bool]:
+        """Make a case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
+        proto = self._graph.nodes[node]
+        op, domain = self._graph.operators[self._op[node]]
+        version = self._scopes[self._scope].get(domain, 0)
+        case = Case(
+            node=proto,
+            domain=domain,
+            version=version,
+            inputs=tuple(self._types[kind] if kind >= 0 else None for kind in kinds),
+            values=tuple(self._values[value] if value >= 0 else None for value in values),
+            outputs=(),
+            known_operator=operators.schema(op, domain, version) is not None,
+        )
+        # only a call knows the attributes of a function's node that refer to the function's
+        open_attributes = any(each.ref_attr_name for each in proto.attribute)
+        try:
+            found = self._outputs(node, case) if not open_attributes else []
+        except BROKEN:
+            found = []
+        found = [*found, *[_NOTHING] * len(made)][: len(made)]
+        outputs = tuple(
+            self._merged(kind, self._declared[value]) if value >= 0 else _LEFT_OUT
+            for kind, value in zip(found, made, strict=True)
+        )
+        described = tuple(self._types[kind] if kind >= 0 else None for kind in outputs)
+        case = replace(case, outputs=described)
+        subgraphs = self._graph.bodies(node)
+        if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
+            known = self._outer_values(subgraphs[0], len(made))
+        else:
+            try:
+                readable = not open_attributes and (_NO_VALUE not in values or op in ("Shape", "Size"))
+                arrays = computed(case) if readable else None
+            except BROKEN:
+                arrays = None
+            known = tuple(map(self._value, arrays)) if arrays is not None else (_NO_VALUE,) * len(made)
+        self._made.append((outputs, known))
+        self._cases.append(case)
+        settled = all(self._types[kind].size is not None for kind, value in zip(found, made, strict=True) if value >= 0)
+        return len(self._cases) - 1, settled
+
+    def _outputs(self, node: int, case: Case) -> list[int]:
+        """Find the types of the outputs of a node."""
+        subgraphs = self._graph.bodies(node)
+        if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
+            return self._call(node, subgraphs[0])
+        if subgraphs:
+            return self._control(node, case, subgraphs)
+        if not case.known_operator:
+            return self._contributed(case) if case.domain == "com.microsoft" else self._marked(case)
+        if node in self._graph.incomplete_nodes:  # onnx's inference may crash the process on them
+            self._refused(node, "it lacks an input that its operator needs")
+            return []
+        return self._infer(node, case)
+
+    def _infer(self, node: int, case: Case, like: onnx.NodeProto | None = None, version: int = 0) -> list[int]:
+        """Ask onnx for the types of the outputs of a node, or of a standard operator in its place."""
+        proto, version = like or case.node, version or case.version
+        op = plain_text(proto.op_type)
+        schema = operators.schema(op, plain_text(proto.domain), version)
+        if schema is not None and not schema.has_type_and_shape_inference_function and op in STAND_INS:
+            return self._like(case, *STAND_INS[op])
+        read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
+        if schema is None:
+            return []
+        known = {name: kind.proto for name, kind, _ in read if kind is not None and kind.proto.WhichOneof("value")}
+        data = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
+        proto = _with_plain_names(proto)
+        imports = [onnx.helper.make_opsetid(*entry) for entry in self._scopes[self._scope].items()]
+        try:
+            if all(kind is None or name in known for name, kind, _ in read):
+                found = onnx.shape_inference.infer_node_outputs(
+                    schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
+                )
+            else:
+                found = _inferred_alone(proto, known, imports)
+        except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; what is unknown then is reported)
+            self._refused(node, " ".join(str(error).split()) or type(error).__name__)
+            return []
+        made = [self._table.add(found[name]) if name in found else _NOTHING for name in proto.output]
+        if op == "Dropout" and version < 10:
+            made = made[:1] * len(made)  # onnx infers no shape of the mask, which was a float then
+        return made
+
+    def _refused(self, node: int, reason: str) -> None:
+        if self._problem is None and node >= 0:
+            label = self._graph.node_label(node)
+            message = f"onnx cannot infer the types of {label}: {shortened(reason, 200)}"
+            self._problem = Problem("inference", message, node)
+
+    def _call(self, node: int, subgraph: int) -> list[int]:
+        """Walk through a call of a local function, whose nodes read the caller's values."""
+        function = self._graph.subgraphs[subgraph].function
+        imports = {canonical(plain_text(o.domain)): int(o.version) for o in function.opset_import} if function else {}
+        if imports not in self._scopes:
+            self._scopes.append(imports)
+        before, self._scope = self._scope, self._scopes.index(imports)
+        self._walk(subgraph)
+        self._scope = before
+        self._trips[node] = 1
+        return [self._outer(value) for value in self._graph.subgraphs[subgraph].outputs.tolist()]
+
+    def _outer_values(self, subgraph: int, count: int) -> tuple[int, ...]:
+        """Return the known values of the outputs of a call."""
+        made = self._graph.subgraphs[subgraph].outputs.tolist()
+        found = [self._value_of[value] if value >= 0 else _NO_VALUE for value in made]
+        return tuple([known if known >= 0 else _NO_VALUE for known in found] + [_NO_VALUE] * count)[:count]
+
+    def _control(self, node: int, case: Case, subgraphs: Sequence[int]) -> list[int]:
+        """Find the types of the outputs of a node with bodies."""
+        op = plain_text(case.node.op_type)
+        if op == "Loop" and len(subgraphs) == 1:
+            return self._loop(node, case, subgraphs[0])
+        if op == "Scan" and len(subgraphs) == 1 and case.version >= 9:
+            return self._scan(node, case, subgraphs[0])
+        for subgraph in subgraphs:
+            self._walk(subgraph)
+        made = [[self._outer(v) for v in self._graph.subgraphs[body].outputs.tolist()] for body in subgraphs]
+        if op == "If":
+            return [functools.reduce(self._either, kinds) for kinds in zip(*made, strict=False)]
+        self._trips[node] = None
+        if op == "SequenceMap":
+            return [
+                self._table.add(
+                    self._without_inner_shape(onnx.helper.make_sequence_type_proto(self._types[kind].proto))
+                )
+                for kind in made[0]
+            ]
+        bare = onnx.NodeProto.FromString(case.node.SerializeToString())
+        del bare.attribute[:]
+        bare.attribute.extend(each for each in case.node.attribute if not each.HasField("g") and not each.graphs)
+        return self._infer(-1, case, bare)
+
+    def _outer(self, value: int) -> int:
+        return self._type_of[value] if value >= 0 else _NOTHING
+
+    def _loop(self, node: int, case: Case, subgraph: int) -> list[int]:
+        body, tensor = self._graph.subgraphs[subgraph], self._table.tensor
+        limit, start = [*case.values, None, None][:2]
+        # whether the condition stays true after an iteration that began with it true
+        stays = self._iterate(
+            subgraph, [tensor(TensorProto.INT64, ()), tensor(TensorProto.BOOL, ())], self._carried(node, 2)
+        )
+        trips = None
+        first = True if not [*case.node.input, "", ""][1] else None if start is None else bool(start.all())
+        most = max(int(limit.reshape(-1)[0]), 0) if limit is not None and limit.size == 1 else None
+        if first is False:
+            trips = 0
+        elif first and stays is False:
+            trips = 1 if most is None else min(1, most)
+        elif first and stays:
+            trips = most
+        self._trips[node] = trips
+        made = [self._outer(value) for value in body.outputs.tolist()[1:]]
+        carried = max(len(case.inputs) - 2, 0)
+        return [*made[:carried], *(self._stacked(kind, trips, 0) for kind in made[carried:])]
+
+    def _scan(self, node: int, case: Case, subgraph: int) -> list[int]:
+        scanned = min(max(attribute(case.node, "num_scan_inputs", 0), 0), len(case.inputs))
+        states = len(case.inputs) - scanned
+        axes = [*attribute(case.node, "scan_input_axes", ()), *[0] * scanned]
+        rows, sizes = [], []
+        for kind, axis in zip(case.inputs[states:], axes, strict=False):
+            shape = None if kind is None else kind.shape
+            if kind is None or shape is None or not -len(shape) <= axis < len(shape):
+                rows.append(self._table.tensor(kind.elem_type, None) if kind is not None else _NOTHING)
+                continue
+            axis %= len(shape)  # noqa: PLW2901 (the same axis)
+            rows.append(self._table.tensor(kind.elem_type, shape[:axis] + shape[axis + 1 :]))
+            sizes.append(shape[axis])
+        self._iterate(subgraph, [], self._carried(node, 0)[:states], rows)
+        trips = self._trips[node] = next((size for size in sizes if isinstance(size, int)), None)
+        made = [self._outer(value) for value in self._graph.subgraphs[subgraph].outputs.tolist()]
+        out_axes = [*attribute(case.node, "scan_output_axes", ()), *[0] * len(made)]
+        stacked = zip(made[states:], out_axes, strict=False)
+        return [*made[:states], *(self._stacked(kind, trips, axis) for kind, axis in stacked)]
+
+    def _carried(self, node: int, skipped: int) -> list[int]:
+        read = self._in[self._in_ptr[node] : self._in_ptr[node + 1]]
+        return [self._outer(value) for value in read[skipped:]]
+
+    def _iterate(self, subgraph: int, before: list[int], carried: list[int], after: Sequence[int] = ()) -> bool | None:
+        """Walk through a body until the types that it carries from one iteration to the next are settled."""
+        body = self._graph.subgraphs[subgraph]
+        # a condition comes before the outputs that a Loop carries
+        skipped = 1 if before else 0
+        rounds = 4 if self._depth <= SETTLED_DEPTH else 1
+        for left in range(rounds, 0, -1):
+            if left == 1:
+                carried = [self._table.tensor(elem, None) if (elem := self._types[k].elem_type) else k for k in carried]
+            for value, kind in zip(body.inputs.tolist(), [*before, *carried, *after], strict=False):
+                self._type_of[value], self._value_of[value] = self._merged(kind, self._declared[value]), _NO_VALUE
+            if before and len(body.inputs) > 1:
+                self._value_of[int(body.inputs[1])] = self._value(np.asarray(True))  # noqa: FBT003
+            self._walk(subgraph)
+            made = [self._outer(value) for value in body.outputs.tolist()[skipped:]]
+            wider = [self._either(*pair) for pair in zip(carried, made, strict=False)]
+            if wider == carried:
+                break
+            carried = wider + carried[len(wider) :]
+        if not before or not len(body.outputs) or body.outputs[0] < 0:
+            return None
+        known = self._value_of[int(body.outputs[0])]
+        return bool(self._values[known].all()) if known >= 0 else None
+
+    def _stacked(self, kind: int, trips: int | None, axis: int) -> int:
+        """Return the type of an output that gathers one value an iteration."""
+        one = self._types[kind]
+        if not one.elem_type or one.shape is None:
+            return kind
+        axis = axis + len(one.shape) + 1 if axis < 0 else axis
+        return self._table.tensor(one.elem_type, (*one.shape[:axis], trips, *one.shape[axis:]))
+
+    def _marked(self, case: Case) -> list[int]:
+        """Return the type that a mark hands on; nothing for other operators that onnx does not define."""
+        kind = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
+        return [] if kind is None else [self._table.add(kind.proto)]
+
+    def _contributed(self, case: Case) -> list[int]:
+        """Return the types of the outputs of onnxruntime's most common operators."""
+        stand_in = STAND_INS.get(plain_text(case.node.op_type))
+        if stand_in is not None:
+            return self._like(case, *stand_in)
+        shape = contrib_shape(case)
+        first = case.inputs[0] if case.inputs else None
+        if shape is None or first is None:
+            return []
+        quantized = first.elem_type in (TensorProto.UINT8, TensorProto.INT8)
+        return [self._table.tensor(TensorProto.FLOAT if quantized else first.elem_type, shape)]
+
+    def _like(self, case: Case, op: str, places: tuple[int, ...]) -> list[int]:
+        """Infer a standard operator on some of the inputs of a node."""
+        if len(case.inputs) <= max(places):
+            return []
+        version = onnx.defs.onnx_opset_version()
+        known = operators.schema(op, "", version)
+        names = [case.node.input[place] for place in places]
+        node = onnx.helper.make_node(op, names, case.node.output[:1])
+        node.attribute.extend(a for a in case.node.attribute if known is not None and a.name in known.attributes)
+        picked = replace(
+            case,
+            inputs=tuple(case.inputs[place] for place in places),
+            values=tuple(case.values[place] for place in places),
+        )
+        found = self._infer(-1, picked, node, version)
+        # the fourth output of SkipLayerNormalization is the sum that it normalizes
+        return [*found, _NOTHING, _NOTHING, *found] if op == "Identity" else found
+
+
+def _inferred_alone(
+    node: onnx.NodeProto, known: Mapping[str, TypeProto], imports: Sequence[onnx.OperatorSetIdProto]
+) -> dict[str, TypeProto]:
+    """Infer a node with inputs of unknown types in a model of its own: the type of a Cast does not depend on them."""
+    model = onnx.ModelProto(ir_version=onnx.IR_VERSION, opset_import=imports)
+    model.graph.name = "node"
+    model.graph.node.append(node)
+    model.graph.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in known.items())
+    return {info.name: info.type for info in onnx.shape_inference.infer_shapes(model).graph.value_info}
+
+
+def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a node that onnx's inference takes: it refuses bytes, and omitted outputs in front of others."""
+    if "" not in node.output and all(isinstance(n, str) for n in (*node.input, *node.output, node.name)):
+        return node
+    outputs = [plain_text(name) or f" {slot}" for slot, name in enumerate(node.output)]
+    plain = onnx.helper.make_node(node.op_type, list(map(plain_text, node.input)), outputs, domain=node.domain)
+    plain.attribute.extend(node.attribute)
+    return plain
+
+
+def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
+    """Find the types of all values of a graph if its inputs have some shapes, by default those that they declare."""
+    opened = graph.opened(graph.model)
+    found = Walk(opened, opened.declared, *_bound(opened, shapes)).run() if shapes else opened.inference
+    values, nodes = found.of_value[: graph.value_count], found.case_of[: graph.node_count]
+    return replace(found, graph=graph, of_value=values, case_of=nodes)
 
 
 def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     """Find the types of some values of the main graph, from the nearest values whose types are declared."""
-    graph = Graph.opened(graph.model)
+    graph = graph.opened(graph.model)
     if "inference" in vars(graph):
         return graph.inference
     flow, declared = Flow.of(graph.plain), graph.declared

@@ -14,7 +14,7 @@ import onnx
 
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.algorithms import strongly_connected
+from onnx_nb.analysis.graph.dataflow import strongly_connected
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of
 

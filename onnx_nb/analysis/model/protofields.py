@@ -18,6 +18,7 @@ from onnx_nb.analysis.formatting import plain_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
@@ -243,3 +244,11 @@ def _word(words: NDArray[np.uint64], at: Longs, left: Longs) -> NDArray[np.uint6
     short = (left < 8).nonzero()[0]
     word[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
     return word
+
+
+def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct numbers, sorted; several times faster than ``np.unique``, which hashes."""
+    values = np.sort(values)
+    first = np.ones(len(values), bool)
+    first[1:] = values[1:] != values[:-1]
+    return values[first]

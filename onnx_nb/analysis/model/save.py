@@ -6,15 +6,22 @@ Weights stream through a few megabytes of memory. A `Layout` determines their fi
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import io
+import json
 import os
 import re
 import secrets
+import zipfile
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import ModelFileError
@@ -22,7 +29,7 @@ from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
 from onnx_nb.analysis.model.tensors import declared_bytes, placed, raw_bytes, type_and_shape
-from onnx_nb.analysis.progress import CountedWork, Progress
+from onnx_nb.analysis.progress import CountedWork, Progress, stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,17 +37,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.tensors import Place
 
     Part: TypeAlias = bytes | wire.Chunk
-import dataclasses
-import io
-import json
-import zipfile
-from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from onnx_nb.analysis.progress import stage
 
 PAGE: Final = 4096
 """Bytes; by the ONNX specification offsets should be a multiple of it, so that pages can be mapped."""
@@ -75,11 +72,11 @@ def write_model(
     proto: ModelProto,
     storage: Storage,
     called: str,
-    *,
     layout: Layout | None,
+    *,
     progress: Progress | None = None,
-) -> None:
-    """Write a model whose weights are in a storage."""
+) -> Path:
+    """Write a model whose weights are in a storage; return the path."""
     _check_target(path)
     if layout is not None:
         _check_layout(path, layout)
@@ -131,6 +128,7 @@ def write_model(
                     refer(target, name, stored.offset, stored.extent.nbytes, checksum=digest)
         data = copy.SerializeToString()
         files.add(path, wire.splice(data, lambda tensor: inside.get(references(tensor)["location"])))
+    return path
 
 
 @dataclass

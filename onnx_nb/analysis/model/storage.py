@@ -183,15 +183,18 @@ class Claim:
             problems.append(("size", ExternalDataError(message, advice=advice)))
         return cls(entries.get("location", ""), numbers["offset"], length, nbytes, entries, tuple(problems), what)
 
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The bytes of the file, from the first up to the one after the last; ``None`` if they are unknown."""
+        nbytes = self.nbytes if self.length is None else self.length
+        return None if self.offset is None or nbytes is None else (self.offset, self.offset + nbytes)
+
     def beyond(self, source: Source) -> Iterator[ExternalDataError]:
-        """Raise if the bytes would go on after the end of the file."""
-        offset, nbytes = self.offset, self.nbytes if self.length is None else self.length
-        if offset is not None and nbytes is not None and offset + nbytes > source.nbytes:
-            yield ExternalDataError(
-                f"{self.what} is at bytes {offset} to {offset + nbytes} of {quoted(source.label)}, which has only "
-                f"{source.nbytes}.",
-                advice="Get the whole file again.",
-            )
+        """Yield an error if the bytes would go on after the end of the file."""
+        if self.span is not None and self.span[1] > source.nbytes:
+            message = f"{self.what} is at bytes {self.span[0]} to {self.span[1]} of {quoted(source.label)}"
+            advice = "Get the whole file again."
+            yield ExternalDataError(f"{message}, which has only {source.nbytes}.", advice=advice)
 
 
 class MissingFileError(ExternalDataError):

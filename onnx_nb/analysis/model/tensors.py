@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from onnx_nb.analysis.errors import ModelFileError
-from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
 from onnx_nb.analysis.model import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from numpy.typing import NDArray
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from onnx import TypeProto, ValueInfoProto
-
-from onnx_nb.analysis.formatting import shortened
-
-if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
-from collections.abc import Iterator
+
 
 _FAULTY: Final = "The file is damaged, or was written by a faulty tool."
 

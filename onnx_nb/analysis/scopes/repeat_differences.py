@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.graph.algorithms import upward
+from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS, Scopes
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.graph.algorithms import depths, lines, strongly_connected, upward
+from onnx_nb.analysis.graph.dataflow import depths, lines, strongly_connected, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import cached
-from onnx_nb.analysis.scopes.scope_sources import gathered, metadata, node_names, tidy, weight_names
 from onnx_nb.analysis.scopes.structure import (
     CHILDREN_LIMIT,
     FEW,
@@ -28,7 +27,12 @@ from onnx_nb.analysis.scopes.structure import (
     Row,
     Siblings,
     common_start,
+    gathered,
     levels,
+    metadata,
+    node_names,
+    tidy,
+    weight_names,
 )
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from onnx_nb.analysis.model.model import read_tensor
 from onnx_nb.analysis.simplify.symbolic_dims import Array, Constant, NodeIds, Op, identify, kind
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.shape_walk import Case, Inference
+    from onnx_nb.analysis.graph.shape_inference import Case, Inference
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.tensors import Dims
 import json

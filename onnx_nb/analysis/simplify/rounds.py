@@ -17,8 +17,7 @@ from onnx import AttributeProto, FunctionProto, ModelProto
 from onnx_nb.analysis.errors import SimplificationError
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.shape_inference import infer
-from onnx_nb.analysis.graph.shape_walk import Inference
+from onnx_nb.analysis.graph.shape_inference import Inference, infer
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import label_of, with_proto
 from onnx_nb.analysis.simplify import rules_redundancy
@@ -130,10 +129,8 @@ class Rounds:
         return model
 
     def _types(self, model: Model) -> Inference:
-        if self.infer:
-            return infer(model, inside_calls=False)
         graph = Graph.of(model)
-        return Inference.of_nothing(graph)
+        return infer(graph) if self.infer else Inference.of_nothing(graph)
 
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> list[Left]:
         net.run([rule for rule in RULES if rule.name == "extract_constants"])

@@ -23,7 +23,7 @@ from onnx_nb.analysis.errors import SimplificationError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.shape_walk import BROKEN
+from onnx_nb.analysis.graph.shape_inference import BROKEN
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, dimensions, type_text

@@ -15,8 +15,7 @@ from onnx import NodeProto, TensorProto
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import plain_text, quoted
-from onnx_nb.analysis.graph.algorithms import strongly_connected
-from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK

@@ -15,12 +15,12 @@ import onnx.numpy_helper
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.algorithms import depths, sorted_unique, upward
+from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model.model import ModelLike, cached, load
-from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
+from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes

@@ -16,7 +16,7 @@ from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.cost.costs import costs, weights_read
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
-from onnx_nb.analysis.graph.algorithms import upward
+from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.run.random_feeds import random_feeds

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph import diagnostics, names
 from onnx_nb.analysis.graph import graph as graph_module
-from onnx_nb.analysis.graph.algorithms import strongly_connected, topological
+from onnx_nb.analysis.graph.dataflow import strongly_connected, topological
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
-from onnx_nb.analysis.graph.shape_walk import DEPTH
+from onnx_nb.analysis.graph.shape_inference import DEPTH
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model.model import Model, load
 from tests import models

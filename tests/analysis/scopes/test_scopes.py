@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.graph.algorithms import strongly_connected
+from onnx_nb.analysis.graph.dataflow import strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.scopes import scope_sources, structure
 from onnx_nb.analysis.scopes import scopes as scopes_module
+from onnx_nb.analysis.scopes import structure
 from onnx_nb.analysis.scopes.scopes import (
     BODY,
     BRANCH,
@@ -484,7 +484,7 @@ def test_scopes_are_modules_and_only_operators_of_many_nodes(name: str) -> None:
     shown = {
         path.rpartition("/")[2] for path, kind in zip(tree.scope_path, tree.scope_kind, strict=True) if kind == SCOPE
     }
-    assert all(operators[name] > scope_sources.OPERATION for name in shown & set(operators))
+    assert all(operators[name] > structure.OPERATION for name in shown & set(operators))
     assert not [name for name in shown if name.startswith(("sym_size", "rsqrt", "linear_", "expand_"))]
     assert any(name.startswith("scaled_dot_product_attention") for name in shown)
 
@@ -503,7 +503,7 @@ def test_any_name_gives_a_tree(name: str) -> None:
     graph = Graph.of(made(row(*[name] * 4, "/b", "/b")))
     tree = scopes(graph)
     check_tree(graph, tree)
-    assert max(len(line_of(tree, g)) for g in range(len(tree.scope_parent))) <= scope_sources.DEPTH_LIMIT + 2
+    assert max(len(line_of(tree, g)) for g in range(len(tree.scope_parent))) <= structure.DEPTH_LIMIT + 2
 
 
 PARTS = st.lists(st.sampled_from(["a", "b", "h.0", "h.1", "h.2", "h.3", "c"]), min_size=0, max_size=3)
