@@ -1,12 +1,9 @@
-"""One pass over two arrays: counts, moments, norms, histograms and the largest errors, in blocks that fit a cache.
-
-Everything is computed in float64 over the pairs in which both numbers are finite. NaN and infinities on one side only
-are counted separately.
-"""
+"""One pass over two arrays: counts, norms, histograms and the largest errors, in blocks that fit a cache."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -17,6 +14,8 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.run.statistics import LARGEST, LARGEST_CODE, Floats, LogTally, Tally
 
+SAMPLED: Final = 256
+"""Pairs of values in `ErrorStats.sample`."""
 WORST: Final = 8
 """Elements whose position and values are recorded: those with the largest errors."""
 CHANNELS: Final = 4096
@@ -27,7 +26,9 @@ _BLOCK: Final = 1 << 15
 _SAFE: Final = 400
 """Largest binary exponent, positive or negative, of numbers that are squared without scaling."""
 _EXPONENT: Final = np.int64(0x7FF << 52)
-_NO_CODES: Final = np.zeros(0, np.int64)
+_ZEROS: Final = np.zeros(_BLOCK)
+COUNTS: Final = ("equal", "nan_mismatch", "inf_mismatch", "outside")
+HISTOGRAMS: Final = ("signed", "absolute", "relative", "ulp")
 
 
 class Sums(NamedTuple):
@@ -46,175 +47,146 @@ class Sums(NamedTuple):
     low: float = math.nan
     high: float = math.nan
 
-    @classmethod
-    def of(cls, errors: Any) -> Sums:
-        """Return the sums of an `ErrorStats`."""
-        return cls(*(getattr(errors, name) for name in cls._fields))
-
     def merge(self, other: Sums) -> Sums:
         """Return the sums over the pairs of both."""
         if not self.finite or not other.finite:
             return self if self.finite else other
-        finite = self.finite + other.finite
-        max_rel, mean_rel = self._merged_relative(other)
+        relative = self if self.nonzero else other
+        max_rel, mean_rel = relative.max_rel, relative.mean_rel
+        if self.nonzero and other.nonzero:
+            max_rel = max(self.max_rel, other.max_rel)
+            mean_rel = _merged_mean(self.mean_rel, self.nonzero, other.mean_rel, other.nonzero)
+        reference = math.hypot(self.reference_norm, other.reference_norm)
+        candidate = math.hypot(self.candidate_norm, other.candidate_norm)
+        cosines = [
+            part.cosine * (part.reference_norm / reference) * (part.candidate_norm / candidate)
+            for part in (self, other)
+            if part.reference_norm and part.candidate_norm
+        ]
         return Sums(
-            finite=finite,
+            finite=self.finite + other.finite,
             max_abs=max(self.max_abs, other.max_abs),
-            mean_abs=self.mean_abs * (self.finite / finite) + other.mean_abs * (other.finite / finite),
+            mean_abs=_merged_mean(self.mean_abs, self.finite, other.mean_abs, other.finite),
             nonzero=self.nonzero + other.nonzero,
             max_rel=max_rel,
             mean_rel=mean_rel,
             error_norm=math.hypot(self.error_norm, other.error_norm),
-            reference_norm=math.hypot(self.reference_norm, other.reference_norm),
-            candidate_norm=math.hypot(self.candidate_norm, other.candidate_norm),
-            cosine=self._merged_cosine(other),
+            reference_norm=reference,
+            candidate_norm=candidate,
+            cosine=sum(cosines) if reference and candidate else math.nan,
             low=min(self.low, other.low),
             high=max(self.high, other.high),
         )
 
-    def _merged_relative(self, other: Sums) -> tuple[float, float]:
-        if not self.nonzero or not other.nonzero:
-            some = self if self.nonzero else other
-            return some.max_rel, some.mean_rel
-        nonzero = self.nonzero + other.nonzero
-        mean = self.mean_rel * (self.nonzero / nonzero) + other.mean_rel * (other.nonzero / nonzero)
-        return max(self.max_rel, other.max_rel), mean
 
-    def _merged_cosine(self, other: Sums) -> float:
-        reference = math.hypot(self.reference_norm, other.reference_norm)
-        candidate = math.hypot(self.candidate_norm, other.candidate_norm)
-        if not reference or not candidate:
-            return math.nan
-        return sum(
-            part.cosine * (part.reference_norm / reference) * (part.candidate_norm / candidate)
-            for part in (self, other)
-            if part.reference_norm and part.candidate_norm
-        )
-
-
-# --- the size of the errors of finite floats ------------------------------------------------------------------------
+def _merged_mean(mean: float, size: int, other: float, other_size: int) -> float:
+    return mean * (size / (size + other_size)) + other * (other_size / (size + other_size))
 
 
 def finite_sums(reference: NDArray[Any], candidate: NDArray[Any]) -> tuple[int, Sums] | None:
-    """Return the number of equal pairs and the sums of `ErrorSize`; None if a value of the two arrays is not finite."""
+    """Return the number of equal pairs and the sums of `ErrorSize`; None unless both arrays are finite floats."""
+    is_plain = all(array.dtype.kind == "f" and array.dtype.itemsize <= 8 for array in (reference, candidate))
+    if not is_plain or reference.shape != candidate.shape or not reference.size:
+        return None
     references, candidates = (np.ascontiguousarray(array).reshape(-1) for array in (reference, candidate))
-    if references.size <= _BLOCK:
-        return _block_sums(references, candidates)
     equal, sums = 0, Sums()
-    for start, block, _ in _blocks(reference.shape, channel_axis(reference.shape)):
-        stop = start + math.prod(block)
-        found = _block_sums(references[start:stop], candidates[start:stop])
-        if found is None:
+    for start, block, _ in _blocks(reference.shape, _channel_axis(reference.shape)):
+        here = slice(start, start + math.prod(block))
+        values = references[here].astype(np.float64)
+        errors = candidates[here] - values
+        np.abs(errors, out=errors)
+        largest = errors.max().item()
+        if not math.isfinite(largest):
             return None
-        equal, sums = equal + found[0], sums.merge(found[1])
+        low, high = _range(values)
+        equal += errors.size - int(np.count_nonzero(errors))
+        norms = _norm(errors, largest), _norm(values, max(abs(low), abs(high)))
+        sums = sums.merge(Sums(errors.size, largest, error_norm=norms[0], reference_norm=norms[1], low=low, high=high))
     return equal, sums
 
 
-def _block_sums(reference: NDArray[Any], candidate: NDArray[Any]) -> tuple[int, Sums] | None:
-    values = reference.astype(np.float64)
-    errors = candidate - values
-    np.abs(errors, out=errors)
-    largest = np.maximum.reduce(errors).item()
-    if not math.isfinite(largest):
-        return None
-    low, high = np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
-    norms = _norm(errors, largest), _norm(values, max(abs(low), abs(high)))
-    sums = Sums(errors.size, largest, error_norm=norms[0], reference_norm=norms[1], low=low, high=high)
-    return errors.size - int(np.count_nonzero(errors)), sums
-
-
-# --- everything -----------------------------------------------------------------------------------------------------
-
-
 class Pass:
-    """One pass over two arrays of numbers of the same shape: its attributes are the results."""
+    """One pass over two arrays of numbers of the same shape, in blocks that fit a cache."""
 
-    def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], *, rtol: float, atol: float) -> None:
+    def __init__(
+        self, reference: NDArray[Any], candidate: NDArray[Any], *, rtol: float, atol: float, argmax: int | None
+    ) -> None:
         # indices count in C order, which onnxruntime's arrays have
-        self.reference, self.candidate = np.ascontiguousarray(reference), np.ascontiguousarray(candidate)
-        self.rtol, self.atol = rtol, atol
+        self._arrays = np.ascontiguousarray(reference), np.ascontiguousarray(candidate)
+        self._rtol, self._atol, self._argmax = rtol, atol, argmax
         self.equal = self.nan_mismatch = self.inf_mismatch = self.outside = 0
-        self.sums = Sums()
-        size, dtypes = reference.size, (self.reference.dtype, self.candidate.dtype)
+        self._sums = Sums()
+        size, dtypes = reference.size, (reference.dtype, candidate.dtype)
         self.signed = Tally(size)
         self.absolute, self.relative, self.ulp = LogTally(size), LogTally(size), LogTally(size)
         self.worst: list[tuple[float, int]] = []
         """Largest errors and their positions in the flat arrays, largest first."""
-        self.axis = channel_axis(reference.shape)
-        self.channels = np.zeros(reference.shape[self.axis] if self.axis >= 0 else 0)
-        self.is_complex = any(dtype.kind == "c" for dtype in dtypes)
+        self._axis = _channel_axis(reference.shape)
+        self._channels = np.zeros(reference.shape[self._axis] if self._axis >= 0 else 0)
+        self._is_complex = any(dtype.kind == "c" for dtype in dtypes)
         self._one_dtype = dtypes[0] == dtypes[1]
         # float64 cannot represent every 64-bit integer
         self._exact_integers = self._one_dtype and dtypes[0].kind in "iu" and dtypes[0].itemsize == 8
-        self._ulp_of = None if self.is_complex else coarser(*dtypes)
+        self._ulp_of = None if self._is_complex else coarser(*dtypes)
         with np.errstate(all="ignore"):
             self._run(reference.shape)
 
+    def fields(self) -> dict[str, Any]:
+        """Return the results by the names of `ErrorStats`, except `worst`."""
+        one, other = (np.abs(array) if array.dtype.kind == "c" else array for array in map(spread, self._flat()))
+        return {
+            **{name: getattr(self, name) for name in COUNTS},
+            **self._sums._asdict(),
+            "argmax": self._equal_rows(),
+            **{name: getattr(self, name).histogram() for name in HISTOGRAMS},
+            "channel_axis": self._axis,
+            "channels": self._channels,
+            "sample": np.stack([one.astype(np.float64), other.astype(np.float64)], axis=1),
+        }
+
+    def _flat(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self._arrays[0].reshape(-1), self._arrays[1].reshape(-1)
+
+    def _equal_rows(self) -> tuple[int, int] | None:
+        """Return the rows whose largest value is at the same index, and all rows."""
+        if self._argmax is None or not self._arrays[0].ndim or not self._arrays[0].size or self._is_complex:
+            return None
+        # numpy has no argmax of the types of ml_dtypes
+        arrays = [array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for array in self._arrays]
+        places = [array.argmax(axis=self._argmax) for array in arrays]
+        return int(np.count_nonzero(places[0] == places[1])), places[0].size
+
     def _run(self, shape: Sequence[int]) -> None:
-        references, candidates = self.reference.ravel(), self.candidate.ravel()
-        for start, block, first_channel in _blocks(shape, self.axis):
+        references, candidates = self._flat()
+        for start, block, first_channel in _blocks(shape, self._axis):
             size = math.prod(block)
-            reference, candidate = references[start : start + size], candidates[start : start + size]
-            if self._one_dtype and _identical(reference, candidate):
-                self._add_identical(reference)
+            errors = self._add(references[start : start + size], candidates[start : start + size])
+            if errors is None:
                 continue
-            errors = self._add(reference, candidate)
             self._note_worst(errors, start)
-            if self.axis >= 0:
+            if self._axis >= 0:
                 rows = errors.reshape(block).max(axis=2) if block[2] > 1 else errors.reshape(block[:2])
-                channels = self.channels[first_channel : first_channel + block[1]]
+                channels = self._channels[first_channel : first_channel + block[1]]
                 np.maximum(channels, rows.max(axis=0), out=channels)
 
     def _wide(self, values: NDArray[Any]) -> NDArray[Any]:
-        return values.astype(np.complex128 if self.is_complex else np.float64)
+        return values.astype(np.complex128 if self._is_complex else np.float64)
 
-    def _real(self, values: NDArray[Any]) -> NDArray[Any]:
-        return np.abs(values) if self.is_complex else values
+    def _range(self, values: NDArray[Any]) -> tuple[float, float]:
+        return _range(np.abs(values) if self._is_complex else values)
 
-    def _add_identical(self, reference: NDArray[Any]) -> None:
-        """Add values that are equal bit by bit on both sides."""
-        self.equal += reference.size
-        values = self._wide(reference)
-        low, high = _range(self._real(values))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            values = values[np.isfinite(values)]
-            if not values.size:
-                return
-            low, high = _range(self._real(values))
-        norm = _norm(values, max(abs(low), abs(high)))
-        nonzero = int(np.count_nonzero(values))
-        no_error = 0.0 if nonzero else math.nan
-        sums = Sums(
-            finite=values.size,
-            max_abs=0.0,
-            mean_abs=0.0,
-            nonzero=nonzero,
-            max_rel=no_error,
-            mean_rel=no_error,
-            reference_norm=norm,
-            candidate_norm=norm,
-            cosine=1.0 if norm else math.nan,
-            low=float(low),
-            high=float(high),
-        )
-        self.sums = self.sums.merge(sums)
-        if not self.is_complex:
-            self.signed.add(np.zeros(values.size), 0.0, 0.0)
-        self._tally_zeros(values.size, nonzero)
-
-    def _tally_zeros(self, size: int, nonzero: int) -> None:
-        """Count pairs without a difference, some of which have a relative error."""
-        self.absolute.add(_NO_CODES, size)
-        self.relative.add(_NO_CODES, nonzero)
-        if self._ulp_of is not None:
-            self.ulp.add(_NO_CODES, size)
-
-    def _add(self, native_reference: NDArray[Any], native_candidate: NDArray[Any]) -> Floats:
-        """Add a block of both; return the absolute errors, infinite where only one side is not finite."""
-        reference, candidate = self._wide(native_reference), self._wide(native_candidate)
+    def _add(self, native_reference: NDArray[Any], native_candidate: NDArray[Any]) -> Floats | None:
+        """Add a block; return the absolute errors, infinite where only one side is not finite, or None for no error."""
+        reference = self._wide(native_reference)
+        if self._one_dtype and _identical(native_reference, native_candidate):
+            self._add_finite(reference, reference, _ZEROS[: reference.size], _ZEROS[: reference.size], 0.0)
+            return None
+        candidate = self._wide(native_candidate)
         delta = candidate - reference
         if self._exact_integers:
-            _refine(delta, native_reference, native_candidate)
+            # the exact differences, where these are not huge
+            exact = (native_candidate - native_reference).view(np.int64)
+            np.copyto(delta, exact, where=np.abs(delta) < 2.0**62, casting="unsafe")
         absolute: Floats = np.abs(delta)
         largest = absolute.max().item()
         if math.isfinite(largest):
@@ -225,7 +197,7 @@ class Pass:
         errors = np.where(finite, np.minimum(absolute, LARGEST), np.where(differ, np.inf, 0.0))
         if finite.any():
             delta = delta[finite]
-            if not self.is_complex:
+            if not self._is_complex:
                 delta = np.clip(delta, -LARGEST, LARGEST)
             absolute = errors[finite]
             self._add_finite(reference[finite], candidate[finite], delta, absolute, absolute.max().item())
@@ -249,43 +221,43 @@ class Pass:
     def _add_finite(
         self, reference: NDArray[Any], candidate: NDArray[Any], delta: NDArray[Any], absolute: Floats, largest: float
     ) -> None:
+        """Add pairs of finite numbers with their differences, and the size of these."""
         size = absolute.size
-        magnitude: Floats = np.abs(reference)
-        low, high = _range(magnitude if self.is_complex else reference)
+        low, high = self._range(reference)
         peak = max(abs(low), abs(high))
-        other_peak = max(map(abs, _range(self._real(candidate))))
-        self.outside += int(np.count_nonzero(absolute > magnitude * self.rtol + self.atol))
-        if not self.is_complex:
-            self.signed.add(delta, *_range(delta))
-        differing = int(np.count_nonzero(absolute))
-        self.equal += size - differing
-        nonzero = int(np.count_nonzero(magnitude))
-        if differing:
-            max_rel, mean_rel = self._add_logarithmic(absolute, magnitude, differing, nonzero)
+        if not math.isfinite(peak):  # equal bits, some of them NaN or infinite
+            finite = np.isfinite(reference)
+            self.equal += size - int(np.count_nonzero(finite))
+            if finite.any():
+                self._add_finite(reference[finite], candidate[finite], delta[finite], absolute[finite], largest)
+            return
+        norm, nonzero = _norm(reference, peak), int(np.count_nonzero(reference))
+        relative, cosine = 0.0 if nonzero else math.nan, 1.0 if norm else math.nan
+        sums = Sums(size, largest, 0.0, nonzero, relative, relative, 0.0, norm, norm, cosine, low, high)
+        if not self._is_complex:
+            self.signed.add(delta, *(_range(delta) if largest else (0.0, 0.0)))
+        if largest:
+            magnitude: Floats = np.abs(reference)
+            self.outside += int(np.count_nonzero(absolute > magnitude * self._rtol + self._atol))
+            other_peak = max(map(abs, self._range(candidate)))
+            sums = sums._replace(
+                mean_abs=_mean(absolute, largest),
+                error_norm=_norm(absolute, largest),
+                candidate_norm=_norm(candidate, other_peak),
+                cosine=_cosine(reference, candidate, peak, other_peak),
+                **self._add_logarithmic(absolute, magnitude, nonzero),
+            )
         else:
-            max_rel = mean_rel = 0.0
-            self._tally_zeros(size, nonzero)
-        sums = Sums(
-            finite=size,
-            max_abs=largest,
-            mean_abs=_mean(absolute, largest),
-            nonzero=nonzero,
-            max_rel=max_rel if nonzero else math.nan,
-            mean_rel=mean_rel if nonzero else math.nan,
-            error_norm=_norm(absolute, largest),
-            reference_norm=_norm(reference, peak),
-            candidate_norm=_norm(candidate, other_peak),
-            cosine=_cosine(reference, candidate, peak, other_peak),
-            low=low,
-            high=high,
-        )
-        self.sums = self.sums.merge(sums)
+            self.equal += size
+            zeros = (self.absolute, size), (self.relative, nonzero), (self.ulp, size if self._ulp_of else 0)
+            for tally, count in zeros:
+                tally.add(_ZEROS[:0].view(np.int64), count)
+        self._sums = self._sums.merge(sums)
 
-    def _add_logarithmic(
-        self, absolute: Floats, magnitude: Floats, differing: int, nonzero: int
-    ) -> tuple[float, float]:
-        """Tally absolute, relative and ULP errors; return the largest and the mean relative error."""
-        equal = absolute.size - differing
+    def _add_logarithmic(self, absolute: Floats, magnitude: Floats, nonzero: int) -> dict[str, Any]:
+        """Tally absolute errors, relative ones and those in ULP; return the largest and the mean relative error."""
+        size, equal = absolute.size, absolute.size - int(np.count_nonzero(absolute))
+        self.equal += equal
         if equal:
             differ = absolute != 0
             absolute, magnitude = absolute[differ], magnitude[differ]
@@ -293,19 +265,15 @@ class Pass:
         self.absolute.add(codes, equal)
         if self._ulp_of is not None:
             self.ulp.add(_in_ulp(codes, magnitude, self._ulp_of), equal)
-        if nonzero < differing + equal:
+        if nonzero < size:
             has_relative = magnitude != 0
             absolute, magnitude = absolute[has_relative], magnitude[has_relative]
         relative = absolute / magnitude
-        largest = mean = 0.0
-        if relative.size:
-            largest = relative.max().item()
-            if largest > LARGEST:
-                np.minimum(relative, LARGEST, out=relative)
-                largest = LARGEST
-            mean = _mean(relative, largest) * (relative.size / nonzero)
-        self.relative.add(relative.view(np.int64), nonzero - relative.size)
-        return largest, mean
+        self.relative.add(np.minimum(relative, LARGEST, out=relative).view(np.int64), nonzero - relative.size)
+        if not relative.size:
+            return {}
+        largest = relative.max().item()
+        return {"max_rel": largest, "mean_rel": _mean(relative, largest) * (relative.size / nonzero)}
 
     def _note_worst(self, errors: Floats, start: int) -> None:
         least = self.worst[-1][0] if len(self.worst) == WORST else 0.0
@@ -322,32 +290,25 @@ class Pass:
 
 def _blocks(shape: Sequence[int], axis: int) -> Iterator[tuple[int, tuple[int, int, int], int]]:
     """Yield contiguous blocks of an array: start, lengths before, along and after the axis, first index along it."""
-    size = math.prod(shape)
-    if not size:
+    if not math.prod(shape):
         return
-    if axis < 0:
-        for start in range(0, size, _BLOCK):
-            yield start, (1, 1, min(_BLOCK, size - start)), 0
-        return
-    outer, channels, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    outer, channels, inner = 1, 1, math.prod(shape)
+    if axis >= 0:
+        outer, channels, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     if channels * inner <= _BLOCK:
         rows = _BLOCK // (channels * inner)
         for row in range(0, outer, rows):
             yield row * channels * inner, (min(rows, outer - row), channels, inner), 0
         return
     step = max(_BLOCK // inner, 1)
-    for row in range(outer):
-        for channel in range(0, channels, step):
-            count = min(step, channels - channel)
-            start = (row * channels + channel) * inner
-            if inner <= _BLOCK:
-                yield start, (1, count, inner), channel
-                continue
-            for begin in range(0, inner, _BLOCK):
-                yield start + begin, (1, 1, min(_BLOCK, inner - begin)), channel
+    for row, channel in itertools.product(range(outer), range(0, channels, step)):
+        count = min(step, channels - channel)
+        for begin in range(0, inner, min(inner, _BLOCK)):
+            start = (row * channels + channel) * inner + begin
+            yield start, (1, count, min(_BLOCK, inner - begin)), channel
 
 
-def channel_axis(shape: Sequence[int]) -> int:
+def _channel_axis(shape: Sequence[int]) -> int:
     """Return 1 for four or more axes, as in NCHW, else the last axis; −1 if it is too long or has one index."""
     axis = 1 if len(shape) >= 4 else len(shape) - 1
     return axis if axis >= 0 and 1 < shape[axis] <= CHANNELS else -1
@@ -366,24 +327,14 @@ def _range(values: NDArray[Any]) -> tuple[float, float]:
     return values.min().item(), values.max().item()
 
 
-def _refine(delta: Floats, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
-    """Replace differences of 64-bit integers by the exact ones where these are not huge."""
-    exact = (candidate - reference).view(np.int64)
-    near = np.abs(delta) < 2.0**62
-    np.copyto(delta, exact, where=near, casting="unsafe")
-
-
-def _exponent(largest: float) -> int:
-    """Return the power of two by which numbers are divided before they are squared, which changes no digit."""
+def _scaled(values: NDArray[Any], largest: float) -> tuple[Floats, int]:
+    """Return numbers that can be squared, and the power of two they were divided by; complex ones as two parts each."""
     exponent = math.frexp(largest)[1]
-    return exponent if abs(exponent) > _SAFE else 0
-
-
-def _scaled(values: NDArray[Any], exponent: int) -> Floats:
-    """Return numbers divided by a power of two; complex ones as real and imaginary parts."""
-    if exponent:
+    if abs(exponent) <= _SAFE:
+        exponent = 0
+    else:
         values = values * math.ldexp(1, -exponent // 2) * math.ldexp(1, -exponent - -exponent // 2)
-    return values.view(np.float64) if values.dtype.kind == "c" else values
+    return values.view(np.float64) if values.dtype.kind == "c" else values, exponent
 
 
 def _dot(one: Floats, other: Floats) -> float:
@@ -393,11 +344,9 @@ def _dot(one: Floats, other: Floats) -> float:
 
 def _norm(values: NDArray[Any], largest: float) -> float:
     """Return the root of the sum of squares of numbers whose largest magnitude is known."""
-    exponent = _exponent(largest)
-    values = _scaled(values, exponent)
-    root = math.sqrt(_dot(values, values))
+    scaled, exponent = _scaled(values, largest)
     try:
-        return math.ldexp(root, exponent) if exponent else root
+        return math.ldexp(math.sqrt(_dot(scaled, scaled)), exponent)
     except OverflowError:  # the norm of representable numbers may not be representable
         return math.inf
 
@@ -405,7 +354,7 @@ def _norm(values: NDArray[Any], largest: float) -> float:
 def _cosine(reference: NDArray[Any], candidate: NDArray[Any], peak: float, other_peak: float) -> float:
     if not peak or not other_peak:
         return math.nan
-    one, other = _scaled(reference, _exponent(peak)), _scaled(candidate, _exponent(other_peak))
+    one, other = _scaled(reference, peak)[0], _scaled(candidate, other_peak)[0]
     return _dot(one, other) / (math.sqrt(_dot(one, one)) * math.sqrt(_dot(other, other)))
 
 
@@ -428,12 +377,16 @@ def _in_ulp(codes: NDArray[np.int64], magnitude: Floats, precision: tuple[int, i
 @functools.cache
 def coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
     """Return the mantissa bits and the least exponent of the coarser of two types; None if one is not a float."""
-    found = []
-    for dtype in (one, other):
-        try:
-            info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-        except ValueError:
-            return None
-        found.append((int(info.nmant), int(math.frexp(float(info.smallest_normal))[1]) - 1))
-    digits, least = min(found)
+    try:
+        infos: list[Any] = [ml_dtypes.finfo(dtype) for dtype in (one, other)]  # type: ignore[no-untyped-call]
+    except ValueError:
+        return None
+    digits, least = min((int(info.nmant), math.frexp(float(info.smallest_normal))[1] - 1) for info in infos)
     return digits, max(least, -1022)
+
+
+def spread(values: NDArray[Any]) -> NDArray[Any]:
+    """Return at most `SAMPLED` evenly spaced rows."""
+    if len(values) <= SAMPLED:
+        return values
+    return np.asarray(values[np.linspace(0, len(values) - 1, SAMPLED).astype(np.intp)])

@@ -1,12 +1,14 @@
 """Error statistics of two arrays: every usual metric from one pass, in a form that merges.
 
-`ErrorStats` holds counts, moments, norms, histograms and the worst elements, so that the errors of several feeds, or of
-parts computed in other processes, merge. `LazyErrors` computes only the size of the errors at first: few of the
-histograms of hundreds of tensors are ever looked at.
+Numbers are computed in float64 over the pairs in which both values are finite. `ErrorStats` holds counts, norms,
+histograms and the worst elements, so that the errors of several feeds, or of parts computed in other processes, merge.
+`LazyErrors` computes only the size of the errors at first: few of the histograms of hundreds of tensors are ever looked
+at.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -17,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.array_errors import WORST, Pass, Sums, coarser, finite_sums
+from onnx_nb.analysis.compare.array_errors import COUNTS, HISTOGRAMS, WORST, Pass, Sums, coarser, finite_sums, spread
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import count_text, shape_text
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
@@ -26,13 +28,8 @@ RTOL: Final = 1e-3
 """Default relative tolerance, that of onnxruntime's own tests."""
 ATOL: Final = 1e-5
 """Default absolute tolerance."""
-SAMPLED: Final = 256
-"""Pairs of values in `ErrorStats.sample`."""
 LOOKED_AT: Final = 1 << 16
 """Elements of a tensor that are compared at most."""
-
-_COUNTS: Final = ("equal", "nan_mismatch", "inf_mismatch", "outside")
-_HISTOGRAMS: Final = ("signed", "absolute", "relative", "ulp")
 
 Number = bool | int | float | complex | str
 
@@ -186,37 +183,30 @@ class ErrorStats(ErrorSize):
             If the shapes differ, or one holds strings and the other numbers.
         """
         reference, candidate = np.asarray(reference), np.asarray(candidate)
-        if reference.shape != candidate.shape:
-            message = (
-                f"the reference is {shape_text(reference.shape)} and the candidate is {shape_text(candidate.shape)}."
-            )
+        shape = reference.shape
+        if shape != candidate.shape:
+            message = f"the reference is {shape_text(shape)} and the candidate is {shape_text(candidate.shape)}."
             raise AlignmentError(message, advice="Compare the same values, computed from the same feeds.")
         texts = [array.dtype.kind in "OSUT" for array in (reference, candidate)]
-        if all(texts):
-            return _of_texts(reference, candidate, rtol, atol, feed)
-        if any(texts):
+        if any(texts) and not all(texts):
             message = f"the reference is {reference.dtype.name} and the candidate is {candidate.dtype.name}."
             raise AlignmentError(message, advice="Strings can be compared with strings only.")
-        found = Pass(reference, candidate, rtol=rtol, atol=atol)
-        one, other = found.reference.ravel(), found.candidate.ravel()
-        return cls(
-            shape=reference.shape,
-            dtypes=(reference.dtype.name, candidate.dtype.name),
-            rtol=rtol,
-            atol=atol,
-            count=reference.size,
-            **{name: getattr(found, name) for name in _COUNTS},
-            **found.sums._asdict(),
-            argmax=_argmax(found, argmax),
-            worst=tuple(
-                Worst(_index(place, reference.shape), _number(one[place]), _number(other[place]), error, feed)
-                for error, place in found.worst
-            ),
-            **{name: getattr(found, name).histogram() for name in _HISTOGRAMS},
-            channel_axis=found.axis,
-            channels=found.channels,
-            sample=_sampled(one, other),
-        )
+        if any(texts):
+            reference, candidate = (array.astype(object) for array in (reference, candidate))
+            places = np.flatnonzero(reference != candidate)
+            dtypes, errors = ("string", "string"), [(math.inf, int(place)) for place in places[:WORST]]
+            found: dict[str, Any] = {"equal": reference.size - places.size, "outside": places.size}
+        else:
+            done = Pass(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
+            dtypes, errors, found = (reference.dtype.name, candidate.dtype.name), done.worst, done.fields()
+        one, other = reference.reshape(-1), candidate.reshape(-1)
+        worst = [
+            Worst(
+                tuple(map(int, np.unravel_index(place, shape))), _number(one[place]), _number(other[place]), error, feed
+            )
+            for error, place in errors
+        ]
+        return cls(shape, dtypes, reference.size, rtol=rtol, atol=atol, worst=tuple(worst), **found)
 
     @property
     def size(self) -> ErrorSize:
@@ -272,22 +262,19 @@ class ErrorStats(ErrorSize):
             raise AlignmentError(message, advice="Errors with different tolerances cannot be merged.")
         argmax = None
         if self.argmax and other.argmax:
-            argmax = (self.argmax[0] + other.argmax[0], self.argmax[1] + other.argmax[1])
+            argmax = self.argmax[0] + other.argmax[0], self.argmax[1] + other.argmax[1]
+        sums = [Sums(*(getattr(errors, name) for name in Sums._fields)) for errors in (self, other)]
         same_axis = self.channel_axis == other.channel_axis and len(self.channels) == len(other.channels)
-        return ErrorStats(
-            shape=self.shape,
-            dtypes=self.dtypes,
-            rtol=self.rtol,
-            atol=self.atol,
-            count=self.count + other.count,
-            **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS},
-            **Sums.of(self).merge(Sums.of(other))._asdict(),
+        return dataclasses.replace(
+            self,
+            **{name: getattr(self, name) + getattr(other, name) for name in ("count", *COUNTS)},
+            **sums[0].merge(sums[1])._asdict(),
             argmax=argmax,
             worst=tuple(sorted(self.worst + other.worst, key=lambda worst: -worst.error)[:WORST]),
-            **{name: getattr(self, name).merge(getattr(other, name)) for name in _HISTOGRAMS},
+            **{name: getattr(self, name).merge(getattr(other, name)) for name in HISTOGRAMS},
             channel_axis=self.channel_axis if same_axis else -1,
             channels=np.maximum(self.channels, other.channels) if same_axis else np.zeros(0),
-            sample=_spread(np.concatenate([self.sample, other.sample])),
+            sample=spread(np.concatenate([self.sample, other.sample])),
         )
 
     __or__ = merge
@@ -304,24 +291,25 @@ class ErrorStats(ErrorSize):
 
 
 class LazyErrors:
-    """The errors of two arrays that nobody changes, which are kept until `stats` is first read; their size at once."""
+    """The errors of two arrays that nobody changes: their size at once, the rest when `stats` is first read.
+
+    The options are those of `ErrorStats.of`.
+    """
 
     size: ErrorSize
     """What `stats` has of the same names, to the last bit."""
 
-    def __init__(
-        self,
-        reference: NDArray[Any],
-        candidate: NDArray[Any],
-        *,
-        rtol: float = RTOL,
-        atol: float = ATOL,
-        argmax: int | None = None,
-    ) -> None:
-        compute = functools.partial(ErrorStats.of, reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
-        size = _finite_size(reference, candidate)
-        self._stats: ErrorStats | Callable[[], ErrorStats] = compute if size is not None else compute()
-        self.size = size if size is not None else self.stats
+    def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> None:
+        compute = functools.partial(ErrorStats.of, reference, candidate, **options)
+        with np.errstate(all="ignore"):
+            found = finite_sums(reference, candidate)
+        self._stats: ErrorStats | Callable[[], ErrorStats] = compute if found is not None else compute()
+        if found is None:
+            self.size = self.stats
+            return
+        dtypes, (equal, sums) = (reference.dtype.name, candidate.dtype.name), found
+        known = {name: getattr(sums, name) for name in ("max_abs", "error_norm", "reference_norm", "low", "high")}
+        self.size = ErrorSize(reference.shape, dtypes, reference.size, equal, sums.finite, **known)
 
     @property
     def stats(self) -> ErrorStats:
@@ -415,92 +403,9 @@ def by_norm(errors: ErrorStats) -> float:
     return errors.error_norm / largest if largest else 0.0
 
 
-# --- the steps of `ErrorStats.of` and `LazyErrors` -------------------------------------------------------------------
-
-
-def _finite_size(reference: NDArray[Any], candidate: NDArray[Any]) -> ErrorSize | None:
-    """Return the size of errors without the other statistics; None unless both arrays are finite floats."""
-    dtypes = _plain_floats(reference.dtype, candidate.dtype)
-    if dtypes is None or reference.shape != candidate.shape or not reference.size:
-        return None
-    with np.errstate(all="ignore"):
-        found = finite_sums(reference, candidate)
-    if found is None:
-        return None
-    equal, sums = found
-    return ErrorSize(
-        reference.shape,
-        dtypes,
-        count=reference.size,
-        equal=equal,
-        finite=reference.size,
-        max_abs=sums.max_abs,
-        error_norm=sums.error_norm,
-        reference_norm=sums.reference_norm,
-        low=sums.low,
-        high=sums.high,
-    )
-
-
-@functools.cache
-def _plain_floats(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[str, str] | None:
-    """Return the names of two types; None if float64 or numpy cannot represent them."""
-    plain = all(dtype.kind == "f" and dtype.itemsize <= 8 for dtype in (one, other))
-    return (one.name, other.name) if plain else None
-
-
-def _of_texts(reference: NDArray[Any], candidate: NDArray[Any], rtol: float, atol: float, feed: int) -> ErrorStats:
-    differ = np.asarray(reference.astype(object) != candidate.astype(object), bool).ravel()
-    places = np.flatnonzero(differ)[:WORST].tolist()
-    one, other = reference.ravel(), candidate.ravel()
-    different = int(np.count_nonzero(differ))
-    return ErrorStats(
-        shape=reference.shape,
-        dtypes=("string", "string"),
-        rtol=rtol,
-        atol=atol,
-        count=reference.size,
-        equal=reference.size - different,
-        outside=different,
-        worst=tuple(
-            Worst(_index(place, reference.shape), str(one[place]), str(other[place]), math.inf, feed)
-            for place in places
-        ),
-    )
-
-
-def _argmax(found: Pass, axis: int | None) -> tuple[int, int] | None:
-    """Return the rows whose largest value is at the same index, and all rows."""
-    if axis is None or not found.reference.ndim or not found.reference.size or found.is_complex:
-        return None
-    # numpy has no argmax of the types of ml_dtypes
-    arrays = [
-        array.astype(np.float32) if array.dtype.isbuiltin == 2 else array
-        for array in (found.reference, found.candidate)
-    ]
-    places = [array.argmax(axis=axis) for array in arrays]
-    return int(np.count_nonzero(places[0] == places[1])), places[0].size
-
-
-def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(index) for index in np.unravel_index(place, shape)) if shape else ()
-
-
 def _number(value: Any) -> Number:
     found = value.item() if hasattr(value, "item") else value
-    return found if isinstance(found, bool | int | float | complex) else float(found)
-
-
-def _sampled(reference: NDArray[Any], candidate: NDArray[Any]) -> Floats:
-    pairs = [np.abs(array) if array.dtype.kind == "c" else array for array in map(_spread, (reference, candidate))]
-    return np.stack([array.astype(np.float64) for array in pairs], axis=1)
-
-
-def _spread(values: NDArray[Any]) -> NDArray[Any]:
-    """Return at most `SAMPLED` evenly spaced rows."""
-    if len(values) <= SAMPLED:
-        return values
-    return np.asarray(values[np.linspace(0, len(values) - 1, SAMPLED).astype(np.intp)])
+    return found if isinstance(found, bool | int | float | complex | str) else float(found)
 
 
 def _ratio(one: float, other: float) -> float:
