@@ -1,7 +1,7 @@
 """`onnx_nb.capture` against adding every value as an output, and against a plain run: CPU time and peak memory.
 
 Each figure comes from a process of its own: CPU seconds of all its threads, and how much its peak memory (VmHWM) grows.
-Statistics are part of ours; of the peer's, numpy's minimum, maximum, mean and standard deviation are told apart.
+Statistics are part of ours; of the peer's, numpy's minimum, maximum, mean and standard deviation are listed separately.
 Run ``python -m benchmarks.capture``; it fails if capturing takes longer than adding every output, more memory than a
 plain run (ResNet-50, batch 8) or half of that of all outputs (chain), or exceeds its memory limit.
 """
@@ -33,9 +33,9 @@ ROOT = Path(__file__).parent.parent
 LIMIT = 64 << 20
 """Memory limit for the model whose values take ten times as much."""
 SLACK = 32 << 20
-"""Bytes that a session, its code and onnxruntime's bookkeeping take besides values."""
+"""Bytes for a session, its code and onnxruntime's bookkeeping, in addition to values."""
 REPEATS = 7
-"""Processes of which the fastest counts; with three the result varies by three percent."""
+"""Number of processes; the fastest counts. With three the result varies by three percent."""
 
 
 def wide(path: Path) -> None:

@@ -8,8 +8,8 @@ It fails if a small BERT (that of the tests, 48 wide, or BERT-Small as it was pu
 times a torch forward, a session and a run, or not 100 times less CPU than torch's verification, ResNet-50 not 30 times
 less, or if there are not more points than values that torch verifies. Our points are tensors that a run makes, modules'
 and by ``drill("")`` all operations', each with its cumulative and its isolated error, and weights against parameters,
-which torch does not look at; the CPU time that is compared is that of all three. Histograms and the like of a small
-model's points are not in it: they are computed when they are looked at.
+which torch does not look at; the CPU time that is compared is that of all three. Histograms of a small model's points
+are excluded: they are computed on request.
 """
 
 from __future__ import annotations

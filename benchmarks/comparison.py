@@ -1,4 +1,4 @@
-"""What comparing costs: `ErrorStats.of` in GB/s, and `compare` in time and memory against keeping both runs.
+"""The cost of comparing: `ErrorStats.of` in GB/s, and `compare` in time and memory against keeping both runs.
 
 Run ``python -m benchmarks.comparison``; it fails if errors are slower than 0.15 GB of both arrays in a CPU second, or
 if a comparison takes more memory than keeping everything.

@@ -1,6 +1,6 @@
 """`onnx_nb.load` against `onnx.load`: time by ratio in one process, memory in processes of their own.
 
-A model of 1 GB in one file is made on the spot, besides one of ResNet-50's size and a chain of 100,000 nodes.
+The models are made on the spot: 1 GB in one file, one of ResNet-50's size, and a chain of 100,000 nodes.
 Run ``python -m benchmarks.load``; it fails if 1 GB does not open 50 times as fast as with onnx, or takes 20 MB or more.
 """
 

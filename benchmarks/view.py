@@ -62,7 +62,7 @@ CELL_DRAWN = """index => new Promise((resolve, reject) => {
     jupyterapp.commands.execute('notebook:run-cell');
     setTimeout(() => reject(new Error('not drawn in 60 s')), 60000);
 })"""
-# dispatches an action; tells when the picture that follows from it was on the screen, and the longest task until then
+# dispatches an action; returns when its picture was on the screen, and the longest task until then
 ACT = """async (root, action) => {
     const marks = () => performance.getEntriesByName('onnx_nb:drawn');
     const before = marks().length;
@@ -72,7 +72,7 @@ ACT = """async (root, action) => {
     });
     tasks.observe({type: 'longtask'});
     const started = performance.now();
-    setTimeout(() => root.onnxNb.dispatch(action)); // a task of its own: one of the protocol is not told of
+    setTimeout(() => root.onnxNb.dispatch(action)); // a separate task: tasks of the protocol are not reported
     while (marks().length === before) {
         if (performance.now() - started > 60000) throw new Error('not drawn in 60 s');
         await new Promise(resolve => setTimeout(resolve, 1));
@@ -82,7 +82,7 @@ ACT = """async (root, action) => {
     tasks.disconnect();
     return {ms: startTime - started, boxes: detail.boxes, longest};
 }"""
-# turns the wheel at every frame, first to pan and then to zoom in and out; tells frames and the longest between two
+# turns the wheel at every frame, first to pan and then to zoom in and out; returns the frames and the longest gap
 TURN = """async (root, seconds) => {
     const canvas = root.querySelector('.onnx-nb-canvas');
     canvas.focus({preventScroll: true});
@@ -262,7 +262,7 @@ def working(playwright: Playwright, server: JupyterServer, table: Table) -> None
 
 @contextmanager
 def shown(playwright: Playwright, server: JupyterServer, model: Path, *, busy: bool = False) -> Iterator[Graph]:
-    """Show a model in JupyterLab, maybe with a cell that keeps on running."""
+    """Show a model in JupyterLab, optionally with a cell that keeps running."""
     busily = "from itertools import count\nfor _ in count(): pass"
     name = server.write("work.ipynb", f"import onnx_nb\nonnx_nb.ModelGraph({str(model)!r})", busily)
     with launched(playwright) as browser:
@@ -285,7 +285,7 @@ def shown(playwright: Playwright, server: JupyterServer, model: Path, *, busy: b
 
 
 class Renderer:
-    """The process that draws: of those that Chromium keeps for pages the one that holds most; others stand by."""
+    """The process that draws: the largest of Chromium's page processes; the others are idle."""
 
     def __init__(self, browser: Browser) -> None:
         about = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
@@ -320,20 +320,20 @@ class Graph:
 
     def act(self, **action: Any) -> dict[str, float]:
         """Dispatch an action and wait for its picture."""
-        told: dict[str, float] = self.root.evaluate(ACT, action)
-        return told
+        figures: dict[str, float] = self.root.evaluate(ACT, action)
+        return figures
 
     def turn(self, seconds: float) -> dict[str, float]:
         """Pan and zoom around all of the graph; milliseconds are those of a frame."""
         tasks, cpu = self._tasks(), self.renderer.cpu()
-        told: dict[str, float] = self.root.evaluate(TURN, seconds)
+        figures: dict[str, float] = self.root.evaluate(TURN, seconds)
         # fitting and settling before the first frame counts too: it can only make it worse
         tasks, cpu = self._tasks() - tasks, self.renderer.cpu() - cpu
         return {
-            "fps": told["frames"] / told["seconds"],
-            "main": 1000 * tasks / told["frames"],
-            "process": 1000 * cpu / told["frames"],
-            "longest": told["longest"],
+            "fps": figures["frames"] / figures["seconds"],
+            "main": 1000 * tasks / figures["frames"],
+            "process": 1000 * cpu / figures["frames"],
+            "longest": figures["longest"],
         }
 
     def closed(self, count: int) -> list[int]:
@@ -382,7 +382,7 @@ def scopes(name: str, graph: Graph, table: Table) -> None:
     times = []
     for group in graph.closed(5):
         times += [graph.act(type="toggle", group=group)["ms"] for _ in range(4)]
-    told(f"{name}, first view: expand or collapse a scope", times, table)
+    report_times(f"{name}, first view: expand or collapse a scope", times, table)
 
 
 def large(name: str, graph: Graph, table: Table) -> None:
@@ -403,11 +403,11 @@ def large(name: str, graph: Graph, table: Table) -> None:
     for group in graph.largest(5):
         graph.reveal(group)
         times += [graph.act(type="toggle", group=group)["ms"] for _ in range(4)]
-    told(f"{name}, all open: collapse or expand a scope", times, table)
+    report_times(f"{name}, all open: collapse or expand a scope", times, table)
     table.row(f"{name}: memory of JupyterLab's page", f"{graph.renderer.memory() / 1e6:.0f} MB")
 
 
-def told(what: str, times: list[float], table: Table) -> None:
+def report_times(what: str, times: list[float], table: Table) -> None:
     """Print the median and the longest of several times; the limit applies to the median."""
     median = statistics.median(times)
     table.row(what, f"{median:.0f} ms (to {max(times):.0f})", "50 ms", holds=median <= 50)

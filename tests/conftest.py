@@ -1,4 +1,4 @@
-"""What every test can count on."""
+"""Fixtures and options that all tests share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show why a test was run once more: that it passed then says nothing of the person who meets it first."""
+    """Show why a test was run again: a later pass does not excuse the first failure."""
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"failed, and was run once more: {report.nodeid}")
         report.toterminal(terminalreporter._tw)
@@ -55,5 +55,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many `-n auto` are: one more than cores, since a browser test also waits; each takes up to 2 GB."""
+    """Return the number of workers for `-n auto`: one more than cores, as browser tests wait; each takes up to 2 GB."""
     return min(os.cpu_count() or 1, 5) + 1

@@ -1,4 +1,4 @@
-"""Random models for hypothesis: branches, several outputs, optional inputs left out, weights, bodies, functions."""
+"""Random models for hypothesis: branches, several outputs, omitted optional inputs, weights, subgraphs, functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("Neg", "Add", "Mul", "Sum", "Clip", "TopK", "Constant", "weight", "If",
 
 @st.composite
 def dags(draw: st.DrawFn) -> onnx.ModelProto:
-    """A model of two inputs of shape (2,) and one flag; every tensor but the flag is float32."""
+    """Draw a model with two inputs of shape (2,) and a flag; every other tensor is float32."""
     values, weights = ["x0", "x1"], list[onnx.TensorProto]()
     nodes: list[onnx.NodeProto] = []
 
@@ -123,14 +123,14 @@ FEEDS: dict[str, Any] = {
 
 
 def run(model: onnx_nb.Model, feeds: dict[str, Any], outputs: Iterable[str] | None = None) -> dict[str, Any]:
-    """Run without optimization, on one thread; only the inputs that the model has are given."""
+    """Run a model without optimization, on one thread, with those feeds that are its inputs."""
     made = session.create(model, optimize=False, outputs=outputs, threads=1)
     wanted = {entry.name for entry in made.get_inputs()}
     return session.run_session(made, {name: value for name, value in feeds.items() if name in wanted})
 
 
 def run_in_sequence(parts: Iterable[onnx_nb.Model], feeds: dict[str, Any]) -> dict[str, Any]:
-    """Run parts one after another, each on the model's inputs and what the parts before it gave."""
+    """Run parts in sequence, each on the model's inputs and the outputs of the parts before it."""
     values = dict(feeds)
     for part in parts:
         values |= run(part, values)

@@ -1,4 +1,4 @@
-"""The models that tests, notebooks and benchmarks run on, made on demand and kept under build/models.
+"""Models for tests, notebooks and benchmarks, made on demand and cached under build/models.
 
 Nothing is downloaded: the light models come with the installed onnx package, the real architectures are built from
 their transformers configuration with seeded random weights and exported by both of torch's exporters, the rest is
@@ -101,34 +101,34 @@ def transformed(name: str, how: str) -> Path:
 def chain(nodes: int, *, named: bool = True) -> Path:
     """Transformer blocks one after another, `nodes` nodes in all, each weight a few dozen bytes.
 
-    Without names neither nodes nor weights tell of scopes, as in a file that a converter wrote.
+    Without names, neither nodes nor weights show any scopes, as in a file that a converter wrote.
     """
     name = f"chain-{nodes}.onnx" if named else f"chain-{nodes}-unnamed.onnx"
     return _cached(name, lambda path: onnx.save(_chain(nodes, named=named), path))
 
 
 def experts(layers: int, experts: int) -> Path:
-    """Layers of so many gated experts side by side, six nodes each: as wide as it is long."""
+    """Layers of gated experts in parallel, six nodes each: a graph as wide as it is long."""
     return _cached(f"experts-{layers}-{experts}.onnx", lambda path: onnx.save(_experts(layers, experts), path))
 
 
 def control_flow() -> Path:
-    """If, Loop and Scan, bodies that read outer values, an If inside the Loop."""
+    """If, Loop and Scan with subgraphs that read outer-scope values, and an If inside the Loop."""
     return _cached("control_flow.onnx", lambda path: onnx.save(_control_flow(), path))
 
 
 def detection() -> Path:
-    """A small detector: a convolutional backbone, two heads, NonMaxSuppression, an If and in it a Loop with an If."""
+    """A small detector: a convolutional backbone, two heads, NonMaxSuppression, an If with a Loop and an If inside."""
     return _cached("detection.onnx", lambda path: onnx.save(_detection(), path))
 
 
 def functions() -> Path:
-    """Two model-local functions, one of which calls the other; both are called twice."""
+    """Two model-local functions; one calls the other, and both are called twice."""
     return _cached("functions.onnx", lambda path: onnx.save(_functions(), path))
 
 
 def one_node() -> Path:
-    """Relu, and nothing else."""
+    """A model of one Relu."""
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"], "relu")], "one", [_float("x", 2)], [_float("y", 2)]
     )
@@ -141,7 +141,7 @@ def empty() -> Path:
 
 
 def _cached(name: str, build: Callable[[Path], object]) -> Path:
-    """Return the file under that name, built at most once however many processes ask at the same time."""
+    """Return the cached file of that name; concurrent processes build it only once."""
     path = FOLDER / f"r{RECIPES}-onnx-{onnx.__version__}" / name
     if path.exists():
         return path
@@ -450,7 +450,7 @@ def _functions() -> onnx.ModelProto:
 
 
 def _export(name: str, path: Path, *, dynamo: bool) -> None:
-    """Runs in a process of its own: see `exported`."""
+    """Export a model in a subprocess; see `exported`."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
 
@@ -476,7 +476,7 @@ def _export(name: str, path: Path, *, dynamo: bool) -> None:
 
 
 def _transform(how: str, source: Path, path: Path) -> None:
-    """Runs in a process of its own: see `transformed`."""
+    """Transform a model in a subprocess; see `transformed`."""
     quantization: Any = importlib.import_module("onnxruntime.quantization")
     from onnx_nb import random_feeds
 

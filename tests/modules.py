@@ -1,4 +1,4 @@
-"""Small torch modules of every shape that an alignment has to understand, and their exports, made once a session."""
+"""Small torch modules with every structure that an alignment has to handle, and their exports, made once a session."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Inner(nn.Module):
 
 
 class Shared(nn.Module):
-    """Repeated, shared, aliased and nested modules, one called twice in a row, and one whose result nobody reads."""
+    """Repeated, shared, aliased and nested modules, one called twice in a row, and one with an unused result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ MODULES: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 def fresh(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
-    """A module in eval mode, whose normalizations are not nearly identities, and its arguments by name."""
+    """Return a module in eval mode, with normalizations far from identities, and its keyword arguments."""
     make, kind = MODULES[name]
     torch.manual_seed(0)
     module = make().eval()

@@ -1,4 +1,4 @@
-"""The house of DESIGN: every import runs one way, also those inside functions and for types alone."""
+"""Every import runs one way, including those inside functions and those for annotations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_no_import_runs_upward() -> None:
 
 
 def test_no_import_cycles() -> None:
-    """Import statements that run when a module is loaded form no cycle."""
+    """Imports that run when a module is loaded form no cycle."""
     known = modules()
 
     def loaded(path: Path) -> list[str]:

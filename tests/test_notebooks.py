@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on a fresh kernel, and the demo's page is made of it."""
+"""Every notebook runs from top to bottom on a fresh kernel, and the demo page is made from it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_notebook_leads_to_its_neighbors_and_readme_to_all() -> None:
 
 
 def seconds_of_children() -> float:
-    """Return the processor's time of kernels that have ended, which no other work on the machine makes longer."""
+    """Return the CPU seconds of kernels that have ended, which hardly depend on other load."""
     times = os.times()
     return times.children_user + times.children_system
 

@@ -1,4 +1,4 @@
-"""What a person installs: a wheel from a clean checkout, made without Node, that brings its bundle and works."""
+"""The wheel: built from a clean checkout without Node, it contains the bundle and works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BARE = {name: value for name, value in os.environ.items() if name not in {"PATH"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what git tracks, by way of the sdist, with no Node (nor anything else) on the PATH."""
+    """Wheel built from tracked files through the sdist, with an empty PATH, so without Node."""
     folder = tmp_path_factory.mktemp("packaging")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True)
     if listed.returncode:

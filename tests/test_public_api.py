@@ -1,4 +1,4 @@
-"""The public names: where they live, and what serves for the names of other tools."""
+"""The public names: where they are defined, and the errors for names of other tools."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ LATE = f"""{{
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything here, so that `pytest -m "not browser"` is the quick run; what fails is tried once more."""
+    """Mark every test here `browser`, and run a test that fails once more."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker("browser")
@@ -67,7 +67,7 @@ def chromium_path(playwright: Playwright) -> str | None:
 
 
 def be_patient(context: BrowserContext) -> None:
-    """Wait long on the pages of a context, and make them slow if that was wished."""
+    """Set long timeouts for the pages of a context, and slow them down if ONNX_NB_SLOW is set."""
     context.set_default_timeout(PATIENCE * 1000)
 
     def throttle(page: Page) -> None:
@@ -102,7 +102,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember what failed, for `page` to show it."""
+    """Remember whether a test failed, so that `page` can take a screenshot."""
     report = yield
     item.stash[FAILED] = report.failed
     return report
@@ -110,7 +110,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A window of its own: no cookies or storage of an earlier test. It is photographed when the test has failed."""
+    """Yield a page in a fresh browser context; take a screenshot of it if the test failed."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, device_scale_factor=1.5)
     page = context.new_page()
     said: list[str] = []
@@ -118,7 +118,7 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     yield page
     if request.node.stash.get(FAILED, False):
         path = SCREENSHOTS / "failed" / f"{re.sub(r'[^A-Za-z0-9]+', '-', request.node.name)}.png"
-        print(f"{path}\n" + "\n".join(said))  # noqa: T201 - stands beside the failure
+        print(f"{path}\n" + "\n".join(said))  # noqa: T201 - printed with the failure
         page.screenshot(path=path)
     context.close()
 
@@ -131,7 +131,7 @@ def theme(request: pytest.FixtureRequest) -> Theme:
 
 @pytest.fixture
 def lab(server: JupyterServer, page: Page) -> Iterator[JupyterPage]:
-    """JupyterLab in the light theme; a test that asks for `themed_lab` runs in both."""
+    """JupyterLab in the light theme; tests that use `themed_lab` run in both themes."""
     with JupyterPage(server, page) as lab:
         yield lab
 

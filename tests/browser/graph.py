@@ -1,4 +1,4 @@
-"""A drawn ModelGraph on a page: where things are, and clicks on the canvas itself."""
+"""Driver of a drawn ModelGraph: locates nodes and tensors, and clicks on the canvas itself."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 COLORS = """root => [...new Set((canvas => new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer).filter((_, at) => at % 7 === 0)
 )(root.querySelector('canvas')))]"""
-# what was drawn after each expand and the like
+# boxes and milliseconds of each drawing
 DRAWN = "performance.getEntriesByName('onnx_nb:drawn')"
 
 Kind = Literal["node", "tensor", "scope"]
 
 
 class GraphWidget:
-    """The root element of a graph view and what a person does with it."""
+    """The root element of a graph view and the actions of a person on it."""
 
     def __init__(self, root: Locator) -> None:
         self.root = root
@@ -37,29 +37,29 @@ class GraphWidget:
         self.expect_drawing_after(0)
 
     def call(self, body: str, *arguments: Any) -> Any:
-        """Evaluate JavaScript with `view`, the handle at the root element, and `args`."""
+        """Evaluate JavaScript with `view`, the handle on the root element, and `args`."""
         return self.root.evaluate(f"async (root, args) => {{ const view = root.onnxNb; {body} }}", arguments)
 
     def expect(self, expression: str, value: Any = True, *arguments: Any) -> None:
-        """Wait until a JavaScript expression of `view` and `args` has a value."""
+        """Wait until a JavaScript expression of `view` and `args` has the given value."""
         await_value(lambda: self.call(f"return {expression};", *arguments), value, expression)
 
     def rest(self) -> None:
-        """Wait until nothing moves any more."""
+        """Wait until the view is at rest."""
         await_rest(self.page)
 
     def reveal(self, name: str, kind: Kind | None = None) -> None:
-        """Open the scopes around it and bring it into view."""
+        """Open the scopes around an item and bring it into view."""
         self.call("await view.reveal(args[0], args[1] ?? undefined);", name, kind)
 
     def find(self, name: str, kind: Kind | None = None) -> tuple[float, float] | None:
-        """Return the point of the window where a click hits it, once the view is at rest; None if it cannot be seen."""
+        """Return the window coordinates where a click hits an item, once the view is at rest; None if hidden."""
         self.rest()
         point = self.call("return view.locate(args[0], args[1] ?? undefined);", name, kind)
         return None if point is None else (point["x"], point["y"])
 
     def locate(self, name: str, kind: Kind | None = None) -> tuple[float, float]:
-        """Return the point of the window where a click hits it, once the view is at rest."""
+        """Return the window coordinates where a click hits an item, once the view is at rest."""
         point = self.find(name, kind)
         assert point is not None, f"{name!r} cannot be seen"
         return point
@@ -72,7 +72,7 @@ class GraphWidget:
         self.expect_selection(name)
 
     def toggle(self, scope: str) -> None:
-        """Open or close a scope by a double click on its box, and wait until that is drawn."""
+        """Open or close a scope by a double click on its box, and wait until the result is drawn."""
         state = "view.state.open.has(view.columns.find(args[0], 'scope').id)"
         was_open, drawn = self.call(f"return {state};", scope), len(self.drawn)
         self.page.mouse.dblclick(*self.locate(scope, "scope"))
@@ -80,23 +80,23 @@ class GraphWidget:
         self.expect_drawing_after(drawn)
 
     def expect_drawing_after(self, drawn: int) -> None:
-        """Wait for more pictures than there were, and until the last one is at rest."""
+        """Wait until the view has been drawn again and is at rest."""
         self.expect(f"{DRAWN}.length > args[0]", True, drawn)
         self.rest()
 
     def expect_selection(self, name: str | None) -> None:
-        """Wait until this, and nothing else, is selected."""
+        """Wait until the selection is exactly this."""
         await_value(lambda: self.selection, name, "the selection")
 
     @property
     def selection(self) -> str | None:
-        """Name of what is selected."""
+        """Name of the selected item."""
         name: str | None = self.call("return view.state.selection && view.columns.nameOf(view.state.selection);")
         return name
 
     @property
     def drawn(self) -> list[dict[str, float]]:
-        """What every `onnx_nb:drawn` mark of the page told: boxes and milliseconds."""
+        """Details of every `onnx_nb:drawn` mark of the page: boxes and milliseconds."""
         marks: list[dict[str, float]] = self.page.evaluate(f"{DRAWN}.map(mark => mark.detail)")
         return marks
 
@@ -105,7 +105,7 @@ class GraphWidget:
         self.root.get_by_role("button", name=button, exact=True).first.click()
 
     def wait_for_plan(self) -> None:
-        """Wait until the kernel has said what the extraction would take."""
+        """Wait until the kernel has planned the extraction."""
         self.expect("view.state.plan !== null || view.state.boundary.outputs.length === 0")
 
     def extract(self) -> Locator:

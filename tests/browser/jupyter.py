@@ -1,4 +1,4 @@
-"""JupyterLab as a person meets it: a server with private folders, a page in Chromium, the kernel behind it."""
+"""Driver of JupyterLab: a server with private folders, a page in Chromium, and its kernel."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ AT_REST = """async patience => {
 
 
 def await_rest(page: Page) -> None:
-    """Wait until nothing is being laid out, glides, or changes its size: what is located then stays there."""
+    """Wait until nothing is laid out, animated or resized, so that coordinates stay valid."""
     page.evaluate(AT_REST, PATIENCE)
 
 
 def await_value(look: Callable[[], Any], wanted: Any, what: str) -> None:
-    """Look until what is seen equals what is wanted, as JSON has it; fail with both.
+    """Poll until a value equals the expected one, compared as JSON; fail with both.
 
     Playwright's `wait_for_function` does not do: where a page lets nothing be evaluated, as those that we write do not,
     it may look only once.
@@ -74,7 +74,7 @@ def await_value(look: Callable[[], Any], wanted: Any, what: str) -> None:
 
 
 class JupyterServer:
-    """`jupyter lab` on a copy of the notebooks, with nothing of the person's own settings and no look outside."""
+    """`jupyter lab` on a copy of the notebooks, without the user's settings and without network access."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "notebooks"
@@ -124,10 +124,10 @@ class JupyterServer:
 
     def _address(self) -> str:
         # the server writes it down once it listens
-        told = self.runtime / f"jpserver-{self.process.pid}.json"
+        info = self.runtime / f"jpserver-{self.process.pid}.json"
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
-            if told.exists() and (text := told.read_text()).endswith("}"):
+            if info.exists() and (text := info.read_text()).endswith("}"):
                 return str(json.loads(text)["url"]).rstrip("/")
             time.sleep(0.1)
         self.process.kill()
@@ -140,7 +140,7 @@ class JupyterServer:
         path.write_text(json.dumps(values))
 
     def write(self, name: str, *cells: str) -> str:
-        """Put a notebook of these code cells into the server's folder and return its name."""
+        """Write a notebook with the given code cells into the server's folder and return its name."""
         notebook = {
             "cells": [
                 {
@@ -161,7 +161,7 @@ class JupyterServer:
         return name
 
     def stop(self) -> None:
-        """End the server and its kernels."""
+        """Stop the server and its kernels."""
         self.process.terminate()
         try:
             self.process.wait(timeout=15)
@@ -171,7 +171,7 @@ class JupyterServer:
 
 
 class Kernel:
-    """The kernel of an open notebook, asked from outside the page: it sees what the cells and the clicks have made."""
+    """The kernel of an open notebook, queried outside the page; it shares its state with the cells and the widgets."""
 
     def __init__(self, connection_file: Path) -> None:
         # a thread of its own, because Playwright keeps an event loop running in this one
@@ -185,17 +185,17 @@ class Kernel:
         self._client.wait_for_ready(timeout=PATIENCE)
 
     def run(self, code: str, timeout: float = PATIENCE) -> None:
-        """Run statements; an exception there is raised here with its traceback."""
+        """Run statements; an exception in the kernel is raised here with its traceback."""
         self._execute(code, {}, timeout)
 
     def expect(self, expression: str, value: Any = True) -> None:
-        """Wait until an expression has a value: what a click does comes to the kernel later than a question."""
+        """Wait until an expression has the given value; a click may reach the kernel after a query."""
         await_value(lambda: self.evaluate(expression), value, expression)
 
     def evaluate(self, expression: str, timeout: float = PATIENCE) -> Any:
-        """Return the value of an expression, by way of JSON.
+        """Return the value of an expression, converted through JSON.
 
-        What a click, a key or a view has yet to tell the kernel is waited for with `expect`.
+        Effects of a click or a key that may still be on their way are awaited with `expect`.
         """
         encoded = {"value": f"__import__('json').dumps({expression})"}
         answer = self._execute("", encoded, timeout)["user_expressions"]["value"]
@@ -215,7 +215,7 @@ class Kernel:
         return content
 
     def close(self) -> None:
-        """Let go of the kernel without ending it."""
+        """Disconnect from the kernel without ending it."""
         self._thread.submit(self._stop).result()
         self._thread.shutdown()
 
@@ -226,7 +226,7 @@ class Kernel:
 
 
 class JupyterPage:
-    """A notebook open in JupyterLab; use as a context manager so that its kernel ends with it."""
+    """A notebook open in JupyterLab; as a context manager it ends its kernel on exit."""
 
     def __init__(self, server: JupyterServer, page: Page, theme: Theme = "light") -> None:
         self.server = server
@@ -251,7 +251,7 @@ class JupyterPage:
         self.page.evaluate("async () => await window.jupyterapp?.serviceManager.sessions.shutdownAll()")
 
     def open(self, name: str) -> Self:
-        """Open a notebook of the server's folder and wait until its kernel has answered over the page's websocket."""
+        """Open a notebook of the server's folder and wait until its kernel replies over the page's websocket."""
         self._kernel_answered = False
         # the name in `workspaces` keeps what an earlier page had open out of this one
         workspace = secrets.token_hex(4)
@@ -278,18 +278,18 @@ class JupyterPage:
         return self._kernel
 
     def command(self, command: str, args: dict[str, Any] | None = None) -> None:
-        """Run a command of JupyterLab's palette and wait for its end."""
+        """Run a command of JupyterLab's palette and wait until it is done."""
         self.page.evaluate(
             "async ([command, args]) => { await jupyterapp.commands.execute(command, args); }", [command, args or {}]
         )
 
     def run_all(self) -> None:
-        """Run every cell, and fail with the traceback of the first that raised."""
+        """Run every cell; fail with the traceback of the first one that raised."""
         self.command("notebook:run-all-cells")
         self._raise_errors()
 
     def run_cell(self, index: int) -> None:
-        """Run one cell by its place in the notebook, from 0."""
+        """Run one cell, given by its index in the notebook."""
         self.page.evaluate("index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", index)
         self.command("notebook:run-cell")
         self._raise_errors()
@@ -313,7 +313,7 @@ class JupyterPage:
         return cell
 
     def widget(self, kind: str, *, within: Locator | None = None) -> Locator:
-        """Return the first drawn widget of that `data-widget`, waiting for it."""
+        """Wait for the first drawn widget of that `data-widget` and return it."""
         root = (within or self.page).locator(f'.onnx-nb[data-widget="{kind}"]').first
         expect(root).to_have_attribute("data-state", re.compile("drawn|error"))
         if root.get_attribute("data-state") == "error":
@@ -321,7 +321,7 @@ class JupyterPage:
         return root
 
     def screenshot(self, name: str, target: Locator | None = None) -> Path:
-        """Write build/screenshots/NAME.png of one element or of the whole window, once graphs are at rest."""
+        """Write build/screenshots/NAME.png of one element or of the whole window, once all graphs are at rest."""
         await_rest(self.page)
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         path = SCREENSHOTS / f"{name}.png"

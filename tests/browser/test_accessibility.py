@@ -1,4 +1,4 @@
-"""What axe finds in the widgets, in both themes and in every state a person meets: nothing."""
+"""axe reports no violation in any widget, in both themes and in every state a person meets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 def violations(root: Locator) -> list[dict[str, Any]]:
-    """Return what axe objects to: rule, what it asks for, and the elements."""
+    """Return axe's violations: rule, help text and elements."""
     found: list[dict[str, Any]] = root.evaluate(
         """async (root, rules) => {
             const {violations} = await axe.run(root, {runOnly: {type: 'tag', values: rules}});

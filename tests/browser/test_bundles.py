@@ -1,4 +1,4 @@
-"""Very many tensors between two boxes, and one tensor that very many boxes read: both stay legible."""
+"""A thousand tensors between two boxes, and one tensor with a thousand consumers: both stay legible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 1000
 
 
 def bundled() -> onnx.ModelProto:
-    """A Split into a thousand tensors, all of which one Concat reads."""
+    """A Split into a thousand tensors and a Concat that reads all of them."""
     parts = [f"part_{i}" for i in range(MANY)]
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "first"),
@@ -41,7 +41,7 @@ def bundled() -> onnx.ModelProto:
 
 
 def fanned() -> onnx.ModelProto:
-    """A tensor that a thousand unlike chains read."""
+    """A tensor that a thousand different chains read."""
     nodes = [helper.make_node("Relu", ["x"], ["wide"], "hub")]
     for i in range(MANY):
         op = ("Neg", "Abs", "Exp", "Sin", "Cos", "Tanh", "Sigmoid")[i % 7]

@@ -1,4 +1,4 @@
-"""The panel of a comparison in JupyterLab: linked with a graph, by pointer and keyboard, saved, and fluent."""
+"""The comparison panel in JupyterLab: linked with a graph, used by pointer and keyboard, saved, and responsive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The harness itself, on an ipywidget that everybody knows."""
+"""The test harness itself, tried on a standard ipywidget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the inspector says of a node, a tensor, a weight and a scope, and how it looks."""
+"""The inspector of a node, a tensor, a weight and a scope: its contents and its appearance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph of 50,000 nodes: everything in it opens while the page stays alive, and may be left as it was."""
+"""A graph of 50,000 nodes: opening everything keeps the page responsive and can be cancelled."""
 
 from __future__ import annotations
 

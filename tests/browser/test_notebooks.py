@@ -1,6 +1,6 @@
-"""The tutorials as a reader opens them: run in JupyterLab from top to bottom, and saved with their pictures.
+"""The tutorials in JupyterLab: run from top to bottom and saved with their pictures.
 
-`ONNX_NB_DOCS=1` puts what JupyterLab saved back into notebooks/, so that they show their results on GitHub too.
+`ONNX_NB_DOCS=1` copies the saved notebooks back into notebooks/, so that GitHub shows their results too.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def pictures(notebook: Any) -> int:
 
 
 def for_reading(notebook: Any) -> Any:
-    """Leave out what only a kernel that is gone could show, and what changes with every run."""
+    """Remove outputs that need a live kernel or change with every run."""
     notebook.metadata = {
         "kernelspec": notebook.metadata["kernelspec"],
         "language_info": {"name": "python"},

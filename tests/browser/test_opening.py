@@ -1,4 +1,4 @@
-"""What a person sees first: all of the model, in the view, at a size that can be read."""
+"""The first view: the whole model, in view, at a readable size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes colored by numbers: from the kernel, from the bar, filtered, in pictures."""
+"""Overlays: set from the kernel, set in the toolbar, filtered, and exported."""
 
 from __future__ import annotations
 

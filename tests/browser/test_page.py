@@ -1,4 +1,4 @@
-"""The exported page: one file, from disk, offline, alive, and deaf to what a model says."""
+"""The exported page: a single file that works from disk and offline, and runs nothing that a model contains."""
 
 from __future__ import annotations
 

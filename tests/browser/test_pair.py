@@ -1,4 +1,4 @@
-"""Two graphs side by side in a real JupyterLab, as a person compares a model with what became of it."""
+"""Two graphs side by side in JupyterLab: a model and its changed version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def edited(path: Path, folder: Path) -> Path:
-    """A node put in, one taken out, an attribute and a weight changed."""
+    """A model with a node added, one removed, and an attribute and a weight changed."""
     made = onnx.load(path)
     nodes = made.graph.node
     convs = [node for node in nodes if node.op_type == "Conv"]

@@ -1,4 +1,4 @@
-"""The tables of a capture and of an audit in JupyterLab: fluent, linked with a graph, in both themes."""
+"""The tables of a capture and of an audit in JupyterLab: responsive, linked with a graph, in both themes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture beside a live graph: hidden while the graph lives, else all there is; and saved as a file."""
+"""The static picture of a graph: hidden while the widget is live, shown otherwise, and saved as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search in a real JupyterLab: type, see what is found and lit, go through it with the keyboard."""
+"""Search in JupyterLab: type a query, see the matches highlighted, step through them with the keyboard."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SearchBox:
         self.box = graph.root.get_by_role("search")
 
     def type(self, text: str) -> None:
-        """Type a query as a person does and wait until it has been answered."""
+        """Type a query key by key and wait until its results are shown."""
         self.field.fill("")
         self.field.press_sequentially(text)
         self.graph.expect("view.state.search", text)
@@ -42,7 +42,7 @@ class SearchBox:
 
     @property
     def hits(self) -> list[Any]:
-        """Names of what was found; a list of the ops of its nodes for a chain."""
+        """Names of the matches; for a chain, the operators of its nodes."""
         found: list[Any] = self.graph.call(
             """return view.state.hits.map(hit => hit.chain
                 ? hit.chain.map(node => view.columns.opOf(node)) : view.columns.nameOf(hit));"""

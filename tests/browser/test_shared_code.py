@@ -1,4 +1,4 @@
-"""Ten widgets in one notebook: the bundle is sent and saved once, and all draw, also when the notebook is reopened."""
+"""Ten widgets in one notebook: the bundle is sent and saved once, and all of them draw, also after reopening."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRAWN = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output > * > .onnx
 
 @pytest.fixture
 def state_is_saved(server: JupyterServer) -> Iterator[None]:
-    """Let JupyterLab save the state of widgets with the notebook, which a person turns on in its settings."""
+    """Turn on JupyterLab's setting that saves widget state with the notebook."""
     setting = server.settings / "@jupyter-widgets" / "jupyterlab-manager" / "plugin.jupyterlab-settings"
     setting.parent.mkdir(parents=True, exist_ok=True)
     setting.write_text('{"saveState": true}')

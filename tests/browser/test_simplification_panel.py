@@ -1,4 +1,4 @@
-"""What a simplification did, in JupyterLab: changes chosen, undone and done again by a person, and the result saved."""
+"""The simplification panel in JupyterLab: changes are selected, undone and redone, and the result is saved."""
 
 from __future__ import annotations
 
@@ -120,28 +120,28 @@ def test_the_result_is_saved_and_no_file_is_lost(themed_lab: JupyterPage, tmp_pa
     target = tmp_path / "simple.onnx"
     path.fill(str(target))
     lab.page.keyboard.press("Enter")
-    told = panel.root.get_by_role("group", name="Save the simplified model")
-    expect(told).to_contain_text(f"to {target}")
+    save_dialog = panel.root.get_by_role("group", name="Save the simplified model")
+    expect(save_dialog).to_contain_text(f"to {target}")
     written = onnx.load(target)
     assert [node.op_type for node in written.graph.node] == ["Conv", "Relu", "Reshape"]
 
     target.write_bytes(b"mine")
-    told.get_by_role("button", name="Save", exact=True).click()
-    expect(told).to_contain_text(f"The file {target} already exists.")
+    save_dialog.get_by_role("button", name="Save", exact=True).click()
+    expect(save_dialog).to_contain_text(f"The file {target} already exists.")
     assert target.read_bytes() == b"mine"
     lab.screenshot(f"simplification-save-{lab.theme}")
     lab.page.add_script_tag(path=AXE)
     assert violations(panel.root) == []
     panel.button("Replace").click()
-    expect(told).to_contain_text("Saved")
+    expect(save_dialog).to_contain_text("Saved")
     assert onnx.load(target) == written
 
     path.fill(str(target / "below.onnx"))
-    told.get_by_role("button", name="Save", exact=True).click()
-    expect(told).to_contain_text(str(target))
-    expect(told).not_to_contain_text("Saved")
+    save_dialog.get_by_role("button", name="Save", exact=True).click()
+    expect(save_dialog).to_contain_text(str(target))
+    expect(save_dialog).not_to_contain_text("Saved")
     path.press("Escape")
-    expect(told).to_be_hidden()
+    expect(save_dialog).to_be_hidden()
     expect(panel.button("Save…")).to_be_focused()
 
 

@@ -1,5 +1,5 @@
-"""Every state of the graph view on every kind of model, narrow and wide, light and dark: pictures for eyes, and what
-must hold in all of them whatever the font.
+"""Every state of the graph view on every kind of model, narrow and wide, light and dark: screenshots to look at, and
+checks that hold in all of them with any font.
 
 The pictures are build/screenshots/states/MODEL-WIDTH-THEME-STATE.png.
 """
@@ -47,7 +47,7 @@ HITTABLE = """
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Return the address of the exported page of a model, written once."""
+    """Return the address of the exported page of a model, which is written once."""
     folder = tmp_path_factory.mktemp("pages")
     known: dict[str, str] = {}
 
@@ -132,7 +132,7 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
 
 
 def picture(root: Any, name: str, which: str, state: str) -> None:
-    """Wait until the view is at rest, keep its picture, and hear what axe has to say of it."""
+    """Wait until the view is at rest, save a screenshot, and check it with axe."""
     await_rest(root.page)
     folder = SCREENSHOTS / "states"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a tensor held: captured by a click, its statistics, its numbers, its file."""
+"""Captured values: capture by a click, statistics, the table of numbers, and the saved file."""
 
 from __future__ import annotations
 

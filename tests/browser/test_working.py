@@ -1,4 +1,4 @@
-"""Working in the graph: many boxes at once, the path between two, bookmarks and the view, undo, fingers."""
+"""Working in the graph: rectangle selection, paths between two nodes, bookmarks, undo, and touch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ fork (float[2, 3] x) => (float[2, 3] z, float[2, 3] w) {
 
 
 def named(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return every node the name of what it makes, as exporters do."""
+    """Name every node after its output, as exporters do."""
     for node in proto.graph.node:
         node.name = f"node_{node.output[0]}"
     return proto
@@ -362,11 +362,11 @@ def test_the_camera_glides_only_for_those_who_want_motion(
 
 
 def touch(session: CDPSession, kind: str, *points: tuple[float, float]) -> None:
-    """Put fingers on the page, move them, or take all away."""
+    """Send touch points to the page; an empty list ends the touch."""
     places: list[dict[str, Any]] = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(points)]
     session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
 
 
 def distance(graph: GraphWidget, one: str, other: str) -> float:
-    """How far apart two nodes are on the screen, sideways."""
+    """Horizontal distance of two nodes on the screen, in pixels."""
     return abs(graph.locate(one, "node")[0] - graph.locate(other, "node")[0])

@@ -85,20 +85,20 @@ def test_a_limit_keeps_the_largest_weights() -> None:
 
 def test_cancelling_writes_nothing(tmp_path: Path) -> None:
     g = ModelGraph(models.exported("resnet50", dynamo=True))
-    told = []
+    reported = []
 
     def stop(done: float, message: str) -> None:
-        told.append((done, message))
+        reported.append((done, message))
         if done > 0.5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         g.to_html(tmp_path / "page.html", statistics=True, progress=stop)
     assert list(tmp_path.iterdir()) == []
-    parts = [done for done, _ in told]
+    parts = [done for done, _ in reported]
     assert parts == sorted(parts)
-    assert told[-1][1].startswith("Reading ")
-    assert any(message.startswith("Looking at node 0 of ") for _, message in told)
+    assert reported[-1][1].startswith("Reading ")
+    assert any(message.startswith("Looking at node 0 of ") for _, message in reported)
 
 
 def test_values_without_numbers_have_no_statistics() -> None:
@@ -184,10 +184,10 @@ def _enough(_done: float, _message: str) -> None:
 def test_a_diff_takes_statistics_into_its_page(tmp_path: Path) -> None:
     path = models.exported("bert", dynamo=True)
     pair = DiffPanel(path, models.transformed("bert", "fp16"))
-    told: list[float] = []
-    page = pair.to_html(tmp_path / "pair.html", statistics=True, progress=lambda done, _: told.append(done))
-    assert told == sorted(told)
-    assert 0 <= told[0] < 0.5 < told[-1] <= 1
+    reported: list[float] = []
+    page = pair.to_html(tmp_path / "pair.html", statistics=True, progress=lambda done, _: reported.append(done))
+    assert reported == sorted(reported)
+    assert 0 <= reported[0] < 0.5 < reported[-1] <= 1
     text = page.read_text()
     for side, model in (("reference", pair.reference), ("candidate", pair.candidate)):
         found = re.search(f'id="onnx-nb-baked-{side}">([^<]*)<', text)

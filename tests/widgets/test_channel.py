@@ -125,6 +125,6 @@ def test_progress_is_told_at_most_ten_times_a_second() -> None:
     browser.ask({"id": 1, "verb": "busy"})
     while browser.answers[-1:] != [{"id": 1, "value": "done"}]:
         browser.wait()
-    told = [a for a in browser.answers if "progress" in a]
+    reported = [a for a in browser.answers if "progress" in a]
     assert PROGRESS_INTERVAL == 0.1
-    assert 1 <= len(told) < 1000
+    assert 1 <= len(reported) < 1000

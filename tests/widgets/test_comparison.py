@@ -249,13 +249,13 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     panel = ComparisonPanel(c)
     assert panel._actions == ["reproduce", "drill"]
     assert ComparisonPanel(compare(EXACT, ROUGH))._actions == []
-    told: list[str] = []
-    call = Call(1, "reproduce", {"name": "2"}, lambda content, _buffers: told.append(content["progress"]["message"]))
+    seen: list[str] = []
+    call = Call(1, "reproduce", {"name": "2"}, lambda content, _buffers: seen.append(content["progress"]["message"]))
     reply = panel._answer_reproduce(call)
     assert panel.reproduction is not None
     assert panel.reproduction.path == "2"
     assert "panel.reproduction" in reply.value["message"]
-    assert told == ["extracting '2'"]
+    assert seen == ["extracting '2'"]
     inside = Columns.from_bytes(bytes(panel._answer_drill(call).buffers[0]))
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0

@@ -272,14 +272,14 @@ def dataset() -> list[dict[str, NDArray[Any]]]:
 @pytest.mark.parametrize("workers", [concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor])
 def test_feeds_merge_on_any_executor(workers: Any) -> None:
     pair = models.exported("bert", dynamo=True), models.transformed("bert", "qdq")
-    alone = compare(*pair, dataset())
+    single = compare(*pair, dataset())
     with workers(2) as executor:
         spread = compare(*pair, dataset(), executor=executor)
-    assert alone.feeds == spread.feeds == 4
-    assert str(alone.rows()) == str(spread.rows())
+    assert single.feeds == spread.feeds == 4
+    assert str(single.rows()) == str(spread.rows())
     name = "last_hidden_state"
     merged = [errors_of(compare(*pair, feed, tensors=name), name) for feed in dataset()]
-    whole = errors_of(alone, name)
+    whole = errors_of(single, name)
     assert whole.max_abs == max(each.max_abs for each in merged)
     assert whole.count == sum(each.count for each in merged)
     assert whole.worst[0].feed == int(np.argmax([each.max_abs for each in merged]))

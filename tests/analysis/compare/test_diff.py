@@ -318,17 +318,17 @@ def test_weights_are_compared_in_any_storage(tmp_path: Path) -> None:
 def test_progress_can_end_the_comparison_of_weights() -> None:
     proto = parse("{ z = Neg(x) }")
     proto.graph.initializer.extend(numpy_helper.from_array(np.ones(2000), f"w{number}") for number in range(40))
-    told: list[float] = []
+    reported: list[float] = []
 
     def progress(part: float, message: str) -> None:
-        told.append(part)
+        reported.append(part)
         assert "comparing" in message
-        if len(told) == 20:
+        if len(reported) == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         onnx_nb.diff(proto, copy_of(proto), progress=progress)
-    assert told == sorted(told)
+    assert reported == sorted(reported)
 
 
 @pytest.mark.parametrize("name", ["resnet50", "squeezenet"])

@@ -534,7 +534,7 @@ def test_shapes_are_those_of_onnx_own_cases() -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         cases = loader.load_model_tests(kind="node")
-    told = asked = 0
+    known = asked = 0
     wrong = set()
     for case in cases:
         model = onnx.ModelProto()
@@ -557,11 +557,11 @@ def test_shapes_are_those_of_onnx_own_cases() -> None:
             assert costs.flops[0] >= 2 * costs.macs[0], case.name
             assert costs.macs[0] >= 0, case.name
         if not math.isnan(costs.activation_bytes[0]):
-            told += 1
+            known += 1
             tensors = [TensorProto(data_type=k, dims=v.shape) for k, v in zip(made.values(), values, strict=True)]
             if not costs.graph.folded[0] and costs.activation_bytes[0] != sum(map(declared_bytes, tensors)):
                 wrong.add(case.name)
-    assert told > 0.9 * asked > 1000, f"{told} of {asked}"
+    assert known > 0.9 * asked > 1000, f"{known} of {asked}"
     # of a one-sided STFT onnx infers both sides
     assert wrong <= {"test_stft", "test_stft_with_window"}
 

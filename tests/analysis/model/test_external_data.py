@@ -903,9 +903,9 @@ def test_check_tells_what_the_checker_says(tmp_path: Path) -> None:
     proto.graph.node[0].op_type = "Konstant"
     path = external_data.convert(proto, tmp_path / "model.onnx")
     for source in (proto, path, onnx_nb.load(path)):
-        with pytest.raises(ModelFileError, match=r"onnx's checker refuses .*: No Op registered for Konstant") as told:
+        with pytest.raises(ModelFileError, match=r"onnx's checker refuses .*: No Op registered for Konstant") as raised:
             external_data.check(source)
-        assert "onnx_nb-" not in str(told.value)
+        assert "onnx_nb-" not in str(raised.value)
     proto = model_of(weight("w", 1000))
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT8
     assert external_data.check(proto).ok

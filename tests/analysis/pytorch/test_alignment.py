@@ -1,4 +1,4 @@
-"""Which ONNX tensor carries which module's output: judged by the values alone, which the alignment hardly looks at."""
+"""Which ONNX tensor carries which module's output: judged by values only, which the alignment hardly looks at."""
 
 from __future__ import annotations
 
@@ -162,11 +162,11 @@ FUNCTIONS = {
 @pytest.mark.parametrize("how", list(modules.EXPORTS))
 @pytest.mark.parametrize("name", list(FUNCTIONS))
 def test_functions_of_a_forward_have_their_tensor_and_no_match_is_wrong(name: str, how: str) -> None:
-    module, kwargs, model, alone = modules.exported(name, how)
+    module, kwargs, model, single = modules.exported(name, how)
     recording = record(module, (), kwargs, functions=True)
     found = align(recording, model)
     calls = [match for match in found.matches if not match.function]
-    assert calls == list(align(alone, model).matches)
+    assert calls == list(align(single, model).matches)
     functions = [match for match in found.matches if match.function]
     assert len(functions) >= FUNCTIONS[name][list(modules.EXPORTS).index(how)]
     values = every_value(model, feeds_of(recording, model))

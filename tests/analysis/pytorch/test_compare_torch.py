@@ -285,8 +285,8 @@ def test_a_reproduction_is_a_folder_that_shows_the_error(how: str, tmp_path: Pat
     command = [sys.executable, str(tmp_path / "case" / "run.py")]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     (line,) = done.stdout.splitlines()
-    told = float(line.split("max |error| ")[1].split(",")[0])
-    assert told == pytest.approx(errors.max_abs, rel=1e-2)
+    reported = float(line.split("max |error| ")[1].split(",")[0])
+    assert reported == pytest.approx(errors.max_abs, rel=1e-2)
     # what comes before the fault is right by itself, though it follows a layer
     good = found.reproduce("encoder.layer.1")
     assert all(each.rel_l2 < 1e-5 for each in good.errors().values())
@@ -569,20 +569,20 @@ def work(folder: Path) -> dict[str, Callable[[Any], object]]:
 def test_progress_is_reported_and_its_exception_ends_the_work_cleanly(name: str, tmp_path: Path) -> None:
     module, kwargs, _, _ = modules.exported("bert", "torchscript")
     run = work(tmp_path)[name]
-    told: list[tuple[float, str]] = []
-    run(lambda done, what: told.append((done, what)))
-    parts = [done for done, _ in told]
+    reported: list[tuple[float, str]] = []
+    run(lambda done, what: reported.append((done, what)))
+    parts = [done for done, _ in reported]
     assert len(parts) >= 2
     assert parts == sorted(parts)
     assert parts[0] >= 0
     assert parts[-1] <= 1
-    assert all(what for _, what in told)
+    assert all(what for _, what in reported)
     written = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
     class Enough(BaseException):
         pass
 
-    for last in sorted({0, len(told) // 2, len(told) - 1}):
+    for last in sorted({0, len(reported) // 2, len(reported) - 1}):
         calls = 0
 
         def stop(_done: float, _what: str, last: int = last) -> None:

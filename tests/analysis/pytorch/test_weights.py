@@ -114,11 +114,11 @@ def test_a_recording_has_no_weights_and_a_cancel_ends_the_work() -> None:
     module, kwargs, model, recording = modules.exported("conv", "torchscript")
     with pytest.raises(AlignmentError, match="only a recording of it"):
         onnx_nb.compare_torch(recording, model=model).weights()
-    told: list[float] = []
+    reported: list[float] = []
     found = onnx_nb.compare_torch(module, (), kwargs, model=model)
-    found.weights(progress=lambda done, _what: told.append(done))
-    assert told == sorted(told)
-    assert len(told) == len(found.weights())
+    found.weights(progress=lambda done, _what: reported.append(done))
+    assert reported == sorted(reported)
+    assert len(reported) == len(found.weights())
 
     def stop(_done: float, _what: str) -> None:
         raise KeyboardInterrupt

@@ -306,7 +306,7 @@ CONSTRAINED = {
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "STFT": (1, 3),
 }
-"""Inputs with values that only some operators restrict, and that graph inputs feed in onnx's own cases alone."""
+"""Inputs with values that only some operators restrict, and that graph inputs feed in onnx's own cases only."""
 
 
 def feeds_for(one: Runnable) -> dict[str, Any]:

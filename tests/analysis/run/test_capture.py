@@ -553,9 +553,9 @@ def test_an_executor_gives_the_same_bits(kind: Any) -> None:
     options = {"mp_context": __import__("multiprocessing").get_context("spawn")} if "Process" in kind.__name__ else {}
     with kind(2, **options) as executor:
         cap = capture(SET_MODEL, iter(feeds), executor=executor, keep="b", memory_limit=30_000)
-    alone = capture(SET_MODEL, feeds, keep="b")
-    assert equal(cap, alone)
-    assert all(same(cap["b", i], alone["b", i]) for i in range(len(feeds)))
+    single = capture(SET_MODEL, feeds, keep="b")
+    assert equal(cap, single)
+    assert all(same(cap["b", i], single["b", i]) for i in range(len(feeds)))
 
 
 def test_a_dask_cluster_gives_the_same_bits(tmp_path: Path) -> None:

@@ -30,18 +30,18 @@ X = {"x": np.arange(1000, dtype=np.float32)}
 def test_the_same_numbers_and_arrays() -> None:
     seen: list[tuple[float, str]] = []
     feeds = [X, {"x": X["x"] + 1}]
-    alone = capture(MODEL, feeds, subprocess=True, keep="[bc]", progress=lambda *said: seen.append(said))
+    single = capture(MODEL, feeds, subprocess=True, keep="[bc]", progress=lambda *said: seen.append(said))
     here = capture(MODEL, feeds, keep="[bc]")
-    assert alone.names == here.names
-    assert all(alone.statistics(name) == here.statistics(name) for name in here)
-    assert all(np.array_equal(alone["c", i], here["c", i]) for i in range(2))
-    assert [node.index for node in alone.nodes] == [0, 1, 2]
+    assert single.names == here.names
+    assert all(single.statistics(name) == here.statistics(name) for name in here)
+    assert all(np.array_equal(single["c", i], here["c", i]) for i in range(2))
+    assert [node.index for node in single.nodes] == [0, 1, 2]
     assert (seen[0], seen[-1]) == ((0.0, "Neg 'first'"), (1.0, "done"))
-    array = alone["b"]
+    array = single["b"]
     assert isinstance(array, np.memmap)
     folder = Path(str(array.filename)).parent
     assert len(list(folder.iterdir())) == 4
-    del alone
+    del single
     gc.collect()
     assert not folder.exists()
 
