@@ -58,12 +58,12 @@ from onnx_nb.analysis.run.capture import NonFinite as NonFinite
 from onnx_nb.analysis.run.capture import Stop as Stop
 from onnx_nb.analysis.run.capture import capture as capture
 from onnx_nb.analysis.run.feeds import read_feeds as read_feeds
+from onnx_nb.analysis.run.feeds import validate_feeds as validate_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds as random_feeds
 from onnx_nb.analysis.run.session import run as run
 from onnx_nb.analysis.run.statistics import Histogram as Histogram
 from onnx_nb.analysis.run.statistics import LogHistogram as LogHistogram
 from onnx_nb.analysis.run.statistics import Statistics as Statistics
-from onnx_nb.analysis.run.validate_feeds import validate_feeds as validate_feeds
 from onnx_nb.analysis.scopes.scopes import Scopes as Scopes
 from onnx_nb.analysis.simplify.rounds import Step as Step
 from onnx_nb.analysis.simplify.rules import rules as rules

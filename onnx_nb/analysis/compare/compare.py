@@ -18,9 +18,8 @@ from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
-from onnx_nb.analysis.run.executor import spread
 from onnx_nb.analysis.run.feeds import read_feeds
-from onnx_nb.analysis.run.value_recorder import available_memory
+from onnx_nb.analysis.run.value_recorder import available_memory, spread
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.node_matching import Matching

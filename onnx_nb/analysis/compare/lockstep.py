@@ -28,9 +28,9 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.run.capture import refuse_faults
-from onnx_nb.analysis.run.validate_feeds import validate_feeds
+from onnx_nb.analysis.run.feeds import validate_feeds
+from onnx_nb.analysis.run.session import original_values, with_explicit_casts
 from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, contents, statistics_pool, unspilled
-from onnx_nb.analysis.run.window_sessions import original_values, with_explicit_casts
 from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from onnx_nb.analysis.graph.types import (
     is_integer,
     is_small,
     is_static,
+    unwrapped,
 )
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import label_of
@@ -582,7 +583,7 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
     """Find the types of all values of a graph if its inputs have some shapes, by default those that they declare."""
     opened = graph.opened(graph.model)
-    found = Walk(opened, opened.declared, *_bound(opened, shapes)).run() if shapes else opened.inference
+    found = Walk(opened, opened.declared, *bound(opened, shapes)).run() if shapes else opened.inference
     values, nodes = found.of_value[: graph.value_count], found.case_of[: graph.node_count]
     return replace(found, graph=graph, of_value=values, case_of=nodes)
 
@@ -607,48 +608,32 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     return Walk(graph, declared).run(nodes)
 
 
-def _bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for."""
+def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
-    declared = {name: dimensions(kinds[name]) if kinds[name].HasField("tensor_type") else None for name in names}
-    symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
-    sizes: dict[str, int] = {}
+    declared = {name: dimensions(unwrapped(kinds[name])[1]) for name in names}
+    symbols = dict.fromkeys(dim for shape in declared.values() for dim in shape or () if isinstance(dim, str))
+    found: dict[str, int] = {}
     given: dict[str, tuple[int, ...]] = {}
     for key, size in shapes.items():
-        asked = requested_size(label_of(graph.model), key, size, declared, symbols)
-        if isinstance(asked, int):
-            _agree(sizes, key, asked)
-            continue
-        given[key] = asked
-        for dim, one in zip(declared[key] or (), asked, strict=False):
-            if isinstance(dim, str):
-                _agree(sizes, dim, one)
-    return sizes, given
-
-
-def _agree(sizes: dict[str, int], symbol: str, size: int) -> None:
-    if sizes.setdefault(symbol, size) != size:
-        message = f"dimension {quoted(symbol)} is given sizes {sizes[symbol]} and {size}."
-        raise FeedError(message, advice="Give shapes that agree.")
-
-
-def requested_size(
-    called: str, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
-) -> int | tuple[int, ...]:
-    """Check an entry of ``shapes=`` against the inputs of a model."""
-    number = isinstance(size, int | np.integer)
-    sizes = tuple(size) if isinstance(size, Iterable) else (size,)
-    if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
-        raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
-    if number and key in symbols:
-        return int(size)
-    if key not in declared:
-        known = dict.fromkeys([*declared, *symbols])
-        message = f"{called} has neither an input nor a dimension {quoted(key)}."
-        raise FeedError(message, advice=f"It has {listed(closest(key, known) or known) or 'none'}.")
-    shape = declared[key]
-    if number or (shape is not None and not fits(shape, sizes)):
-        message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {dimensions_text(shape or ())}."
-        raise FeedError(message, advice="Give a size for each of its axes.")
-    return tuple(map(int, sizes))
+        number = isinstance(size, int | np.integer)
+        sizes = tuple(size) if isinstance(size, Iterable) else (size,)
+        if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+            raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
+        dims: Dims | None = (key,)
+        if not number or key not in symbols:
+            if key not in declared:
+                known = declared | symbols
+                message = f"{label_of(graph.model)} has neither an input nor a dimension {quoted(key)}."
+                raise FeedError(message, advice=f"It has {listed(closest(key, known) or known) or 'none'}.")
+            dims = declared[key]
+            if number or (dims is not None and not fits(dims, sizes)):
+                message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {dimensions_text(dims or ())}."
+                raise FeedError(message, advice="Give a size for each of its axes.")
+            given[key] = tuple(map(int, sizes))
+        for dim, one in zip(dims or (), map(int, sizes), strict=False):
+            if isinstance(dim, str) and found.setdefault(dim, one) != one:
+                message = f"dimension {quoted(dim)} is given sizes {found[dim]} and {one}."
+                raise FeedError(message, advice="Give shapes that agree.")
+    return found, given

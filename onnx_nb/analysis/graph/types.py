@@ -48,7 +48,7 @@ class ValueType:
     @classmethod
     def of(cls, proto: TypeProto) -> ValueType:
         """Return the type that a message describes."""
-        wrappers, inner = _unwrapped(proto)
+        wrappers, inner = unwrapped(proto)
         kind = inner.WhichOneof("value")
         dtype = ""
         if kind in ("tensor_type", "sparse_tensor_type"):
@@ -98,7 +98,7 @@ def is_static(shape: Dims | None) -> TypeGuard[tuple[int, ...]]:
     return shape is not None and all(isinstance(dim, int) and dim >= 0 for dim in shape)
 
 
-def _unwrapped(proto: TypeProto) -> tuple[list[str], TypeProto]:
+def unwrapped(proto: TypeProto) -> tuple[list[str], TypeProto]:
     """Return the sequences, optionals and maps around a type, outermost first, and what they hold."""
     wrappers: list[str] = []
     while len(wrappers) < 64:

@@ -21,7 +21,7 @@ from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.validate_feeds import validate_feeds
+from onnx_nb.analysis.run.feeds import validate_feeds
 from onnx_nb.analysis.run.windows import Sink
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.results import Displayed, Table
-from onnx_nb.analysis.run.executor import pickled, run_in_subprocess, run_remote, spread
 from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.session import original_nodes, original_values, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
     Job,
@@ -37,11 +37,14 @@ from onnx_nb.analysis.run.value_recorder import (
     Predicate,
     Store,
     available_memory,
+    pickled,
     run_feed,
+    run_in_subprocess,
+    run_remote,
+    spread,
     statistics_pool,
     unspilled,
 )
-from onnx_nb.analysis.run.window_sessions import original_nodes, original_values, with_explicit_casts
 from onnx_nb.analysis.run.windows import Windows, can_look_inside
 
 if TYPE_CHECKING:

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TypeProto, inliner, numpy_helper
+from onnx import TypeProto
 
-from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted
-from onnx_nb.analysis.graph.graph import INFERENCE_LIMIT, Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.shape_inference import requested_size
-from onnx_nb.analysis.graph.subgraphs import INLINED
-from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, input_types, numpy_dtype, type_text
-from onnx_nb.analysis.run.validate_feeds import validate_feeds
+from onnx_nb.analysis.errors import FeedError
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_inference import bound, infer
+from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.tensors import attribute, dimensions, input_types, numpy_dtype, type_text
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.shape_inference import Inference
+
+Values = NDArray[Any]
+Shape = tuple[int, ...]
+Rule = Callable[["Use", Shape], "Range | Values | None"]
+
+_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # covers the types of numpy too
 
 
 def random_feeds(
@@ -62,83 +69,51 @@ def random_feeds(
     >>> feeds["ids"].shape, bool((feeds["ids"] < 9).all()), feeds["table"].shape
     ((1, 3), True, (9, 4))
     """
-    loaded = load(model)
-    kinds = {name: kind for name, kind in input_types(loaded).items() if name not in loaded.initializers}
-    sizes = _Sizes(loaded, kinds, shapes or {})
-    # types of a larger graph are not inferred, so known sizes would not help
-    large = len(loaded.proto.graph.node) > INFERENCE_LIMIT and not loaded.proto.functions
-    graph = Graph.of(loaded if large else _with_sizes(loaded, kinds, sizes))
-    found: dict[str, Any] = {}
-    for index, (name, kind) in enumerate(kinds.items()):
-        random = np.random.default_rng([seed, index])
-        found[name] = _random(random, graph, name, kind, sizes.of(name, kind))
-    return validate_feeds(loaded, found)
+    graph = Graph.opened(load(model))
+    weights = graph.model.initializers
+    kinds = {name: kind for name, kind in input_types(graph.model).items() if name not in weights}
+    sizes = _input_shapes(graph, kinds, shapes or {})
+    found = infer(graph, {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")})
+    return {
+        name: _random(np.random.default_rng([seed, number]), found, name, kind, sizes[name])
+        for number, (name, kind) in enumerate(kinds.items())
+    }
 
 
-class _Sizes:
-    """Sizes of all dimensions of all inputs: as requested, or small."""
-
-    def __init__(self, model: Model, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.symbols: dict[str, int] = {}
-        declared = {name: dimensions(_innermost(kind)) for name, kind in kinds.items()}
-        symbols = [dim for shape in declared.values() for dim in shape or () if isinstance(dim, str)]
-        for key, size in asked.items():
-            self._take(model, key, size, declared, symbols)
-        self.required = {
-            name: required_sizes(Graph.of(model), name, len(shape))
-            for name, shape in declared.items()
-            if shape is not None and not all(isinstance(dim, int) for dim in shape)
-        }
-        for name, required in self.required.items():
-            for axis, size in required.items():
-                dim = (declared[name] or ())[axis]
-                if isinstance(dim, str):
-                    self.symbols.setdefault(dim, size)
-        for name, shape in declared.items():
-            is_float = _is_float(_innermost(kinds[name]).tensor_type.elem_type)
-            for axis, dim in enumerate(shape or ()):
-                if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, symbols):
-                    self.symbols.setdefault(dim, _small(dim, axis, len(shape or ()), is_float=is_float))
-
-    def _take(
-        self, model: Model, key: str, size: Any, declared: Mapping[str, Dims | None], symbols: Sequence[str]
-    ) -> None:
-        asked = requested_size(label_of(model), key, size, declared, symbols)
-        if isinstance(asked, int):
-            self.symbols[key] = asked
-            return
-        self.shapes[key] = asked
-        for dim, one in zip(declared[key] or (), asked, strict=False):
-            if isinstance(dim, str):
-                self.symbols.setdefault(dim, one)
-
-    def of(self, name: str, kind: TypeProto) -> tuple[int, ...]:
-        """Return the shape of an input, or of an element of it."""
-        if name in self.shapes:
-            return self.shapes[name]
-        tensor = _innermost(kind)
-        is_float, shape = _is_float(tensor.tensor_type.elem_type), dimensions(tensor)
-        if shape is None:
-            return (1,)
-        found = []
-        for axis, dim in enumerate(shape):
-            size = self._of_symbol(dim) if isinstance(dim, str) else dim
-            if size is None:
-                size = self.required[name].get(axis) or _small("", axis, len(shape), is_float=is_float)
-            found.append(size)
-        return tuple(found)
-
-    def _of_symbol(self, symbol: str) -> int:
-        if symbol in self.symbols:
-            return self.symbols[symbol]
-        if _is_total(symbol, self.symbols):
-            return sum(self.symbols.get(part + symbol.removeprefix("total_"), 0) for part in ("past_", ""))
-        # exporters name dimensions by formulas, such as "past_sequence_length + 1"
-        return max(_evaluated(symbol, self.symbols), 0)
+def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> dict[str, Shape]:
+    """Return the shape of each input, or of its elements: as requested, as the weights require, or small."""
+    symbols, given = bound(graph, asked)
+    inner = {name: unwrapped(kind)[1] for name, kind in kinds.items()}
+    shapes = {name: dimensions(kind) for name, kind in inner.items()}
+    named = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
+    found = {name: (1,) for name, shape in shapes.items() if shape is None} | given
+    declared = {name: shape for name, shape in shapes.items() if shape is not None and name not in found}
+    sizes: dict[str, list[int]] = {}
+    for name, shape in declared.items():
+        known = {} if is_static(shape) else _required_sizes(graph, name, len(shape))
+        symbols = {
+            dim: known[axis] for axis, dim in enumerate(shape) if isinstance(dim, str) and axis in known
+        } | symbols
+        dtype = numpy_dtype(inner[name].tensor_type.elem_type)
+        is_float = dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
+        sizes[name] = [
+            known.get(axis) or _small(str(dim or ""), axis, len(shape), is_float=is_float)
+            for axis, dim in enumerate(shape)
+        ]
+    for name, shape in declared.items():
+        for dim, size in zip(shape, sizes[name], strict=True):
+            if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, named):
+                symbols.setdefault(dim, size)
+    for name, shape in declared.items():
+        found[name] = tuple(
+            _evaluated(dim, symbols) if isinstance(dim, str) else size if dim is None else dim
+            for dim, size in zip(shape, sizes[name], strict=True)
+        )
+    return found
 
 
-def _is_total(symbol: str, symbols: Iterable[str]) -> bool:
+def _is_total(symbol: str, symbols: Collection[str]) -> bool:
+    """Return whether a symbol is the sum of two others, as "total_length" of "past_length" and "length"."""
     return symbol.startswith("total_") and "past_" + symbol.removeprefix("total_") in symbols
 
 
@@ -149,77 +124,59 @@ def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
     return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
 
 
-def _evaluated(formula: str, symbols: Mapping[str, int]) -> int:
+def _evaluated(symbol: str, symbols: Mapping[str, int]) -> int:
+    """Return the size of a symbol; exporters name dimensions by formulas, such as "past_sequence_length + 1"."""
+    if symbol in symbols:
+        return symbols[symbol]
+    if _is_total(symbol, symbols):
+        return sum(symbols.get(part + symbol.removeprefix("total_"), 0) for part in ("past_", ""))
+
+    def value_of(tree: ast.expr) -> int:
+        if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+            return tree.value
+        if isinstance(tree, ast.Name):
+            return symbols.get(tree.id, 8)
+        if isinstance(tree, ast.BinOp) and type(tree.op) in _ARITHMETIC:
+            return _ARITHMETIC[type(tree.op)](value_of(tree.left), value_of(tree.right))
+        raise ValueError(f"{type(tree).__name__} is in the formula")
+
     try:
-        return _value_of(ast.parse(formula[:1000], mode="eval").body, symbols)
+        return max(value_of(ast.parse(symbol[:1000], mode="eval").body), 0)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return 8  # a name, not a formula
 
 
-def _value_of(tree: ast.expr, symbols: Mapping[str, int]) -> int:
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-        return tree.value
-    if isinstance(tree, ast.Name):
-        return symbols.get(tree.id, 8)
-    if isinstance(tree, ast.BinOp):
-        left, right = _value_of(tree.left, symbols), _value_of(tree.right, symbols)
-        if isinstance(tree.op, ast.Add):
-            return left + right
-        if isinstance(tree.op, ast.Sub):
-            return left - right
-        if isinstance(tree.op, ast.Mult):
-            return left * right
-        if isinstance(tree.op, ast.FloorDiv | ast.Div):
-            return left // right
-    raise ValueError(f"{type(tree).__name__} is in the formula")
+_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
 
 
-def _with_sizes(model: Model, kinds: Mapping[str, TypeProto], sizes: _Sizes) -> Model:
-    """Return the model with known input shapes and functions inlined, so that onnx infers what is indexed."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    for value in proto.graph.input:
-        kind = kinds.get(plain_text(value.name))
-        if kind is not None and kind.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-            value.type.tensor_type.shape.dim.extend(
-                onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes.of(plain_text(value.name), kind)
-            )
-    if proto.functions and Graph.of(model).inlined_count <= INLINED:
-        try:
-            proto = inliner.inline_local_functions(proto)
-        except (onnx.checker.ValidationError, RuntimeError):
-            # recursive functions, for instance: less is known then, and onnxruntime reports the fault
-            return with_proto(model, proto)
-    return with_proto(model, proto)
-
-
-def _innermost(kind: TypeProto) -> TypeProto:
-    """Return the type of the tensors in a sequence or an optional."""
-    while kind.HasField("sequence_type") or kind.HasField("optional_type"):
-        kind = (kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type).elem_type
-    return kind
-
-
-def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProto, shape: tuple[int, ...]) -> Any:
+def _random(random: np.random.Generator, types: Inference, name: str, kind: TypeProto, shape: Shape) -> Any:
     which = kind.WhichOneof("value")
     if which == "optional_type":
-        return _random(random, graph, name, kind.optional_type.elem_type, shape)
+        return _random(random, types, name, kind.optional_type.elem_type, shape)
     if which == "sequence_type":
-        return [_random(random, graph, name, kind.sequence_type.elem_type, shape) for _ in range(2)]
+        return [_random(random, types, name, kind.sequence_type.elem_type, shape) for _ in range(2)]
     dtype = numpy_dtype(kind.tensor_type.elem_type) if which == "tensor_type" else None
     if dtype is None:
         message = f"no random values are made for input {quoted(name)}, which is {type_text(kind)}."
         raise FeedError(message, advice="Give it in feeds.")
-    allowed = allowed_values(graph, name, shape)
+    allowed, is_mask = _allowed_values(types, name, shape), "mask" in name.lower()
     if isinstance(allowed, np.ndarray):
         return allowed.astype(dtype)
     if dtype.kind == "O":
-        return _words(random, shape)
+        words = np.empty(shape, object)
+        for place in np.ndindex(shape):
+            words[place] = "".join(map(chr, random.integers(ord("a"), ord("z") + 1, random.integers(1, 8)).tolist()))
+        return words
     if dtype.kind == "b":
-        return np.ones(shape, dtype) if _is_mask(name) else random.integers(0, 2, shape).astype(dtype)
+        return np.ones(shape, dtype) if is_mask else random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
-        if allowed is None and _is_mask(name):
+        if allowed is None and is_mask:
             return np.ones(shape, dtype)
         largest = int(_iinfo(dtype).max)
         # not 0: an integer division by 0 ends the process
@@ -236,32 +193,7 @@ def _random(random: np.random.Generator, graph: Graph, name: str, kind: TypeProt
     return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
 
 
-def _is_mask(name: str) -> bool:
-    return "mask" in name.lower()
-
-
-def _is_float(data_type: int) -> bool:
-    dtype = numpy_dtype(data_type)
-    return dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
-
-
-def _words(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
-    words = np.empty(shape, object)
-    for place in np.ndindex(shape):
-        words[place] = "".join(map(chr, random.integers(ord("a"), ord("z") + 1, random.integers(1, 8)).tolist()))
-    return words
-
-
-_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # covers the types of numpy too
-
-
-Values = NDArray[Any]
-Shape = tuple[int, ...]
-Rule = Callable[["Use", Shape], "Range | Values | None"]
-
-
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """Numbers from ``low`` up to, but without, ``high``."""
 
     low: float
@@ -276,16 +208,24 @@ class Use:
     node: int
     index: int
     """Which of the node's inputs it is."""
-    added: int
+    type_of: Callable[[int], ValueType]
+    added: int = 0
 
     @property
     def op(self) -> str:
         """The operator's name, behind the domain if that is not the default one."""
-        return _op(self.graph, self.node)
+        op, domain = self.graph.operators[int(self.graph.op_index[self.node])]
+        return f"{domain}.{op}" if domain else op
 
     def shape(self, index: int) -> Shape | None:
         """Return the shape of one of the node's inputs, if it is known."""
-        return _shape(self.graph, self.node, index)
+        values, declared = self.graph.node_inputs(self.node), self.graph.declared
+        if index >= len(values) or values[index] < 0:
+            return None
+        found = declared.table.known[int(declared.of_value[values[index]])].shape
+        if not is_static(found):
+            found = self.type_of(int(values[index])).shape
+        return found if is_static(found) else None
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value."""
@@ -297,10 +237,10 @@ class Use:
         return shape[axis] if shape and -len(shape) <= axis < len(shape) else 0
 
 
-def allowed_values(graph: Graph, name: str, shape: Shape) -> Range | Values | None:
+def _allowed_values(types: Inference, name: str, shape: Shape) -> Range | Values | None:
     """Return the values that an input may have."""
     low, high = -math.inf, math.inf
-    for use in _uses(graph, graph.value(name)):
+    for use in _uses(types, types.graph.value(name)):
         rule = _RULES.get(use.op, {}).get(use.index)
         allowed = None if rule is None else rule(use, shape)
         if isinstance(allowed, np.ndarray):
@@ -310,7 +250,7 @@ def allowed_values(graph: Graph, name: str, shape: Shape) -> Range | Values | No
     return Range(low, high) if low < high and math.isfinite(high - low) else None
 
 
-def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
+def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
     """Return the axis sizes an input must have to be compatible with the weights it is combined with."""
     found: dict[int, int] = {}
     seen, todo = set[int](), [graph.value(name)]
@@ -318,13 +258,11 @@ def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
         value = todo.pop()
         seen.add(value)
         for node in graph.consumers(value).tolist():
+            use = Use(graph, node, 0, graph.type_of)
             if int(graph.node_inputs(node)[0]) != value:
                 continue
-            use = Use(graph, node, 0, 0)
             if use.op in _SAME_SHAPE:
-                todo.extend(
-                    output for output in graph.node_outputs(node).tolist() if output >= 0 and output not in seen
-                )
+                todo.extend(made for made in graph.node_outputs(node).tolist() if made >= 0 and made not in seen)
             elif use.op in _WEIGHT_SIZES:
                 axis, size = _WEIGHT_SIZES[use.op](use, use.shape(1) or ())
                 if size and -rank <= axis < rank:
@@ -332,8 +270,9 @@ def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
     return found
 
 
-def _uses(graph: Graph, value: int) -> Iterator[Use]:
+def _uses(types: Inference, value: int) -> Iterator[Use]:
     """Yield the nodes that values reach unchanged, or with a constant added."""
+    graph = types.graph
     seen, todo = set[tuple[int, int]](), [(value, 0)]
     while todo and len(seen) < _FOLLOWED:
         value, added = todo.pop()
@@ -342,9 +281,9 @@ def _uses(graph: Graph, value: int) -> Iterator[Use]:
         seen.add((value, added))
         for node in graph.consumers(value).tolist():
             for index in np.flatnonzero(graph.node_inputs(node) == value).tolist():
-                use = Use(graph, node, index, added)
+                use = Use(graph, node, index, types.type_of, added)
                 yield use
-                more = _added(use)
+                more = _added(use, types)
                 if more is not None:
                     todo.extend((output, added + more) for output in graph.node_outputs(node).tolist() if output >= 0)
                 elif use.op in ("Loop", "Scan"):
@@ -360,81 +299,23 @@ _FOLLOWED: Final = 2000
 
 _PASS_FIRST_INPUT: Final = frozenset(
     (
-        *(
-            "Cast",
-            "CastLike",
-            "Clip",
-            "Compress",
-            "Dropout",
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-        ),
-        *("Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        *("Cast", "CastLike", "Clip", "Compress", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
         "onnx_nb.Mark",
     )
 )
-_PASS_ALL_INPUTS: Final = frozenset(("Concat", "Max", "Min"))
 
 
-def _added(use: Use) -> int | None:
+def _added(use: Use, types: Inference) -> int | None:
     """Return the number that a node adds to the values it passes on; ``None`` if it computes something else."""
     op, index = use.op, use.index
-    if (index == 0 and op in _PASS_FIRST_INPUT) or op in _PASS_ALL_INPUTS or (op == "Where" and index > 0):
+    if (index == 0 and op in _PASS_FIRST_INPUT) or op in ("Concat", "Max", "Min") or (op == "Where" and index > 0):
         return 0
-    if op == "Add" or (op == "Sub" and index == 0):
-        other = _constant(use.graph, use.node, 1 - index)
+    if (op == "Add" or (op == "Sub" and index == 0)) and types.case_of[use.node] >= 0:
+        other = types.cases[types.case_of[use.node]].values[1 - index]
         if other is not None and other.size == 1 and other.dtype.kind in "iu":
             return int(other.item()) * (1 if op == "Add" else -1)
     return None
-
-
-def _constant(graph: Graph, node: int, index: int) -> Values | None:
-    value = int(graph.node_inputs(node)[index])
-    if value < 0:
-        return None
-    producer = int(graph.producer[value])
-    if producer >= 0:
-        tensor = attribute(graph.nodes[producer], "value") if _op(graph, producer) == "Constant" else None
-        return None if tensor is None else numpy_helper.to_array(tensor)
-    if graph.value_kind[value] != INITIALIZER or graph.value_subgraph[value] != 0:
-        return None
-    try:
-        return graph.model.tensor(graph.value_names[value])
-    except OnnxNbError:  # reported when the model runs
-        return None
-
-
-def _shape(graph: Graph, node: int, index: int) -> Shape | None:
-    values = graph.node_inputs(node)
-    if index >= len(values) or values[index] < 0:
-        return None
-    if graph.value_kind[values[index]] == INITIALIZER and graph.value_subgraph[values[index]] == 0:
-        # type_of would infer the types of all values
-        weight = graph.model.initializers.get(graph.value_names[values[index]])
-        return None if weight is None else weight.shape
-    found = graph.type_of(int(values[index])).shape
-    if found is not None and all(isinstance(dim, int) for dim in found):
-        return tuple(dim for dim in found if isinstance(dim, int))
-    constant = _constant(graph, node, index)
-    if constant is not None:
-        return constant.shape
-    # onnx infers nothing of Reshape(…, Shape(x))
-    reshape = int(graph.producer[values[index]])
-    if _op(graph, reshape) == "Reshape":
-        shape = int(graph.producer[graph.node_inputs(reshape)[1]])
-        if _op(graph, shape) == "Shape" and not graph.nodes[shape].attribute:
-            return _shape(graph, shape, 0)
-    return None
-
-
-def _op(graph: Graph, node: int) -> str:
-    if node < 0:
-        return ""
-    op, domain = graph.operators[int(graph.op_index[node])]
-    return f"{domain}.{op}" if domain else op
 
 
 def _convolved(use: Use, weight: Shape) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Every onnxruntime session is made here.
+"""Every onnxruntime session is made here; also the casts that onnxruntime adds for float16, as nodes.
 
 A session gets the proto without weights and the folder in which onnxruntime finds them and maps them itself. Where it
 would refuse to look (a hub cache of symbolic links, a model from memory) it is handed our own maps instead. onnxruntime
@@ -11,6 +11,7 @@ import ctypes
 import functools
 import itertools
 import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,21 +22,21 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import closest, plain_text, quoted
+from onnx_nb.analysis.formatting import closest_text, plain_text, quoted
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.model import Model, label_of, load, storage_of
+from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, Extent, File, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     import onnxruntime
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.model.model import Model, ModelLike
+    from onnx_nb.analysis.model.model import ModelLike
 
 Value: TypeAlias = "onnxruntime.OrtValue"
 """A value of onnxruntime; in ``Value | None``, None is an absent optional value."""
@@ -370,10 +371,8 @@ def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelPr
     known = made.union((value.name for value in graph.input), model.initializers)
     for name in names:
         if name not in known or not name:
-            near = closest(name, known)
-            hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
-            message = f"tensor {quoted(name)} is not in the main graph of {model.name}.{hint}"
-            raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
+            message = f"tensor {quoted(name)} is not in the main graph of {model.name}. {closest_text(name, known)}"
+            raise OnnxNbError(message.rstrip(), advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
     declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     proto = ModelProto()
     proto.CopyFrom(source)
@@ -496,3 +495,113 @@ def _without_foreign_keys(proto: ModelProto) -> ModelProto:
         del tensor.external_data[:]
         tensor.external_data.extend(known)
     return copy
+
+
+_ADDED: Final = "InsertedPrecisionFreeCast_"
+"""Prefix of the name of a value's float32 copy in onnxruntime."""
+
+
+def with_explicit_casts(model: Model, providers: Sequence[str] | None = None) -> Model:
+    """Return a model with onnxruntime's casts as nodes; the model itself if it needs none."""
+    if not _has_float16(Graph.of(model)):
+        return model
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-casts-") as folder:
+        path = Path(folder) / "casts.onnx"
+        try:
+            create(_without_weights(model), optimize=False, providers=providers, transient=True, written_to=path)
+        except OnnxNbError:
+            return model  # running it in windows finds the node that fails
+        proto = onnx.load(path)
+    source, target = model.proto.graph, proto.graph
+    target.output.clear()
+    target.output.extend(source.output)
+    target.input.clear()
+    target.input.extend(source.input)
+    there = {tensor.name for tensor in target.initializer}
+    target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
+    return with_proto(model, proto)
+
+
+def original_values(graph: Graph, cast: Graph) -> dict[int, int]:
+    """Return the original of each value of the graph with casts."""
+    by_name: dict[tuple[int, str], int] = {}
+    for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_subgraph.tolist(), strict=True)):
+        by_name[frame, name] = value
+    # where functions were inlined, their subgraphs come in between
+    same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
+    found = {}
+    for value, (name, frame) in enumerate(zip(cast.value_names, cast.value_subgraph.tolist(), strict=True)):
+        original = by_name.get((frame, name)) if same_subgraphs or not frame else None
+        if original is not None:
+            found[value] = original
+    return found
+
+
+def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
+    """Return the original of each node of the main graph with casts; of an added cast the node that it serves."""
+    maker = {
+        graph.value_names[value]: node
+        for node in range(graph.main_count)
+        for value in graph.node_outputs(node).tolist()
+        if value >= 0
+    }
+    found = {}
+    for node in range(cast.main_count):
+        for value in cast.node_outputs(node).tolist():
+            name = cast.value_names[value].removeprefix(_ADDED) if value >= 0 else ""
+            if name in maker:
+                found[node] = maker[name]
+    return found
+
+
+def _without_weights(model: Model) -> Model:
+    """Turn weights into inputs, as only types matter, and every value into an output."""
+    source = model.proto
+    proto = ModelProto()
+    proto.CopyFrom(source)
+    graph = proto.graph
+    graph.initializer.clear()
+    given = {info.name for info in source.graph.input}
+    for tensor in source.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            graph.input.add(name=tensor.name, type=kind)
+    graph.output.clear()
+    for name in dict.fromkeys(name for node in source.graph.node for name in node.output if name):
+        graph.output.add(name=name)
+    return with_proto(model, proto)
+
+
+_MAKERS: Final = frozenset(
+    (
+        *("Cast", "Constant", "ConstantOfShape", "EyeLike", "QuantizeLinear", "DequantizeLinear", "Bernoulli"),
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"),
+    )
+)
+"""Operators that may make float16 from inputs of other types."""
+
+
+def _has_float16(graph: Graph) -> bool:
+    proto = graph.model.proto
+    if any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in proto.graph.input):
+        return True
+    if any(tensor.data_type == TensorProto.FLOAT16 for place in graph.subgraphs for tensor in place.graph.initializer):
+        return True
+    able = np.asarray([op in _MAKERS for op, _ in graph.operators], bool)
+    makers = np.flatnonzero(able[graph.op_index]).tolist() if len(able) else []
+    inside = (node for function in proto.functions for node in all_nodes(function.node))
+    return any(map(_makes_float16, itertools.chain((graph.nodes[node] for node in makers), inside)))
+
+
+def _makes_float16(node: NodeProto) -> bool:
+    return any(
+        (attribute.i == TensorProto.FLOAT16 and plain_text(attribute.name) in _TYPES)
+        or (attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT16)
+        for attribute in node.attribute
+    )
+
+
+_TYPES: Final = ("to", "dtype", "output_dtype", "output_datatype")

@@ -13,19 +13,32 @@ import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    helper,
+)
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
+from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
-from onnx_nb.analysis.model.tensors import dtype_name, input_types
+from onnx_nb.analysis.graph.subgraphs import key_of
+from onnx_nb.analysis.graph.types import unwrapped
+from onnx_nb.analysis.model.model import with_proto
+from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.window_sessions import ExecutionOrder, SessionMaker, WindowSession, execution_order
 
 if TYPE_CHECKING:
+    import onnxruntime
+
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.session import Value
@@ -64,13 +77,6 @@ class Sink:
         return 0
 
 
-def can_look_inside(graph: Graph, node: int) -> bool:
-    """Return whether the subgraphs of a node can be run by themselves."""
-    op, domain = graph.operators[int(graph.op_index[node])]
-    known = op in ("If", "Loop", "SequenceMap") or (op == "Scan" and graph.opsets.get("", 0) >= 9)
-    return known and not domain
-
-
 class Windows:
     """Runs one model, once or repeatedly with different feeds."""
 
@@ -89,25 +95,18 @@ class Windows:
         self.memory_limit = memory_limit
         # the arena reuses memory of dropped values, and may hold some that fits no other value
         self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
-        self._single = single
-        self._reuse = reuse
+        self._single, self._reuse = single, reuse
         self._reused_bytes = 0
-        self._maker = SessionMaker(graph, self.wanted, providers)
+        self._maker = _SessionMaker(graph, self.wanted, providers)
         self._opened = _opened(graph, self.wanted)
-        self._orders: dict[int, ExecutionOrder] = {}
-        self._sessions: dict[tuple[int, int, int], WindowSession] = {}
+        self._order = functools.cache(lambda subgraph: _execution_order(graph, subgraph, self.wanted, self._opened))
+        self._sessions: dict[tuple[int, int, int], _WindowSession] = {}
         self._ends: dict[tuple[int, int], int] = {}
         """Ends of windows in subgraphs, by subgraph and start: each iteration uses the same sessions."""
         self._plan: list[int] = []
         """Ends of the main graph's windows in an earlier run."""
         self._plan_bytes = -1
         """Bytes alive when that run began; a run with fewer can follow the plan."""
-        self._order(0)
-
-    @property
-    def node_count(self) -> int:
-        """Number of nodes of the main graph that run."""
-        return len(self.runs)
 
     @property
     def runs(self) -> list[int]:
@@ -115,7 +114,12 @@ class Windows:
         return self._order(0).nodes
 
     def run(self, feed: Mapping[str, Any], sink: Sink) -> None:
-        """Run once.
+        """Run once: see `steps`."""
+        for _ in self.steps(feed, sink):
+            pass
+
+    def steps(self, feed: Mapping[str, Any], sink: Sink) -> Iterator[float]:
+        """Run once, a window for each step; yield the part of all nodes that has run.
 
         Parameters
         ----------
@@ -129,42 +133,30 @@ class Windows:
         CaptureError
             If onnxruntime refuses or fails on a node; it names the node.
         """
-        for _ in self.steps(feed, sink):
-            pass
-
-    def steps(self, feed: Mapping[str, Any], sink: Sink) -> Iterator[float]:
-        """Run once, as `run` does, a window for each step; yield the part of all nodes that has run."""
-        graph, kinds = self.graph, self.graph.value_kind
+        graph, types = self.graph, input_types(self.graph.model)
         given: dict[int, Value | None] = {}
-        types = input_types(graph.model)
         for name, array in feed.items():
-            value, kind = graph.value(name), types[name]
-            given[value] = None if array is None else sessions.to_value(array, data_type=_element_type(kind))
-            if kind.HasField("optional_type"):
-                self._maker.optional[value] = sessions.type_name(kind)
+            # the element type of an empty sequence
+            data_type = unwrapped(types[name])[1].tensor_type.elem_type or TensorProto.FLOAT
+            given[graph.value(name)] = None if array is None else sessions.to_value(array, data_type=data_type)
         for value, found in given.items():
             if value in self.wanted:
                 sink.record(value, found, ())
         for value in sorted(self.wanted):
             # a weight that may be overridden is wanted only where it is overridden
-            if kinds[value] == INITIALIZER and not (value in given or self._maker.is_overridable(value)):
+            if graph.value_kind[value] == INITIALIZER and not (value in given or value in self._maker.overridable):
                 sink.record(value, self._maker.constant(value), ())
         try:
-            yield from self._steps(self._order(0), given, {}, _RunState(sink, _ValueSizes(graph, feed)), ())
+            yield from self._steps(self._order(0), given, {}, _RunState(graph, feed, sink), ())
         finally:
             if self._shares_memory:
                 sessions.release_arena()
-
-    def _order(self, subgraph: int) -> ExecutionOrder:
-        if subgraph not in self._orders:
-            self._orders[subgraph] = execution_order(self.graph, subgraph, self.wanted, self._opened)
-        return self._orders[subgraph]
 
     # --- the windows of a subgraph ------------------------------------------------------------------------------------
 
     def _steps(
         self,
-        order: ExecutionOrder,
+        order: _ExecutionOrder,
         given: Mapping[int, Value | None],
         outer: MutableMapping[int, Value | None],
         state: _RunState,
@@ -196,9 +188,15 @@ class Windows:
                 continue
             ends.append(stop)
             sizes = {value: _nbytes(found) for value, found in made.items()}
-            state.learn(len(nodes), sum(sizes.values()))
+            nbytes = sum(sizes.values())
+            state.nodes, state.typical, state.largest = len(nodes), nbytes / len(nodes), max(state.largest, nbytes)
             state.sink.ran(nodes, seconds, [sum(sizes.get(v, 0) for v in order.makes[node]) for node in nodes])
-            self._record(order, nodes, made, scope, state, index=index)
+            for node in nodes:
+                if node in self._opened:
+                    self._run_subgraphs(node, scope, state, index)
+                for value in order.makes[node]:
+                    if value in self.wanted:
+                        state.sink.record(value, made[value], index)
             for value, size in sizes.items():
                 if self._maker.is_needed_after(order, stop, value):
                     alive[value] = made[value]
@@ -208,7 +206,10 @@ class Windows:
                 state.alive -= _nbytes(alive.pop(value))
             state.held = state.sink.held()
             if self._shares_memory:
-                state.free_arena(sum(sizes.values()), limit=self.memory_limit // 8)
+                state.unused += nbytes
+                if state.unused > self.memory_limit // 8:
+                    sessions.release_arena()
+                    state.unused = 0
             start = stop
             yield start / total
         if is_main and self._reuse and not plan:
@@ -216,25 +217,7 @@ class Windows:
         state.alive -= sum(map(_nbytes, alive.values()))
         return scope
 
-    def _record(
-        self,
-        order: ExecutionOrder,
-        nodes: Sequence[int],
-        made: Mapping[int, Value | None],
-        scope: MutableMapping[int, Value | None],
-        state: _RunState,
-        *,
-        index: tuple[int, ...],
-    ) -> None:
-        """Hand out the wanted values of nodes that ran, those of their subgraphs included."""
-        for node in nodes:
-            if node in self._opened:
-                self._run_subgraphs(node, scope, state, index)
-            for value in order.makes[node]:
-                if value in self.wanted:
-                    state.sink.record(value, made[value], index)
-
-    def _window_end(self, order: ExecutionOrder, start: int, state: _RunState) -> int:
+    def _window_end(self, order: _ExecutionOrder, start: int, state: _RunState) -> int:
         """Return the end of the window that begins at ``start``."""
         if self._single:
             return start + 1
@@ -252,7 +235,7 @@ class Windows:
                 stop = max(stop, start + 1)
                 break
             if must_estimate:
-                sizes = [state.sizes.of(value) for value in order.makes[node]]
+                sizes = [state.size_of(value) for value in order.makes[node]]
                 nbytes += sum(math.ceil(state.typical) if size is None else size for size in sizes)
                 if nbytes > budget and stop > start:
                     break
@@ -270,14 +253,16 @@ class Windows:
         return self._maker.has_scans and bool(graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
 
     def _run_window(
-        self, order: ExecutionOrder, start: int, stop: int, scope: Mapping[int, Value | None]
+        self, order: _ExecutionOrder, start: int, stop: int, scope: Mapping[int, Value | None]
     ) -> tuple[dict[int, Value | None], float]:
         """Run a window; return the values that it made, and seconds."""
         key = order.subgraph, start, stop
         window = self._sessions.get(key)
-        if window is None or not window.fits(scope):
+        declared = self._maker.declared_type
+        if window is None or any(kind != declared(value, scope[value]) for value, kind in window.inputs.items()):
             window = self._maker.window(order, start, stop, scope)
-            if order.subgraph or self._has_room_for(window):
+            self._reused_bytes += 0 if order.subgraph else window.nbytes
+            if order.subgraph or (self._reuse and self._reused_bytes <= self.memory_limit // 4):
                 self._sessions[key] = window
         names, optional = self.graph.value_names, self._maker.optional
         given = {names[value]: found for value in window.inputs if (found := scope[value]) is not None}
@@ -291,14 +276,8 @@ class Windows:
             made[value] = result if value not in optional or result.has_value() else None
         return made, seconds
 
-    def _has_room_for(self, window: WindowSession) -> bool:
-        if not self._reuse:
-            return False
-        self._reused_bytes += window.nbytes
-        return self._reused_bytes <= self.memory_limit // 4
-
     def _failed(
-        self, order: ExecutionOrder, node: int, error: OnnxNbError, scope: Mapping[int, Value | None]
+        self, order: _ExecutionOrder, node: int, error: OnnxNbError, scope: Mapping[int, Value | None]
     ) -> CaptureError:
         read = []
         for value in dict.fromkeys(order.reads[node]):
@@ -326,12 +305,11 @@ class Windows:
                     self._run_subgraph(subgraph, [], outer, state, index)
             return
         (body,) = self._opened[node]
-        iterate(
-            op,
-            graph.nodes[node],
-            inputs,
-            lambda number, given: self._run_subgraph(body, given, outer, state, (*index, number)),
-        )
+
+        def run_body(number: int, given: Sequence[Value | None]) -> list[Value | None]:
+            return self._run_subgraph(body, given, outer, state, (*index, number))
+
+        _ITERATIONS[op](graph.nodes[node], inputs, run_body)
 
     def _run_subgraph(
         self,
@@ -347,9 +325,7 @@ class Windows:
         for value, found in inputs.items():
             if value in self.wanted and self.graph.value_kind[value] == BODY_INPUT:
                 state.sink.record(value, found, index)
-        order = self._order(subgraph)
-        self._maker.optional.update(order.optional)
-        steps = self._steps(order, inputs, outer, state, index)
+        steps = self._steps(self._order(subgraph), inputs, outer, state, index)
         while True:
             try:
                 next(steps)
@@ -375,11 +351,11 @@ def _opened(graph: Graph, wanted: Collection[int]) -> dict[int, tuple[int, ...]]
 
 
 class _RunState:
-    """Bytes in use during one run, and the sizes of windows so far."""
+    """Bytes in use during one run, the size of its last window, and the sizes of values as far as known."""
 
-    def __init__(self, sink: Sink, sizes: _ValueSizes) -> None:
+    def __init__(self, graph: Graph, feed: Mapping[str, Any], sink: Sink) -> None:
+        self._graph, self._feed = graph, feed
         self.sink = sink
-        self.sizes = sizes
         self.alive = 0
         """Bytes of values that later windows read."""
         self.held = 0
@@ -387,39 +363,27 @@ class _RunState:
         self.unused = 0
         """Bytes freed since the arena was last shrunk; it may still hold them."""
         self.done = 0.0
+        """Part of the main graph's nodes that has run."""
+        self.nodes = 0
+        """Nodes of the last window."""
         self.typical = 0.0
         """Bytes that a node of the last window made on average."""
         self.largest = 0
         """Bytes of the largest window."""
-        self._nodes = 0
-
-    def learn(self, nodes: int, nbytes: int) -> None:
-        """Take note of the number of nodes in a window, and of the bytes that they made."""
-        self.typical = nbytes / nodes
-        self.largest = max(self.largest, nbytes)
-        self._nodes = nodes
 
     def most_nodes(self, budget: int) -> int:
         """Return the maximum number of nodes of the next window: twice the last one's while there is room."""
-        if not self._nodes:
-            return 1
         fitting = int(budget / self.typical) if self.typical else WINDOW_NODES
-        return max(1, min(2 * self._nodes, fitting, WINDOW_NODES))
+        return max(1, min(2 * self.nodes, fitting, WINDOW_NODES))
 
-    def free_arena(self, nbytes: int, limit: int) -> None:
-        """Count bytes that a window left in the arena, and shrink the arena where there are too many."""
-        self.unused += nbytes
-        if self.unused > limit:
-            sessions.release_arena()
-            self.unused = 0
-
-
-class _ValueSizes:
-    """Bytes of values by their declared or inferred types, with the sizes of a feed for named dimensions."""
-
-    def __init__(self, graph: Graph, feed: Mapping[str, Any]) -> None:
-        self._graph = graph
-        self._feed = feed
+    def size_of(self, value: int) -> int | None:
+        """Return the bytes of a value by its declared or inferred type, with the feed's sizes for named dimensions."""
+        known = self._graph.type_of(value)
+        sizes = [self._dims.get(dim) if isinstance(dim, str) else dim for dim in known.shape or ()]
+        if known.shape is None or None in sizes:
+            return None
+        dtype = numpy_dtype(known.elem_type)
+        return math.prod(size for size in sizes if size is not None) * (8 if dtype is None else dtype.itemsize)
 
     @functools.cached_property
     def _dims(self) -> dict[str, int]:
@@ -430,48 +394,15 @@ class _ValueSizes:
                 dims.update((dim, size) for dim, size in zip(shape, array.shape, strict=False) if isinstance(dim, str))
         return dims
 
-    def of(self, value: int) -> int | None:
-        known = self._graph.type_of(value)
-        if known.shape is None:
-            return None
-        count = _itemsize(known.dtype)
-        for dim in known.shape:
-            size = self._dims.get(dim) if isinstance(dim, str) else dim
-            if size is None:
-                return None
-            count *= size
-        return count
-
-
-def _element_type(kind: TypeProto) -> int:
-    """Return the element type of an empty sequence."""
-    kind = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
-    return int(kind.sequence_type.elem_type.tensor_type.elem_type) or TensorProto.FLOAT
-
 
 def _nbytes(value: Value | None) -> int:
     return int(value.tensor_size_in_bytes()) if value is not None and value.is_tensor() else 0
 
 
-@functools.cache
-def _itemsize(dtype: str) -> int:
-    try:
-        return np.dtype(dtype).itemsize
-    except TypeError:
-        return 8
+# --- how often a body runs: each function takes the node, its inputs, and what runs the body once ---------------------
 
 
-def iterate(op_type: str, node: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
-    """Run the body of a node as often as the node does."""
-    if op_type == "Loop":
-        _loop(inputs, run_body)
-    elif op_type == "Scan":
-        _scan(inputs, {plain_text(attribute.name): attribute for attribute in node.attribute}, run_body)
-    else:
-        _sequence_map(inputs, run_body)
-
-
-def _loop(inputs: Sequence[Value | None], run_body: RunBody) -> None:
+def _loop(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
     trips, condition, carried = inputs[0], inputs[1] if len(inputs) > 1 else None, list(inputs[2:])
     count = math.inf if trips is None else int(sessions.to_array(trips).reshape(()))
     if condition is None:
@@ -484,10 +415,9 @@ def _loop(inputs: Sequence[Value | None], run_body: RunBody) -> None:
         assert condition is not None  # the condition is not optional  # noqa: S101
 
 
-def _scan(inputs: Sequence[Value | None], attributes: Mapping[str, AttributeProto], run_body: RunBody) -> None:
-    count = int(attributes["num_scan_inputs"].i)
-    axes = _numbers(attributes.get("scan_input_axes"), count)
-    backward = _numbers(attributes.get("scan_input_directions"), count)
+def _scan(node: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
+    count = attribute(node, "num_scan_inputs")
+    axes, backward = (attribute(node, f"scan_input_{name}", [0] * count) for name in ("axes", "directions"))
     states, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     arrays = []
     for value, axis, back in zip(scanned, axes, backward, strict=True):
@@ -499,12 +429,256 @@ def _scan(inputs: Sequence[Value | None], attributes: Mapping[str, AttributeProt
         states = run_body(i, [*states, *rows])[: len(states)]
 
 
-def _sequence_map(inputs: Sequence[Value | None], run_body: RunBody) -> None:
+def _sequence_map(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
     given = [value if value is None or value.is_tensor() else sessions.to_array(value) for value in inputs]
     assert isinstance(given[0], list)  # noqa: S101
     for i in range(len(given[0])):
         run_body(i, [sessions.to_value(item[i]) if isinstance(item, list) else item for item in given])
 
 
-def _numbers(attribute: AttributeProto | None, count: int) -> list[int]:
-    return [0] * count if attribute is None else list(attribute.ints)
+_ITERATIONS: Final = {"Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
+
+
+def can_look_inside(graph: Graph, node: int) -> bool:
+    """Return whether the subgraphs of a node can be run by themselves."""
+    op, domain = graph.operators[int(graph.op_index[node])]
+    return not domain and (op == "If" or (op in _ITERATIONS and (op != "Scan" or graph.opsets.get("", 0) >= 9)))
+
+
+# --- the session of a window ------------------------------------------------------------------------------------------
+
+
+class _WindowSession(NamedTuple):
+    """The session of consecutive nodes."""
+
+    name: str
+    session: onnxruntime.InferenceSession
+    inputs: Mapping[int, TypeProto | None]
+    """Values to feed, and their types; None for an absent optional, which a node in the session makes."""
+    outputs: list[int]
+    nbytes: int
+    """Bytes of the weights in it."""
+
+
+class _SessionMaker:
+    """Makes the sessions of one graph's windows."""
+
+    def __init__(self, graph: Graph, wanted: frozenset[int], providers: Sequence[str] | None) -> None:
+        self.graph = graph
+        self._wanted = wanted
+        self._providers = providers
+        self.overridable = frozenset(graph.overridable.tolist())
+        """Weights that are graph inputs too."""
+        proto = graph.model.proto
+        nodes = all_nodes([*proto.graph.node, *(node for function in proto.functions for node in function.node)])
+        op_types = {node.op_type for node in nodes}
+        self.has_scans = "Scan" in op_types
+        self.optional: dict[int, TypeProto] = {}
+        """Types of values that are optional, as far as seen."""
+        given = any(info.type.HasField("optional_type") for info in proto.graph.input)
+        self._may_be_optional = given or "Optional" in op_types
+        if self._may_be_optional:
+            kinds = graph.declared.table.known
+            declared = ((value, kinds[number].proto) for value, number in enumerate(graph.declared.of_value.tolist()))
+            self.optional.update((value, kind) for value, kind in declared if kind.HasField("optional_type"))
+        self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
+
+    def is_constant(self, value: int) -> bool:
+        """Return whether a Constant node makes a value."""
+        maker = int(self.graph.producer[value])
+        return maker >= 0 and self.graph.operators[self.graph.op_index[maker]] == ("Constant", "")
+
+    def is_needed_after(self, order: _ExecutionOrder, stop: int, value: int) -> bool:
+        """Return whether a node behind ``stop`` reads a value, which therefore has to stay alive."""
+        return order.last_reader.get(value, -1) >= stop and not self.is_constant(value)
+
+    def declared_type(self, value: int, found: Value | None) -> TypeProto | None:
+        """Return the type to declare an input of a session with; None for an absent optional value."""
+        if found is None or value in self.optional:
+            return None if found is None else self.optional[value]
+        if not self.has_scans or not found.is_tensor():
+            return sessions.parsed_type(found.data_type())
+        # onnxruntime runs a Scan only if it could infer at least the rank of each output of its body
+        data_type, shape = found.element_type(), found.shape()
+        is_exact = len(shape) == 1 and data_type == TensorProto.INT64
+        return helper.make_tensor_type_proto(data_type, shape if is_exact else [None] * len(shape))
+
+    def window(
+        self, order: _ExecutionOrder, start: int, stop: int, alive: Mapping[int, Value | None]
+    ) -> _WindowSession:
+        """Make the session of the nodes from ``start`` to ``stop``; ``alive`` holds all values that they read."""
+        graph, names = self.graph, self.graph.value_names
+        nodes = order.nodes[start:stop]
+        made = [value for node in nodes for value in order.makes[node]]
+        inside = set(made)
+        proto = self._new_proto("window")
+        inputs: dict[int, TypeProto | None] = {}
+        nbytes = 0
+        for value in dict.fromkeys(v for node in nodes for v in order.reads[node] if v not in inside):
+            if value in alive:
+                kind = inputs[value] = self.declared_type(value, alive[value])
+                if kind is not None:
+                    proto.graph.input.add(name=names[value]).type.CopyFrom(kind)
+                else:  # a session cannot be given one
+                    element = self.optional[value].optional_type.elem_type
+                    proto.graph.node.append(helper.make_node("Optional", [], [names[value]], type=element))
+            elif graph.value_kind[value] == INITIALIZER:
+                nbytes += self._add_weight(proto.graph, value)
+            else:
+                assert self.is_constant(value)  # all other values are alive  # noqa: S101
+                proto.graph.node.append(graph.nodes[int(graph.producer[value])])
+        proto.graph.node.extend(graph.nodes[node] for node in nodes)
+        proto.functions.extend(self._functions_of(nodes))
+        outputs = [v for v in made if v in self._wanted or self.is_needed_after(order, stop, v)] or made[:1]
+        for value in outputs:
+            proto.graph.output.add(name=names[value])
+        name = graph.node_label(nodes[0])
+        if len(nodes) > 1:
+            name += f" … {graph.node_label(nodes[-1])}"
+        session = sessions.create(
+            with_proto(graph.model, proto, name),
+            optimize=False,
+            providers=self._providers,
+            transient=True,
+            shared_arena=True,
+        )
+        if self._may_be_optional:
+            for value, entry in zip(outputs, session.get_outputs(), strict=True):
+                if entry.type.startswith("optional("):
+                    self.optional[value] = sessions.parsed_type(entry.type)
+        return _WindowSession(name, session, inputs, outputs, nbytes)
+
+    def constant(self, value: int) -> Value | None:
+        """Return a weight or the result of a Constant node as a value."""
+        name = self.graph.value_names[value]
+        proto = self._new_proto("weight")
+        if self.graph.value_kind[value] == INITIALIZER:
+            self._add_weight(proto.graph, value)
+        else:
+            proto.graph.node.append(self.graph.nodes[int(self.graph.producer[value])])
+        proto.graph.output.add(name=name)
+        session = sessions.create(with_proto(self.graph.model, proto, quoted(name)), optimize=False, transient=True)
+        return sessions.run_values(session, {}, name=quoted(name))[name]
+
+    def _new_proto(self, name: str) -> ModelProto:
+        source = self.graph.model.proto
+        return ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, graph=GraphProto(name=name))
+
+    def _add_weight(self, target: GraphProto, value: int) -> int:
+        """Add a weight; return its bytes, roughly."""
+        tensor = self._weight(value)
+        if isinstance(tensor, SparseTensorProto):
+            target.sparse_initializer.append(tensor)
+            return 0
+        target.initializer.append(tensor)
+        if value in self.overridable:
+            # as in the whole model: onnxruntime may treat weights that can be overridden differently
+            info = target.input.add(name=tensor.name)
+            info.type.CopyFrom(helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+        return int(math.prod(tensor.dims)) * 4
+
+    def _weight(self, value: int) -> TensorProto | SparseTensorProto:
+        subgraph = int(self.graph.value_subgraph[value])
+        if subgraph not in self._weights:
+            place = self.graph.subgraphs[subgraph]
+            tensors = [*place.graph.initializer, *place.graph.sparse_initializer]
+            self._weights[subgraph] = dict(zip(place.weights.tolist(), tensors, strict=True))
+        return self._weights[subgraph][value]
+
+    def _functions_of(self, nodes: Sequence[int]) -> list[FunctionProto]:
+        """Return the local functions that a window calls, at any depth."""
+        functions = self.graph.functions
+        if not functions:
+            return []
+        called = set[tuple[str, str]]()
+        inside = all_nodes(self.graph.nodes[node] for node in nodes)
+        waiting = {key_of(node)[:2] for node in inside} & self._calls.keys()
+        while waiting:
+            key = waiting.pop()
+            called.add(key)
+            waiting |= self._calls[key] - called
+        return [function for key, function in functions.items() if key[:2] in called]
+
+    @functools.cached_property
+    def _calls(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """The functions that each function calls directly, overloads taken together."""
+        calls: dict[tuple[str, str], set[tuple[str, str]]] = {key[:2]: set() for key in self.graph.functions}
+        for key, function in self.graph.functions.items():
+            calls[key[:2]] |= {key_of(node)[:2] for node in all_nodes(function.node)} & calls.keys()
+        return calls
+
+
+class _ExecutionOrder(NamedTuple):
+    """The nodes of one subgraph that run. Values and nodes are numbers of the graph."""
+
+    subgraph: int
+    nodes: list[int]
+    reads: Mapping[int, list[int]]
+    """Values that a node reads, outer-scope values of its subgraphs included."""
+    makes: Mapping[int, list[int]]
+    last_reader: dict[int, int]
+    """Position of the last reader of each value; ``len(nodes)`` for outputs of the subgraph."""
+
+
+def _execution_order(graph: Graph, subgraph: int, wanted: Collection[int], opened: Collection[int]) -> _ExecutionOrder:
+    """Return which nodes of a subgraph run."""
+    place = graph.subgraphs[subgraph]
+    outputs = frozenset(v for v in place.outputs.tolist() if v >= 0) if subgraph else frozenset()
+    nodes = graph.subgraph_order(subgraph).tolist()
+    in_value, in_ptr = graph.in_value.tolist(), graph.in_ptr[place.start : place.stop + 1].tolist()
+    reads = {}
+    for node in nodes:
+        at = node - place.start
+        reads[node] = [v for v in in_value[in_ptr[at] : in_ptr[at + 1]] if v >= 0]
+        if graph.bodies(node):
+            reads[node] += graph.outer_values(node).tolist()
+    out_value, out_ptr = graph.out_value.tolist(), graph.out_ptr[place.start : place.stop + 1].tolist()
+    makes = {
+        node: [v for v in out_value[begin:end] if v >= 0]
+        for node, (begin, end) in enumerate(itertools.pairwise(out_ptr), place.start)
+    }
+    makers = {int(graph.producer[v]) for v in outputs.union(v for v in wanted if graph.value_subgraph[v] == subgraph)}
+    # what the subgraphs of opened nodes read is read by these nodes
+    makers.update(node for node in opened if place.start <= node < place.stop)
+    needed = _ancestors(graph, makers, reads)
+    nodes = _constants_late(graph, [node for node in nodes if node in needed], reads)
+    last_reader = {value: position for position, node in enumerate(nodes) for value in reads[node]}
+    last_reader.update(dict.fromkeys(outputs, len(nodes)))
+    return _ExecutionOrder(subgraph, nodes, {node: reads[node] for node in nodes}, makes, last_reader)
+
+
+def _ancestors(graph: Graph, makers: set[int], reads: Mapping[int, Sequence[int]]) -> set[int]:
+    """Return some nodes, and the nodes of the same subgraph that they depend on."""
+    if len(makers & reads.keys()) == len(reads):
+        return set(reads)
+    producer = graph.producer
+    found: set[int] = set()
+    waiting = [node for node in makers if node in reads]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(maker for v in reads[node] if (maker := int(producer[v])) in reads)
+    return found
+
+
+def _constants_late(graph: Graph, nodes: list[int], reads: Mapping[int, Sequence[int]]) -> list[int]:
+    """Move nodes that depend on no input right before their first reader: their values may be as large as weights."""
+    kinds, producer = graph.value_kind, graph.producer
+    constant = {node for node in nodes if all(kinds[v] == INITIALIZER for v in reads[node])}
+    if not constant:
+        return nodes
+    for node in nodes:
+        if node not in constant and all(kinds[v] == INITIALIZER or int(producer[v]) in constant for v in reads[node]):
+            constant.add(node)
+    number = {node: at for at, node in enumerate(nodes)}
+    position = dict(number)
+    first_reader: dict[int, int] = {}
+    for node in reversed(nodes):
+        if node in constant:
+            position[node] = first_reader.get(node, position[node])
+        for value in reads[node]:
+            maker = int(producer[value])
+            if maker in constant:
+                first_reader[maker] = min(first_reader.get(maker, len(nodes)), position[node])
+    return sorted(nodes, key=lambda node: (position[node], node not in constant, number[node]))

@@ -23,9 +23,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.run import feeds, session
-from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.feeds import read_feeds, validate_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds
-from onnx_nb.analysis.run.validate_feeds import validate_feeds
 from tests import models
 
 
@@ -472,7 +471,7 @@ def test_random_feeds_have_the_shapes_asked_for() -> None:
         ({"x": 3}, r"shapes\['x'\] is 3, and the input takes"),
         ({"batch": -1}, "sizes are whole numbers from 0"),
         ({"batch": 1.5}, "sizes are whole numbers from 0"),
-        ({"x": (2, 3), "ids": (3,)}, "dimension 'batch' has size 2"),
+        ({"x": (2, 3), "ids": (3,)}, "dimension 'batch' is given sizes 2 and 3"),
     ):
         with pytest.raises(FeedError, match=message):
             random_feeds(MODEL, shapes=shapes)  # type: ignore[arg-type]

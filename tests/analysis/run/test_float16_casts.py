@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import TensorProto, helper
 
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.run.window_sessions import _has_float16
+from onnx_nb.analysis.run.session import _has_float16
 
 
 def test_float16_is_found_in_lists_of_subgraphs_inside_functions() -> None:
