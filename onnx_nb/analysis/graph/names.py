@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.model import protofields, wire
@@ -347,7 +348,12 @@ def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
     parts = list(messages)
     ends = np.cumsum(np.fromiter(map(len, [b"", *parts]), np.int64, len(parts) + 1))
     buffer = b"".join(parts)
-    return buffer, protofields.find(buffer, ends[:-1], ends[1:])
+    try:
+        return buffer, protofields.find(buffer, ends[:-1], ends[1:])
+    except wire.NotProtobufError:
+        message = "a node or weight holds a protobuf group, which ONNX does not use."
+        advice = "Save the model again with onnx.save after DiscardUnknownFields()."
+        raise ModelFileError(message, advice=advice) from None
 
 
 def _without_values(tensor: onnx.TensorProto) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, SparseTensorProto, TensorProto
@@ -88,7 +88,10 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
     >>> load(onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { y = Abs(x) }'))
     Model('g', 1 node, 0 B, opset 17)
     """
-    folder = None if data_dir is None else _checked_folder(data_dir)
+    folder = None if data_dir is None else Path(data_dir).absolute()
+    if folder is not None and not folder.is_dir():
+        message = f"data_dir {quoted(str(data_dir))} is not a folder."
+        raise ExternalDataError(message, advice="Give the folder of the data files.")
     if isinstance(source, Model):
         if folder is None:
             return source
@@ -96,16 +99,20 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
     ir = sys.modules.get("onnx_ir")
     inner = getattr(source, "model", None) if type(source).__name__ == "ONNXProgram" else source
     if isinstance(source, str | os.PathLike):
-        found = from_file(os.fspath(source), folder)
-    elif isinstance(source, bytes | bytearray | memoryview):
-        found = from_bytes(bytes(source), folder)
-    elif isinstance(source, ModelProto):
-        found = from_proto(source, folder)
-    elif ir is not None and isinstance(inner, ir.Model):
-        found = from_ir(inner, folder)
-    else:
-        raise _not_a_model(source)
-    return Model(found.proto, name=found.name, path=found.path, storage=found.storage)
+        return _from_file(os.fspath(source), folder)
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _from_bytes(bytes(source), folder)
+    if isinstance(source, ModelProto):
+        return _from_proto(source, folder)
+    if ir is not None and isinstance(inner, ir.Model):
+        return _from_ir(inner, folder)
+    advice = ""
+    if hasattr(source, "state_dict"):
+        advice = " Export it first, onnx_nb.export(module, args), or compare it by onnx_nb.compare_torch(module, args)."
+    raise TypeError(
+        f"a model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
+        f"not {type(source).__module__}.{type(source).__qualname__}.{advice}"
+    )
 
 
 @dataclass(frozen=True)
@@ -353,18 +360,13 @@ class _Internals:
     """State of a Model that only the package uses."""
 
     def __init__(self, storage: Storage, name: str) -> None:
-        self.storage = storage
+        self.storage, self.name = storage, name
         self.label = name if name.isprintable() and len(name) <= 200 else quoted(name)
         self.lock = threading.RLock()
         self.cache: dict[object, Any] = {}
 
-    def __getstate__(self) -> tuple[Storage, str]:
-        return self.storage, self.label
-
-    def __setstate__(self, state: tuple[Storage, str]) -> None:
-        self.storage, self.label = state
-        self.lock = threading.RLock()
-        self.cache = {}
+    def __reduce__(self) -> tuple[type[_Internals], tuple[Storage, str]]:
+        return _Internals, (self.storage, self.name)
 
 
 def _internals(model: Model) -> _Internals:
@@ -412,24 +414,6 @@ def read_tensor(model: Model, tensor: TensorProto | SparseTensorProto, name: str
     return array
 
 
-def _checked_folder(folder: str | os.PathLike[str]) -> Path:
-    path = Path(folder)
-    if not path.is_dir():
-        message = f"data_dir {quoted(str(path))} is not a folder."
-        raise ExternalDataError(message, advice="Give the folder of the data files.")
-    return path.absolute()
-
-
-def _not_a_model(source: object) -> TypeError:
-    advice = ""
-    if hasattr(source, "state_dict"):
-        advice = " Export it first, onnx_nb.export(module, args), or compare it by onnx_nb.compare_torch(module, args)."
-    return TypeError(
-        f"a model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
-        f"not {type(source).__module__}.{type(source).__qualname__}.{advice}"
-    )
-
-
 def _by_name(proto: ModelProto) -> dict[str, TensorProto | SparseTensorProto]:
     index: dict[str, TensorProto | SparseTensorProto] = {plain_text(t.name): t for t in proto.graph.initializer}
     index.update((plain_text(sparse.values.name), sparse) for sparse in proto.graph.sparse_initializer)
@@ -451,16 +435,7 @@ def _info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:
     return TensorInfo(name, tensor.data_type, shape, nbytes, entries.get("location"), offset)
 
 
-class Structure(NamedTuple):
-    """A ModelProto without the bytes of large weights, and where these are."""
-
-    proto: ModelProto
-    name: str
-    storage: Storage
-    path: Path | None = None
-
-
-def from_file(name: str, folder: Path | None) -> Structure:
+def _from_file(name: str, folder: Path | None) -> Model:
     """Read a file; ``folder`` holds its external data if that is not the file's own folder."""
     path = Path(name)
     label = quoted(str(path))
@@ -487,19 +462,20 @@ def from_file(name: str, folder: Path | None) -> Structure:
             stripped = wire.scan(cast("Any", file), location=location, name=path.name)
     except OSError as error:
         raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
-    proto = _parsed(stripped.proto, path.name)
-    return Structure(proto, path.name, Storage({location: own}, folder=folder or path.parent, path=path), path)
+    proto = _parsed(stripped, path.name)
+    storage = Storage({location: own}, folder=folder or path.parent, path=path)
+    return Model(proto, name=path.name, path=path, storage=storage)
 
 
-def from_bytes(data: bytes, folder: Path | None) -> Structure:
+def _from_bytes(data: bytes, folder: Path | None) -> Model:
     """Read a serialized model; its weights stay in ``data``."""
     location = f"{MEMORY}/bytes"
-    proto = _parsed(wire.scan(data, location=location, name="the given bytes").proto, "the given bytes")
+    proto = _parsed(wire.scan(data, location=location, name="the given bytes"), "the given bytes")
     source = Memory(data, len(data), "the given bytes")
-    return Structure(proto, _graph_name(proto), Storage({location: source}, folder=folder))
+    return _unnamed(proto, Storage({location: source}, folder=folder))
 
 
-def from_proto(source: ModelProto, folder: Path | None) -> Structure:
+def _from_proto(source: ModelProto, folder: Path | None) -> Model:
     """Copy the structure; large weights stay in the given proto."""
     proto = ModelProto()
     try:
@@ -518,10 +494,10 @@ def from_proto(source: ModelProto, folder: Path | None) -> Structure:
         location = f"{MEMORY}/{len(sources)}"
         refer(target, location, 0, nbytes)
         sources[location] = Memory(tensor, nbytes, "the given ModelProto")
-    return Structure(proto, _graph_name(proto), Storage(sources, folder=folder))
+    return _unnamed(proto, Storage(sources, folder=folder))
 
 
-def from_ir(source: onnx_ir.Model, folder: Path | None) -> Structure:
+def _from_ir(source: onnx_ir.Model, folder: Path | None) -> Model:
     """Serialize the structure; stand-ins without values are serialized for large weights."""
     import onnx_ir as ir
 
@@ -541,7 +517,7 @@ def from_ir(source: onnx_ir.Model, folder: Path | None) -> Structure:
         proto = ir.serde.serialize_model(cast("Any", stand_in))
     except Exception as error:
         raise ModelFileError(f"the given onnx_ir.Model cannot be serialized: {error}") from error
-    return Structure(proto, _graph_name(proto), Storage(sources, folder=folder))
+    return _unnamed(proto, Storage(sources, folder=folder))
 
 
 def _ir_tensor(
@@ -607,5 +583,6 @@ def _no_file(path: Path) -> ModelFileError:
     return ModelFileError(f"there is no file {quoted(str(path))}{where}.", advice=advice)
 
 
-def _graph_name(proto: ModelProto) -> str:
-    return plain_text(proto.graph.name) or "model"
+def _unnamed(proto: ModelProto, storage: Storage) -> Model:
+    """Return a model that came from memory, which has the name of its graph."""
+    return Model(proto, name=plain_text(proto.graph.name) or "model", storage=storage)

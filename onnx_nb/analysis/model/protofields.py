@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.model.wire import NotProtobufError, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
 _LENGTHS = np.asarray([0, 8, 0, -1, -1, 4, -1, -1], np.int64)
 """Bytes of a payload, by wire type; −1 for types that ONNX does not use. Strings state their length."""
 # With fewer messages left after this many fields, lock step costs more per field than one message after another.
@@ -126,7 +126,7 @@ class Spans:
 
 
 def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
-    """Return the fields of many serialized messages."""
+    """Return the fields of many serialized messages; raise `NotProtobufError` if there is a protobuf group."""
     data = np.frombuffer(buffer, np.uint8)
     alive = begin < end
     row, at, end = alive.nonzero()[0], begin[alive], end[alive]
@@ -141,7 +141,7 @@ def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
         else:
             length = _LENGTHS[wire]
             if (length < 0).any():
-                raise _strange()
+                raise NotProtobufError
             varint = (bytes_ | (wire == _VARINT)).nonzero()[0]
             begin = at.copy()
             value, begin[varint] = _varints(data, at[varint])
@@ -153,42 +153,14 @@ def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
         if not alive.all():
             row, at, end = row[alive], at[alive], end[alive]
         if len(found) > _MANY_FIELDS and len(row) < _FEW:
-            rest = zip(row.tolist(), at.tolist(), end.tolist(), strict=True)
-            found.extend(_in_turn(buffer, *each) for each in rest)
+            window = Window(buffer, "a node or weight")
+            for one, begin_, end_ in zip(row.tolist(), at.tolist(), end.tolist(), strict=True):
+                rest = [(one, n << 3 | kind, *places) for n, kind, *places in window.fields(begin_, end_)]
+                found.append(tuple(np.asarray(rest, np.int64).T))
             break
     if not found:
         return Fields(*[np.empty(0, np.int64)] * 5)
     return Fields(*(np.concatenate(column) for column in zip(*found, strict=True)))
-
-
-def _in_turn(buffer: bytes, row: int, at: int, end: int) -> tuple[Longs, ...]:
-    """Return the fields of one message."""
-
-    def varint(at: int) -> tuple[int, int]:
-        number = shift = 0
-        while buffer[at] & 128:
-            number |= (buffer[at] & 127) << shift
-            at, shift = at + 1, shift + 7
-        return number | buffer[at] << shift, at + 1
-
-    found = []
-    while at < end:
-        tag, begin = varint(at)
-        length = {_FIXED64: 8, _FIXED32: 4}.get(tag & 7, -1)
-        if tag & 7 == _VARINT:
-            length, begin = 0, varint(begin)[1]
-        elif tag & 7 == _BYTES:
-            length, begin = varint(begin)
-        elif length < 0:
-            raise _strange()
-        found.append((row, tag, at, begin, begin + length))
-        at = begin + length
-    return tuple(np.asarray(found, np.int64).T)
-
-
-def _strange() -> ModelFileError:
-    message = "a node or weight holds a protobuf group, which ONNX does not use."
-    return ModelFileError(message, advice="Save the model again with onnx.save after DiscardUnknownFields().")
 
 
 def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,9 @@ from onnx_nb.analysis.model.tensors import declared_bytes, placed, raw_bytes, ty
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from onnx_nb.analysis.model.tensors import Place
-
-    Part: TypeAlias = bytes | wire.Chunk
 
 
 PAGE: Final = 4096
@@ -204,8 +202,8 @@ def _file_names(weights: Iterable[_Stored], layout: Layout) -> Iterator[str]:
         yield layout.file_name(part)
 
 
-def _parts(weights: Iterable[_Stored]) -> list[Part]:
-    parts: list[Part] = []
+def _parts(weights: Iterable[_Stored]) -> list[wire.Part]:
+    parts: list[wire.Part] = []
     position = 0
     for stored in weights:
         parts += [bytes(stored.offset - position), stored.extent]
@@ -265,7 +263,7 @@ class Files:
         self._work = CountedWork(progress, total)
         self._temporary: dict[Path, Path] = {}
 
-    def add(self, path: Path, parts: Sequence[Part], *, checksum: bool = False) -> str:
+    def add(self, path: Path, parts: Sequence[wire.Part], *, checksum: bool = False) -> str:
         """Write a file; return its SHA1 in hexadecimal if ``checksum``, else an empty string."""
         digest = hashlib.sha1(usedforsecurity=False) if checksum else None
 
@@ -277,7 +275,7 @@ class Files:
         temporary = self._temporary[path] = self._temporary_name(path)
         try:
             with temporary.open("xb") as file:
-                wire.write(file, [_Watched(part, watch) for part in parts])
+                wire.write(file, parts, watch)
         except OSError as error:
             raise _unwritable(path, error) from error
         return "" if digest is None else digest.hexdigest()
@@ -316,21 +314,6 @@ class Files:
         other = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
         self._cleanup.callback(other.unlink, missing_ok=True)
         return other
-
-
-class _Watched:
-    """A part of a file whose bytes are observed while they are written."""
-
-    def __init__(self, part: Part, watch: Callable[[bytes | memoryview], None]) -> None:
-        self._part = part
-        self._watch = watch
-        self.nbytes = len(part) if isinstance(part, bytes) else part.nbytes
-
-    def stream(self, size: int) -> Iterator[bytes | memoryview]:
-        pieces = (self._part,) if isinstance(self._part, bytes) else self._part.stream(size)
-        for piece in pieces:
-            self._watch(piece)
-            yield piece
 
 
 def _unwritable(path: Path, error: OSError) -> ModelFileError:

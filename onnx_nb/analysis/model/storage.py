@@ -6,28 +6,23 @@ it is used, by onnxruntime's rule that external data must be in the model's fold
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import mmap
 import os
 import stat
 import weakref
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
-from onnx_nb.analysis.model.tensors import (
-    VALUE_FIELDS,
-    decoded,
-    placed,
-    raw_bytes,
-    stored_bytes,
-    type_and_shape,
-    values,
-)
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.tensors import placed, raw_bytes, type_and_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,8 +70,8 @@ class Storage:
     def values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
         """Return the values of a tensor, inside of it or external; ``what`` names it in messages."""
         if tensor.data_location == TensorProto.EXTERNAL:
-            return decoded(self.extent(tensor, what).array(), tensor, what)
-        return values(tensor, what)
+            return tensors.decoded(self.extent(tensor, what).array(), tensor, what)
+        return tensors.values(tensor, what)
 
     def source(self, location: str, what: str) -> Source:
         """Return the content of a location; ``what`` names it in messages."""
@@ -111,7 +106,17 @@ class Storage:
             if self._path is not None and self._path.is_symlink():
                 roots.append(self._path.resolve().parent)
         except (OSError, RuntimeError) as error:
-            raise _missing(self.folder, location, what, error) from None
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                reason = error.strerror or type(error).__name__
+                message = f"{what} is external data in {quoted(location)}, which cannot be used: {reason}."
+                advice = "See that the file is there and that you may read it."
+                raise ExternalDataError(message, advice=advice) from None
+            near = closest(location, file_names(self.folder))
+            hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
+            raise MissingFileError(
+                f"{what} is external data in {quoted(location)}, which is not in {quoted(str(self.folder))}.{hint}",
+                advice="Put the file there, or give its folder: onnx_nb.load(model, data_dir=…).",
+            ) from None
         if not any(real.is_relative_to(root) for root in roots):
             raise UnsafeLocationError(
                 f"{what} is external data in {quoted(location)}, a symbolic link that leads out of the model's folder.",
@@ -126,7 +131,11 @@ class Storage:
 
     def reads(self, path: Path) -> bool:
         """Return whether weights were found in this file."""
-        return any(source.path is not None and _is_same(path, source.path) for source in self._sources.values())
+        for source in self._sources.values():
+            with contextlib.suppress(OSError):  # one of the files does not exist
+                if source.path is not None and path.samefile(source.path):
+                    return True
+        return False
 
     def is_inside(self, location: str, source: Source) -> bool:
         """Return whether onnxruntime finds the file at a location by itself, given the folder."""
@@ -166,7 +175,7 @@ class Claim:
             problems.append(("size", ExternalDataError(message, advice=advice)))
         else:
             try:
-                nbytes = stored_bytes(tensor, what)
+                nbytes = tensors.stored_bytes(tensor, what)
             except OnnxNbError as error:
                 problems.append(("size", error))
         numbers = {}
@@ -205,22 +214,9 @@ class UnsafeLocationError(ExternalDataError):
     """A location leads out of the model's folder."""
 
 
-def _missing(folder: Path, location: str, what: str, error: Exception) -> ExternalDataError:
-    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-        reason = error.strerror or type(error).__name__
-        message = f"{what} is external data in {quoted(location)}, which cannot be used: {reason}."
-        return ExternalDataError(message, advice="See that the file is there and that you may read it.")
-    near = closest(location, file_names(folder))
-    hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
-    return MissingFileError(
-        f"{what} is external data in {quoted(location)}, which is not in {quoted(str(folder))}.{hint}",
-        advice="Put the file there, or give its folder: onnx_nb.load(path, data_dir=…).",
-    )
-
-
 @dataclass(frozen=True)
 class Extent:
-    """Location of the bytes of one weight; a `wire.Chunk`."""
+    """Location of the bytes of one weight; a `wire.Streamed`."""
 
     source: Source
     offset: int
@@ -238,32 +234,6 @@ class Extent:
         return self.source.stream(self.offset, self.offset + self.nbytes, size, self.what)
 
 
-class Source(Protocol):
-    """A container of bytes of weights."""
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-
-    @property
-    def label(self) -> str:
-        """Name in messages."""
-
-    @property
-    def path(self) -> Path | None:
-        """The file, if it is one; it is never overwritten."""
-
-    @property
-    def permanent(self) -> bool:
-        """Whether it stays the same if the folder changes."""
-
-    def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
-        """Return some of the bytes without copying; ``what`` names them in messages."""
-
-    def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
-        """Yield some of the bytes in pieces; each is valid until the next."""
-
-
 class File:
     """A file, mapped for arrays and read for copies. All arrays share one map: each map would take a file handle."""
 
@@ -273,6 +243,7 @@ class File:
         self.path = path.absolute()  # the working directory may change
         self.label = path.name
         self.permanent = permanent
+        """Whether it stays the same if the folder changes."""
         self._error = error
         found = self._stat(what)
         self.nbytes = found.st_size
@@ -303,8 +274,8 @@ class File:
         """Whether it is a symbolic link or has several names; onnx refuses to read both."""
         return self.links > 1 or self.path.is_symlink()
 
-    def map(self, what: str) -> mmap.mmap:
-        """Return the whole file; pages are read when they are touched."""
+    def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
+        """Return some of the bytes, whose pages are read when they are touched; ``what`` names them in messages."""
         self._check(what)
         key = str(self.path), self.nbytes, self._modified
         mapped = self._maps.get(key)
@@ -315,11 +286,7 @@ class File:
             except (OSError, ValueError) as error:
                 raise self._error(f"{what}: {quoted(str(self.path))} cannot be mapped: {error}.") from error
             self._maps[key] = mapped
-        return mapped
-
-    def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
-        """Return a part of `map`."""
-        return np.frombuffer(self.map(what), np.uint8, stop - start, start)
+        return np.frombuffer(mapped, np.uint8, stop - start, start)
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
         """Read a part into one buffer, piece by piece: a map would keep all of it in memory."""
@@ -358,14 +325,16 @@ class Memory:
 
     def _bytes(self, what: str) -> NDArray[np.uint8]:
         held = self._held
-        if isinstance(held, bytes):
-            data = np.frombuffer(held, np.uint8)
-        elif isinstance(held, np.ndarray):
-            data = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
-        elif isinstance(held, TensorProto):
-            data = np.frombuffer(raw_bytes(held, what), np.uint8)
-        else:
-            data = _ir_bytes(held, what)
+        if isinstance(held, TensorProto):
+            held = raw_bytes(held, what)
+        elif not isinstance(held, bytes | np.ndarray):
+            try:
+                # A view of what the tensor holds, if possible; tobytes copies.
+                held = held.numpy() if held.dtype.bitwidth >= 8 else held.tobytes()
+            except Exception as error:
+                raise ExternalDataError(f"{what} cannot be read from the given model: {error}") from error
+        flat = held if isinstance(held, bytes) else np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+        data = np.frombuffer(flat, np.uint8)
         if len(data) != self.nbytes:
             raise ModelFileError(
                 f"{what} has {len(data)} bytes, and had {self.nbytes} when the model was loaded.",
@@ -384,15 +353,8 @@ class Memory:
             yield data[position : min(position + size, stop)]
 
 
-def _ir_bytes(tensor: onnx_ir.TensorProtocol, what: str) -> NDArray[np.uint8]:
-    try:
-        if tensor.dtype.bitwidth >= 8:
-            # A view of what the tensor holds; tobytes would copy.
-            return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
-        return np.frombuffer(tensor.tobytes(), np.uint8)
-    except Exception as error:
-        raise ExternalDataError(f"{what} cannot be read from the given model: {error}") from error
-
+Source: TypeAlias = File | Memory
+"""A container of bytes of weights."""
 
 KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
 """Keys of external data that the ONNX specification defines; onnxruntime refuses others."""
@@ -410,7 +372,7 @@ def is_number(value: str) -> bool:
 
 def refer(tensor: TensorProto, location: str, offset: int, length: int, *, checksum: str = "") -> None:
     """Turn a tensor into external data, and remove its own values."""
-    for field in VALUE_FIELDS:
+    for field in tensors.VALUE_FIELDS:
         tensor.ClearField(field)
     tensor.data_location = TensorProto.EXTERNAL
     del tensor.external_data[:]
@@ -429,19 +391,6 @@ def embed(tensor: TensorProto, extent: Extent) -> None:
 def file_names(folder: Path) -> list[str]:
     """Return the names of some files of a folder, for a hint; empty if it cannot be read."""
     names: list[str] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                names.append(entry.name)
-                if len(names) == 2000:
-                    break
-    except OSError:
-        return names
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        names.extend(entry.name for entry in itertools.islice(entries, 2000))
     return names
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:  # one of them does not exist
-        return False

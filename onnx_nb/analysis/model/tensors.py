@@ -7,12 +7,12 @@ The fields of a tensor are not trusted: type, shape and bytes must fit each othe
 from __future__ import annotations
 
 import math
+import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import onnx
 from onnx import (
@@ -130,12 +130,11 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
 
 def stored_bytes(tensor: TensorProto, what: str) -> int:
     """Return the bytes that the values take as raw or external data."""
-    count = _count(tensor, what)
-    bits = _BITS.get(tensor.data_type)
-    if bits is None:
+    _count(tensor, what)
+    if tensor.data_type not in _BITS:
         message = f"{what} has element type {tensor.data_type}, which has no bytes of a known layout."
         raise ModelFileError(message, advice=_FAULTY)
-    return (count * bits + 7) // 8
+    return declared_bytes(tensor)
 
 
 def declared_bytes(tensor: TensorProto) -> int:
@@ -169,15 +168,7 @@ def raw_bytes(tensor: TensorProto, what: str) -> bytes:
     return packed
 
 
-VALUE_FIELDS: Final = (
-    "raw_data",
-    "float_data",
-    "int32_data",
-    "int64_data",
-    "double_data",
-    "uint64_data",
-    "string_data",
-)
+VALUE_FIELDS: Final = [f.name for f in TensorProto.DESCRIPTOR.fields if re.fullmatch("(?!external).*_data", f.name)]
 """The fields of a TensorProto that may hold its values."""
 
 
@@ -193,7 +184,7 @@ def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
         length = len(tensor.raw_data)
     if length < wire.THRESHOLD:
         return None
-    for name in _BESIDE_RAW:  # not ListFields, which copies the raw data
+    for name in _OTHER_FIELDS:  # not ListFields, which copies the raw data
         value = getattr(tensor, name)
         if not isinstance(value, str | bytes | int):
             getattr(rest, name).MergeFrom(value)
@@ -202,9 +193,7 @@ def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
     return length
 
 
-_BESIDE_RAW: Final = [
-    field.name for field in TensorProto.DESCRIPTOR.fields if field.name not in {"raw_data", "segment"}
-]
+_OTHER_FIELDS: Final = [f.name for f in TensorProto.DESCRIPTOR.fields if f.name not in {"raw_data", "segment"}]
 
 
 def numpy_dtype(data_type: int) -> np.dtype[Any] | None:
@@ -217,31 +206,7 @@ def dtype_name(data_type: int) -> str:
     return _NAMES.get(data_type, f"dtype {data_type}")
 
 
-def _dtypes() -> dict[int, np.dtype[Any]]:
-    names = {
-        "FLOAT": "float32",
-        "DOUBLE": "float64",
-        "FLOAT4E2M1": "float4_e2m1fn",
-        "FLOAT6E2M3": "float6_e2m3fn",
-        "FLOAT6E3M2": "float6_e3m2fn",
-        "FLOAT8E4M3FN": "float8_e4m3fn",
-        "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
-        "FLOAT8E5M2": "float8_e5m2",
-        "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
-        "FLOAT8E8M0": "float8_e8m0fnu",
-        "BOOL": "bool",
-        "STRING": "object",
-    }
-    table: dict[int, np.dtype[Any]] = {}
-    for name, number in TensorProto.DataType.items():
-        own = names.get(name, name.lower())
-        scalar = getattr(ml_dtypes, own, None)
-        if scalar is not None or own in np.sctypeDict:
-            table[number] = np.dtype(scalar or own)
-    return table
-
-
-_DTYPES: Final = _dtypes()
+_DTYPES: Final = {n: onnx.helper.tensor_dtype_to_np_dtype(n) for n in onnx.helper.get_all_tensor_dtypes()}
 _PACKED: Final = {
     number: bits
     for bits, names in ((2, ("INT2", "UINT2")), (4, ("INT4", "UINT4", "FLOAT4E2M1")), (6, ("FLOAT6E2M3", "FLOAT6E3M2")))
@@ -283,12 +248,7 @@ def _shape(dims: Sequence[int]) -> str:
 
 def external(proto: ModelProto) -> Iterator[TensorProto]:
     """Return every tensor of a model that is external data."""
-    return (tensor for tensor in all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL)
-
-
-def all_tensors(proto: ModelProto) -> Iterator[TensorProto]:
-    """Return every tensor of a model, the initializers of its main graph first."""
-    return (tensor for tensor, _ in placed(proto))
+    return (tensor for tensor, _ in placed(proto) if tensor.data_location == TensorProto.EXTERNAL)
 
 
 class Place(NamedTuple):
@@ -321,67 +281,54 @@ _KINDS: Final = {
 
 def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:
     """Yield every tensor of a model with its place, the initializers of its main graph first."""
-    yield from _graph_tensors(proto.graph, "")
+    yield from _graph_tensors(proto.graph, Place("", "", ""))
     for function in proto.functions:
-        within = f" in function {quoted(plain_text(function.name))}"
-        yield from _attribute_tensors(function.node, within)
+        where = Place("", "", f" in function {quoted(plain_text(function.name))}")
+        yield from _node_tensors(function.node, where)
         for attribute in function.attribute_proto:
-            yield from _tensors_of(attribute, within)
+            yield from _tensors_of(attribute, where)
     for training in proto.training_info:
-        yield from _graph_tensors(training.initialization, " in the training initialization")
-        yield from _graph_tensors(training.algorithm, " in the training algorithm")
+        yield from _graph_tensors(training.initialization, Place("", "", " in the training initialization"))
+        yield from _graph_tensors(training.algorithm, Place("", "", " in the training algorithm"))
 
 
-def _graph_tensors(graph: GraphProto, within: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
+def _graph_tensors(graph: GraphProto, where: Place) -> Iterator[tuple[TensorProto, Place]]:
     for tensor in graph.initializer:
-        yield tensor, Place("weight", plain_text(tensor.name), within, in_body=in_body)
+        yield tensor, where._replace(kind="weight", name=plain_text(tensor.name))
     for sparse in graph.sparse_initializer:
-        yield from _sparse_tensors(sparse, plain_text(sparse.values.name), Place("", "", within, in_body=in_body))
-    yield from _attribute_tensors(graph.node, within, in_body=in_body)
+        yield from _sparse_tensors(sparse, where._replace(name=plain_text(sparse.values.name)))
+    yield from _node_tensors(graph.node, where)
 
 
-def _sparse_tensors(sparse: SparseTensorProto, name: str, where: Place) -> Iterator[tuple[TensorProto, Place]]:
-    yield sparse.values, where._replace(kind="sparse values", name=name)
-    yield sparse.indices, where._replace(kind="sparse indices", name=name)
+def _sparse_tensors(sparse: SparseTensorProto, where: Place) -> Iterator[tuple[TensorProto, Place]]:
+    yield sparse.values, where._replace(kind="sparse values")
+    yield sparse.indices, where._replace(kind="sparse indices")
 
 
-def _attribute_tensors(
-    nodes: Iterable[NodeProto], within: str, *, in_body: bool = False
-) -> Iterator[tuple[TensorProto, Place]]:
+def _node_tensors(nodes: Iterable[NodeProto], where: Place) -> Iterator[tuple[TensorProto, Place]]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITH_TENSORS:
                 called = plain_text(node.name) or next(filter(None, map(plain_text, node.output)), "")
-                owner = f" of {plain_text(node.op_type)} {quoted(called)}{within}"
-                yield from _tensors_of(attribute, owner, in_body=in_body)
+                within = f" of {plain_text(node.op_type)} {quoted(called)}{where.within}"
+                yield from _tensors_of(attribute, where._replace(within=within))
 
 
-_WITH_TENSORS: Final = frozenset(
-    (
-        AttributeProto.UNDEFINED,  # IR versions before 2 leave it out
-        AttributeProto.TENSOR,
-        AttributeProto.TENSORS,
-        AttributeProto.SPARSE_TENSOR,
-        AttributeProto.SPARSE_TENSORS,
-        AttributeProto.GRAPH,
-        AttributeProto.GRAPHS,
-    )
-)
+# IR versions before 2 leave the type out.
+_KINDS_WITH_TENSORS: Final = "UNDEFINED TENSOR TENSORS SPARSE_TENSOR SPARSE_TENSORS GRAPH GRAPHS"
+_WITH_TENSORS: Final = frozenset(map(AttributeProto.AttributeType.Value, _KINDS_WITH_TENSORS.split()))
 
 
-def _tensors_of(attribute: AttributeProto, owner: str, *, in_body: bool = False) -> Iterator[tuple[TensorProto, Place]]:
+def _tensors_of(attribute: AttributeProto, where: Place) -> Iterator[tuple[TensorProto, Place]]:
     name = plain_text(attribute.name)
-    place = Place("attribute", name, owner, in_attribute=True, in_body=in_body)
-    if attribute.HasField("t"):
-        yield attribute.t, place
-    for tensor in attribute.tensors:
+    place = where._replace(kind="attribute", name=name, in_attribute=True)
+    for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
         yield tensor, place
-    if attribute.HasField("sparse_tensor"):
-        yield from _sparse_tensors(attribute.sparse_tensor, name, place)
-    for sparse in attribute.sparse_tensors:
-        yield from _sparse_tensors(sparse, name, place)
+    sparse_ones = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+    for sparse in [*sparse_ones, *attribute.sparse_tensors]:
+        yield from _sparse_tensors(sparse, place)
     for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-        yield from _graph_tensors(graph, f" in {name}{owner}", in_body=True)
+        yield from _graph_tensors(graph, Place("", "", f" in {name}{where.within}", in_body=True))
 
 
 Dims = tuple[int | str | None, ...]

@@ -9,10 +9,10 @@ Touching a memory map instead would be simpler and wrong: in a page cache of lar
 
 from __future__ import annotations
 
+import functools
 import io
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, TypeAlias
 
 from onnx import TensorProto
 
@@ -31,7 +31,9 @@ PROTO_LIMIT: Final = 2**31 - 1
 
 _FIRST_READ: Final = 4096
 _LARGEST_READ: Final = 1 << 20
-_COPY_CHUNK: Final = 1 << 20
+_COPIED: Final = 1 << 20
+"""Bytes of a weight that are in memory while it is written."""
+_ZEROS: Final = bytes(_COPIED)
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_WIRE_TYPES: Final = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
@@ -45,6 +47,7 @@ _TENSOR_DATA_TYPE, _TENSOR_SEGMENT, _TENSOR_NAME = 2, 3, 8
 _TENSOR_FLOAT_DATA, _TENSOR_RAW_DATA, _TENSOR_DOUBLE_DATA = 4, 9, 10
 _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 13, 14
 _TENSOR_TYPED_DATA: Final = frozenset((4, 5, 6, 7, 10, 11))
+_TENSOR_DATA: Final = _TENSOR_TYPED_DATA | {_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION, _TENSOR_RAW_DATA}
 # A packed repeated float is the same bytes as raw_data; complex numbers are pairs in it.
 _LAID_OUT_LIKE_RAW: Final = {
     _TENSOR_FLOAT_DATA: (TensorProto.FLOAT, TensorProto.COMPLEX64),
@@ -52,94 +55,66 @@ _LAID_OUT_LIKE_RAW: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Stripped:
-    """A model's proto without its large weights."""
-
-    proto: bytes
-    weights: int
-    nbytes: int
-
-
-def scan(source: BinaryIO | bytes, *, location: str, name: str = "model", threshold: int = THRESHOLD) -> Stripped:
-    """Strip the large weights from a serialized ModelProto, without reading them."""
-    window = _Window(source, name)
+def scan(source: BinaryIO | bytes, *, location: str, name: str = "model") -> bytes:
+    """Return a serialized ModelProto without its large weights, which are not read."""
+    window = Window(source, name)
     if window.size == 0:
         raise ModelFileError(f"{name} is empty.", advice="Export or download the model again.")
     try:
-        return _scan_model(window, location, threshold)
-    except _NotProtobufError as error:
-        raise _explained(window, str(error)) from None
+        return _scan_model(window, location)
+    except NotProtobufError as error:
+        known = _kind_of(window.read(0, min(512, window.size)))
+        if known:
+            raise ModelFileError(f"{name} is not an ONNX model: it is {known[0]}.", advice=known[1]) from None
+        message = f"{name} is not an ONNX model, or only a part of one: {error}."
+        advice = "Check that the download or copy was completed, or export the model again."
+        raise ModelFileError(message, advice=advice) from None
 
 
-def looks_like(head: bytes) -> tuple[str, str] | None:
+def _kind_of(head: bytes) -> tuple[str, str] | None:
     """Name the kind of file that starts with ``head`` if it is a well-known one, with advice on what to do."""
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     for pattern, kind, advice in _SIGNATURES:
         if re.match(pattern, text if pattern.startswith(b"(?i)") else head, re.DOTALL):
             return kind, advice
     if not head.strip(b"\0"):
         return "filled with zeros", "The download was probably interrupted: get the file again."
     if all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in head):
-        return "a text file", "Give the path of a .onnx file."
+        return "a text file", _ONNX_FILE
     return None
 
 
-# (pattern at the start of the file, what it is, what to do); "(?i)" marks those matched against stripped lower case.
+_ONNX_FILE, _EXPORT, _CONVERT, _READ = (
+    "Give the path of a .onnx file.",
+    "Export it with torch.onnx.export first.",
+    "Convert it to ONNX with tf2onnx first.",
+    "Read it with onnx.load(path, format='{}') and give the result.",
+)
+# (pattern at the start of the file, what it is, what to do); "(?i)" marks text, which may follow blanks.
 _SIGNATURES: Final = (
-    (
-        rb"version https://git-lfs",
-        "a git-LFS pointer, not the file itself",
-        "Run 'git lfs pull' in its repository to get the model.",
-    ),
-    (
-        rb"(?i)<(!doctype html|html|head|body)",
-        "an HTML page",
-        "The download link probably led to a web page: use the link of the file itself.",
-    ),
-    (
-        rb"(?i)<\s*ir_version",
-        "an ONNX model in text form",
-        "Read it with onnx.load(path, format='onnxtxt') and give the result.",
-    ),
-    (rb"(?i)<(\?xml|net)", "an XML file", "Give the path of a .onnx file."),
-    (rb"PK\x03\x04", "a zip archive, as PyTorch's .pt and .pth files are", "Export it with torch.onnx.export first."),
-    (rb"\x80[\x02-\x05]", "a Python pickle, as old PyTorch files are", "Export it with torch.onnx.export first."),
-    (rb"\x89HDF", "an HDF5 file, as Keras writes", "Convert it to ONNX with tf2onnx first."),
-    (rb"....TFL3", "a TensorFlow Lite model", "Convert it to ONNX with tf2onnx first."),
+    (rb"version https://git-lfs", "a git-LFS pointer, not the file itself", "Run 'git lfs pull' in its repository."),
+    (rb"(?i)<(!doctype html|html|head|body)", "an HTML page", "Use the link of the file itself to download it."),
+    (rb"(?i)<\s*ir_version", "an ONNX model in text form", _READ.format("onnxtxt")),
+    (rb"(?i)<(\?xml|net)", "an XML file", _ONNX_FILE),
+    (rb"PK\x03\x04", "a zip archive, as PyTorch's .pt and .pth files are", _EXPORT),
+    (rb"\x80[\x02-\x05]", "a Python pickle, as old PyTorch files are", _EXPORT),
+    (rb"\x89HDF", "an HDF5 file, as Keras writes", _CONVERT),
+    (rb"....TFL3", "a TensorFlow Lite model", _CONVERT),
     (rb"....ORTM", "an ORT-format model of onnxruntime", "Give the .onnx file it was made from."),
-    (rb"GGUF", "a GGUF file", "Give the path of a .onnx file."),
+    (rb"GGUF", "a GGUF file", _ONNX_FILE),
     (rb".{6}\0\0\{", "a safetensors file: weights without a graph", "Export the model to ONNX first."),
     (rb"\x1f\x8b", "a gzip archive", "Unpack it first."),
     (rb"\x93NUMPY", "a numpy array", "Read it with numpy.load."),
-    (
-        rb"(?i)(ir_version:|opset_import\s*\{)",
-        "an ONNX model in text form",
-        "Read it with onnx.load(path, format='textproto') and give the result.",
-    ),
-    (
-        rb"(?i)[\[{]",
-        "a JSON file",
-        "If it is an ONNX model in JSON form, read it with onnx.load(path, format='json') and give the result.",
-    ),
+    (rb"(?i)(ir_version:|opset_import\s*\{)", "an ONNX model in text form", _READ.format("textproto")),
+    (rb"(?i)[\[{]", "a JSON file", f"If it is an ONNX model in JSON form: {_READ.format('json')}"),
 )
 
 
-class _NotProtobufError(Exception):
-    """Where the bytes stop making sense; `scan` turns it into a ModelFileError."""
+class NotProtobufError(Exception):
+    """Where the bytes stop making sense."""
 
 
-def _explained(window: _Window, problem: str) -> ModelFileError:
-    known = looks_like(window.read(0, min(512, window.size)))
-    if known:
-        return ModelFileError(f"{window.name} is not an ONNX model: it is {known[0]}.", advice=known[1])
-    return ModelFileError(
-        f"{window.name} is not an ONNX model, or only a part of one: {problem}.",
-        advice="Check that the download or copy was completed, or export the model again.",
-    )
-
-
-class _Window:
+class Window:
     """A part of the source held in memory; it grows while reading goes on and shrinks after a jump."""
 
     def __init__(self, source: BinaryIO | bytes, name: str) -> None:
@@ -169,6 +144,7 @@ class _Window:
         return index
 
     def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from ``start`` to ``end``."""
         if self._file is None:
             return self.bytes[start:end]
         if self.start <= start and end <= self.start + len(self.bytes):
@@ -178,7 +154,7 @@ class _Window:
         while len(data) < end - start:
             more = self._file.read(end - start - len(data))
             if not more:
-                raise _NotProtobufError(f"it ends at byte {start + len(data)} although it had {self.size} bytes")
+                raise NotProtobufError(f"it ends at byte {start + len(data)} although it had {self.size} bytes")
             data += more
         return data
 
@@ -194,7 +170,7 @@ class _Window:
             shift += 7
             if byte < 128:
                 return value & (2**64 - 1), position + shift // 7
-        raise _NotProtobufError(f"the number at byte {position} has no end")
+        raise NotProtobufError(f"the number at byte {position} has no end")
 
     def fields(self, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
         """Return (field number, wire type, start, start of payload, end) of each field of the message."""
@@ -213,12 +189,12 @@ class _Window:
             elif wire_type == _FIXED32:
                 position += 4
             else:
-                raise _NotProtobufError(f"byte {start} starts no field")
+                raise NotProtobufError(f"byte {start} starts no field")
             if not 0 < number < 2**29:
-                raise _NotProtobufError(f"byte {start} starts no field")
+                raise NotProtobufError(f"byte {start} starts no field")
             if position > end:
                 whole = f"the file ends at {self.size}" if end == self.size else f"the message around it ends at {end}"
-                raise _NotProtobufError(f"the field at byte {start} goes on to byte {position}, but {whole}")
+                raise NotProtobufError(f"the field at byte {start} goes on to byte {position}, but {whole}")
             yield number, wire_type, start, payload, position
 
     def skip_small(self, position: int, end: int, threshold: int) -> int:
@@ -243,115 +219,8 @@ class _Window:
         return index + start
 
 
-def _scan_model(window: _Window, location: str, threshold: int) -> Stripped:
-    # Pieces of the result: bytes, or (start, end) of the source, read only at the end.
-    model = _Pieces(window)
-    weights = nbytes = 0
-    graphs = opsets = 0
-    ir_version = 0
-    for number, wire_type, start, payload, end in window.fields(0, window.size):
-        if _MODEL_WIRE_TYPES.get(number, wire_type) != wire_type:
-            if number == 2 and wire_type == _VARINT:
-                raise ModelFileError(
-                    f"{window.name} is not an ONNX model; it may be a single tensor.",
-                    advice="Read a tensor with onnx.load_tensor.",
-                )
-            raise _NotProtobufError(f"byte {start} is not a field of a ModelProto")
-        if number != _MODEL_GRAPH:
-            if number == _MODEL_OPSET_IMPORT:
-                opsets += 1
-            if number == 1:
-                ir_version, _ = window.varint(payload, end)
-            model.span(start, end)
-            continue
-        graphs += 1
-        graph, found, found_bytes = _scan_graph(window, payload, end, location, threshold)
-        weights += found
-        nbytes += found_bytes
-        model.message(_MODEL_GRAPH, graph)
-    if not graphs:
-        raise _NotProtobufError("it holds no graph")
-    if not opsets and ir_version >= 3:
-        raise _NotProtobufError("it names no operator set (opset_import), which comes after the graph")
-    if model.length > PROTO_LIMIT:
-        raise ModelFileError(
-            f"{window.name} holds {model.length / 1e9:.1f} GB besides its weights, more than protobuf can parse.",
-            advice="Move large Constant nodes to initializers when exporting.",
-        )
-    return Stripped(model.join(), weights, nbytes)
-
-
-def _scan_graph(window: _Window, position: int, end: int, location: str, threshold: int) -> tuple[_Pieces, int, int]:
-    graph = _Pieces(window)
-    weights = nbytes = 0
-    start = position
-    while position < end:
-        position = window.skip_small(position, end, threshold)
-        if position > end:
-            raise _NotProtobufError(f"a node or weight goes on to byte {position}, but the graph ends at {end}")
-        if position > start:
-            graph.span(start, position)
-        if position == end:
-            break
-        number, wire_type, field, payload, position = next(window.fields(position, end))
-        if number == _GRAPH_INITIALIZER and wire_type == _BYTES and position - payload >= threshold:
-            stripped = _strip_tensor(window, payload, position, location, threshold)
-            if stripped is not None:
-                tensor, length = stripped
-                graph.message(_GRAPH_INITIALIZER, tensor)
-                weights += 1
-                nbytes += length
-                start = position
-                continue
-        graph.span(field, position)
-        start = position
-    return graph, weights, nbytes
-
-
-def _strip_tensor(
-    window: _Window, position: int, end: int, location: str, threshold: int
-) -> tuple[_Pieces, int] | None:
-    """Return the tensor without its bytes, and their number; ``None`` if they cannot be referred to."""
-    tensor = _Pieces(window)
-    data: tuple[int, int, int] | None = None
-    data_type = 0
-    for number, wire_type, start, payload, stop in window.fields(position, end):
-        if number == _TENSOR_RAW_DATA or number in _TENSOR_TYPED_DATA:
-            if data is not None or wire_type != _BYTES:
-                return None
-            data = number, payload, stop
-        elif number == _TENSOR_DATA_LOCATION:
-            if window.varint(payload, stop)[0] != TensorProto.DEFAULT:
-                return None
-        elif number == _TENSOR_SEGMENT:
-            return None
-        elif number != _TENSOR_EXTERNAL_DATA:
-            if number == _TENSOR_DATA_TYPE and wire_type == _VARINT:
-                data_type, _ = window.varint(payload, stop)
-            # Nearly always short and in the window: read now, not by a jump back at the end.
-            if stop - start < _FIRST_READ:
-                tensor.add(window.read(start, stop))
-            else:
-                tensor.span(start, stop)
-    if data is None:
-        return None
-    number, start, stop = data
-    if number == _TENSOR_RAW_DATA:
-        if data_type == TensorProto.STRING:
-            return None
-    elif data_type not in _LAID_OUT_LIKE_RAW.get(number, ()):
-        return None
-    if stop - start < threshold:
-        return None
-    reference = TensorProto(data_location=TensorProto.EXTERNAL)
-    for key, value in (("location", location), ("offset", start), ("length", stop - start)):
-        reference.external_data.add(key=key, value=str(value))
-    tensor.add(reference.SerializeToString())
-    return tensor, stop - start
-
-
-class Chunk(Protocol):
-    """Bytes that are copied into a file a little at a time; `splice` takes them, `write` streams them."""
+class Streamed(Protocol):
+    """Bytes that are copied into a file a little at a time."""
 
     @property
     def nbytes(self) -> int:
@@ -361,131 +230,167 @@ class Chunk(Protocol):
         """Yield them in parts of at most ``size`` bytes."""
 
 
-class _Pieces:
-    """A message in the making: bytes, spans of the source, chunks of weights, and nested messages."""
+Part: TypeAlias = bytes | Streamed
+_Part: TypeAlias = Part | tuple[int, int]
+"""A part of a message in the making; a pair is a span of the source, read only at the end."""
 
-    def __init__(self, window: _Window) -> None:
-        self._window = window
-        self._parts: list[bytes | tuple[int, int] | Chunk] = []
-        self.length = 0
 
-    def add(self, data: bytes) -> None:
-        self._parts.append(data)
-        self.length += len(data)
+def _message(number: int, parts: list[_Part]) -> list[_Part]:
+    """Return a nested message as a field."""
+    return [_encoded(number << 3 | _BYTES) + _encoded(_length(parts)), *parts]
 
-    def span(self, start: int, end: int) -> None:
-        last = self._parts[-1] if self._parts else None
-        if isinstance(last, tuple) and last[1] == start:
-            self._parts[-1] = last[0], end
+
+def _length(parts: list[_Part]) -> int:
+    spans = sum(part[1] - part[0] for part in parts if isinstance(part, tuple))
+    data = sum(len(part) for part in parts if isinstance(part, bytes))
+    return spans + data + sum(part.nbytes for part in parts if not isinstance(part, bytes | tuple))
+
+
+def _joined(window: Window, parts: list[_Part]) -> list[Part]:
+    """Read the spans and join neighboring bytes, so that writing takes one call for each run of them."""
+    result: list[Part] = []
+    run: list[bytes] = []
+    for part in parts:
+        if isinstance(part, bytes | tuple):
+            run.append(part if isinstance(part, bytes) else window.read(*part))
         else:
-            self._parts.append((start, end))
-        self.length += end - start
-
-    def chunk(self, chunk: Chunk) -> None:
-        self._parts.append(chunk)
-        self.length += chunk.nbytes
-
-    def message(self, number: int, message: _Pieces) -> None:
-        self.add(_encoded(number << 3 | _BYTES) + _encoded(message.length))
-        self.extend(message)
-
-    def extend(self, other: _Pieces) -> None:
-        self._parts += other._parts
-        self.length += other.length
-
-    def parts(self) -> list[bytes | Chunk]:
-        read = self._window.read
-        return [read(*part) if isinstance(part, tuple) else part for part in self._parts]
-
-    def join(self) -> bytes:
-        return b"".join(part for part in self.parts() if isinstance(part, bytes))
+            result += [b"".join(run), part]
+            run.clear()
+    return [*result, b"".join(run)]
 
 
-def splice(proto: bytes, chunk_of: Callable[[TensorProto], Chunk | None]) -> list[bytes | Chunk]:
-    """Put weights back into a stripped proto."""
-    window = _Window(proto, "the proto")
-    model = _Pieces(window)
-    for number, _, start, payload, end in window.fields(0, window.size):
-        if number == _MODEL_GRAPH:
-            model.message(_MODEL_GRAPH, _splice_graph(window, payload, end, chunk_of))
-        else:
-            model.span(start, end)
-    return _joined(model.parts())
-
-
-def _splice_graph(window: _Window, position: int, end: int, chunk_of: Callable[[TensorProto], Chunk | None]) -> _Pieces:
-    graph = _Pieces(window)
+def _graph_parts(
+    window: Window, position: int, end: int, threshold: int, replaced: Callable[[int, int], list[_Part] | None]
+) -> list[_Part]:
+    """Return the parts of a graph in which weights of ``threshold`` bytes and more may be replaced by others."""
+    graph: list[_Part] = []
     while position < end:
         start = position
-        position = window.skip_small(position, end, 0)
-        if position > start:
-            graph.span(start, position)
-            continue
-        number, wire_type, start, payload, position = next(window.fields(position, end))
+        position = window.skip_small(start, end, threshold)
         tensor = None
-        if number == _GRAPH_INITIALIZER and wire_type == _BYTES:
-            tensor = _splice_tensor(window, payload, position, chunk_of)
-        if tensor is None:
-            graph.span(start, position)
+        if position > end:
+            raise NotProtobufError(f"a node or weight goes on to byte {position}, but the graph ends at {end}")
+        if position == start:
+            number, wire_type, _, payload, position = next(window.fields(start, end))
+            if number == _GRAPH_INITIALIZER and wire_type == _BYTES and position - payload >= threshold:
+                tensor = replaced(payload, position)
+        last = graph[-1] if graph else None
+        if tensor is not None:
+            graph += _message(_GRAPH_INITIALIZER, tensor)
+        elif isinstance(last, tuple) and last[1] == start:
+            graph[-1] = last[0], position
         else:
-            graph.message(_GRAPH_INITIALIZER, tensor)
+            graph.append((start, position))
     return graph
 
 
-def _splice_tensor(
-    window: _Window, position: int, end: int, chunk_of: Callable[[TensorProto], Chunk | None]
-) -> _Pieces | None:
-    proto = TensorProto.FromString(window.read(position, end))
-    chunk = chunk_of(proto) if proto.data_location == TensorProto.EXTERNAL else None
-    if chunk is None:
+def _scan_model(window: Window, location: str) -> bytes:
+    model: list[_Part] = []
+    graphs = opsets = ir_version = 0
+    for number, wire_type, start, payload, end in window.fields(0, window.size):
+        if _MODEL_WIRE_TYPES.get(number, wire_type) != wire_type:
+            if number == 2 and wire_type == _VARINT:
+                raise ModelFileError(
+                    f"{window.name} is not an ONNX model; it may be a single tensor.",
+                    advice="Read a tensor with onnx.load_tensor.",
+                )
+            raise NotProtobufError(f"byte {start} is not a field of a ModelProto")
+        if number == _MODEL_GRAPH:
+            graphs += 1
+            strip = functools.partial(_stripped, window, location)
+            model += _message(_MODEL_GRAPH, _graph_parts(window, payload, end, THRESHOLD, strip))
+            continue
+        opsets += number == _MODEL_OPSET_IMPORT
+        if number == 1:
+            ir_version, _ = window.varint(payload, end)
+        model.append((start, end))
+    if not graphs:
+        raise NotProtobufError("it holds no graph")
+    if not opsets and ir_version >= 3:
+        raise NotProtobufError("it names no operator set (opset_import), which comes after the graph")
+    if _length(model) > PROTO_LIMIT:
+        raise ModelFileError(
+            f"{window.name} holds {_length(model) / 1e9:.1f} GB besides its weights, more than protobuf can parse.",
+            advice="Move large Constant nodes to initializers when exporting.",
+        )
+    return b"".join(part for part in _joined(window, model) if isinstance(part, bytes))
+
+
+def _stripped(window: Window, location: str, position: int, end: int) -> list[_Part] | None:
+    """Return a tensor with a reference in place of its bytes; ``None`` if they cannot be referred to."""
+    tensor: list[_Part] = []
+    data: tuple[int, int, int] | None = None
+    data_type = 0
+    for number, wire_type, start, payload, stop in window.fields(position, end):
+        if number == _TENSOR_RAW_DATA or number in _TENSOR_TYPED_DATA:
+            if data is not None or wire_type != _BYTES:
+                return None
+            data = number, payload, stop
+        elif number == _TENSOR_SEGMENT:
+            return None
+        elif number == _TENSOR_DATA_LOCATION:
+            if window.varint(payload, stop)[0] != TensorProto.DEFAULT:
+                return None
+        elif number != _TENSOR_EXTERNAL_DATA:
+            if number == _TENSOR_DATA_TYPE and wire_type == _VARINT:
+                data_type, _ = window.varint(payload, stop)
+            # Nearly always short and in the window: read now, not by a jump back at the end.
+            tensor.append(window.read(start, stop) if stop - start < _FIRST_READ else (start, stop))
+    if data is None or data[2] - data[1] < THRESHOLD:
         return None
-    tensor = _Pieces(window)
-    after = _Pieces(window)
-    for number, _, start, _, stop in window.fields(position, end):
-        if number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION, _TENSOR_RAW_DATA) or number in _TENSOR_TYPED_DATA:
-            continue
+    number, start, stop = data
+    is_raw = number == _TENSOR_RAW_DATA and data_type != TensorProto.STRING
+    if not is_raw and data_type not in _LAID_OUT_LIKE_RAW.get(number, ()):
+        return None
+    reference = TensorProto(data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", start), ("length", stop - start)):
+        reference.external_data.add(key=key, value=str(value))
+    return [*tensor, reference.SerializeToString()]
+
+
+def splice(proto: bytes, weight_of: Callable[[TensorProto], Streamed | None]) -> list[Part]:
+    """Put weights back into a stripped proto."""
+    window = Window(proto, "the proto")
+
+    def spliced(position: int, end: int) -> list[_Part] | None:
+        tensor = TensorProto.FromString(window.read(position, end))
+        weight = weight_of(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
+        if weight is None:
+            return None
+        fields = [(number, (start, stop)) for number, _, start, _, stop in window.fields(position, end)]
+        fields = [(number, span) for number, span in fields if number not in _TENSOR_DATA]
         # Protobuf writes fields by number, and so do we: a model saved unchanged is then the same file.
-        (tensor if number <= _TENSOR_NAME else after).span(start, stop)
-    tensor.add(_encoded(_TENSOR_RAW_DATA << 3 | _BYTES) + _encoded(chunk.nbytes))
-    tensor.chunk(chunk)
-    tensor.extend(after)
-    return tensor
+        before = [span for number, span in fields if number <= _TENSOR_NAME]
+        after = [span for number, span in fields if number > _TENSOR_NAME]
+        return [*before, _encoded(_TENSOR_RAW_DATA << 3 | _BYTES) + _encoded(weight.nbytes), weight, *after]
+
+    model: list[_Part] = []
+    for number, _, start, payload, end in window.fields(0, window.size):
+        if number == _MODEL_GRAPH:
+            model += _message(_MODEL_GRAPH, _graph_parts(window, payload, end, 0, spliced))
+        else:
+            model.append((start, end))
+    return _joined(window, model)
 
 
-def write(file: BinaryIO, parts: Sequence[bytes | Chunk]) -> None:
-    """Write the parts one after the other, a few megabytes of weights in memory at a time."""
+def write(file: BinaryIO, parts: Sequence[Part], watch: Callable[[bytes | memoryview], None] | None = None) -> None:
+    """Write the parts one after the other, a few megabytes of weights in memory at a time; ``watch`` sees all bytes."""
     for part in parts:
-        if isinstance(part, bytes):
-            file.write(part)
-            continue
         written = 0
-        for data in part.stream(_COPY_CHUNK):
+        for data in (part,) if isinstance(part, bytes) else part.stream(_COPIED):
             written += len(data)
+            if watch is not None:
+                watch(data)
             # Copying first makes the comparison one memcmp, instead of one Python object a byte of a memoryview.
-            if len(data) == _COPY_CHUNK and not data[0] and not data[-1] and bytes(data) == _ZEROS:
-                file.seek(_COPY_CHUNK, io.SEEK_CUR)
+            if len(data) == _COPIED and not data[0] and not data[-1] and bytes(data) == _ZEROS:
+                file.seek(_COPIED, io.SEEK_CUR)
             else:
                 file.write(data)
-        if written != part.nbytes:
-            raise ModelFileError(f"a weight gave {written} bytes instead of {part.nbytes}.")
+        nbytes = len(part) if isinstance(part, bytes) else part.nbytes
+        if written != nbytes:
+            raise ModelFileError(f"a weight gave {written} bytes instead of {nbytes}.")
     # A hole at the end exists only once the file is as long as it.
     file.truncate(file.tell())
-
-
-_ZEROS: Final = bytes(_COPY_CHUNK)
-
-
-def _joined(parts: Sequence[bytes | Chunk]) -> list[bytes | Chunk]:
-    """Join neighboring bytes, so that writing takes one call for each run of them."""
-    result: list[bytes | Chunk] = []
-    run: list[bytes] = []
-    for part in parts:
-        if isinstance(part, bytes):
-            run.append(part)
-            continue
-        result += [b"".join(run), part]
-        run.clear()
-    return [*result, b"".join(run)] if run else result
 
 
 def copy_fields(source: Message, target: Message, *, without: Collection[str] = ()) -> None:

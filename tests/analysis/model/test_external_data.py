@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.external_data import Audit
 
 
+def all_tensors(proto: ModelProto) -> list[TensorProto]:
+    return [tensor for tensor, _ in tensors.placed(proto)]
+
+
 def outside(name: str, size: int, **entries: object) -> TensorProto:
     tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[size], data_location=TensorProto.EXTERNAL)
     for key, value in entries.items():
@@ -113,7 +117,7 @@ def everything(*, raw: bool = True) -> ModelProto:
 def by_onnx(path: Path) -> list[list[Any]]:
     """Every tensor's values, all external data read by onnx."""
     proto = onnx.load(path)
-    return [numpy_helper.to_array(tensor).tolist() for tensor in tensors.all_tensors(proto)]
+    return [numpy_helper.to_array(tensor).tolist() for tensor in all_tensors(proto)]
 
 
 def by_onnxruntime(path: Path, **feeds: Any) -> list[Any]:
@@ -179,7 +183,7 @@ def test_a_converted_model_is_the_same_to_onnx_and_onnxruntime(
     shutil.rmtree(tmp_path / "in")
     onnx.checker.check_model(path)
     proto = everything()
-    assert by_onnx(path) == [numpy_helper.to_array(tensor).tolist() for tensor in tensors.all_tensors(proto)]
+    assert by_onnx(path) == [numpy_helper.to_array(tensor).tolist() for tensor in all_tensors(proto)]
     assert by_onnxruntime(path, **FEEDS) == by_onnxruntime(written(proto, tmp_path / "in"), **FEEDS)
     audited = external_data.audit(path, checksums=True)
     assert not audited.problems
@@ -209,7 +213,7 @@ def test_a_converted_model_is_the_same_to_onnx_and_onnxruntime(
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == named
     again = external_data.inline(path, tmp_path / "one.onnx")
     assert by_onnx(again) == by_onnx(path)
-    assert not any(t.data_location == TensorProto.EXTERNAL for t in tensors.all_tensors(onnx.load(again)))
+    assert not any(t.data_location == TensorProto.EXTERNAL for t in all_tensors(onnx.load(again)))
 
 
 @pytest.mark.parametrize("name", ["bert", "resnet50"])
@@ -217,9 +221,9 @@ def test_exported_models(name: str, tmp_path: Path) -> None:
     source = models.exported(name, dynamo=True)
     path = external_data.convert(source, tmp_path / "model.onnx", attributes=True, checksums=True)
     assert external_data.check(path, checksums=True).problems == ()
-    expected = list(tensors.all_tensors(onnx.load(source)))
+    expected = list(all_tensors(onnx.load(source)))
     for each in (path, external_data.inline(path, tmp_path / "one.onnx")):
-        for tensor, other in zip(tensors.all_tensors(onnx.load(each)), expected, strict=True):
+        for tensor, other in zip(all_tensors(onnx.load(each)), expected, strict=True):
             assert np.array_equal(numpy_helper.to_array(tensor), numpy_helper.to_array(other))
 
 
@@ -406,11 +410,11 @@ def test_if_a_file_cannot_appear_all_are_as_before(
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = wire.write, []
 
-    def full(file: Any, parts: Any) -> None:
+    def full(file: Any, *given: Any) -> None:
         calls.append(file)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
-        real(file, parts)
+        real(file, *given)
 
     monkeypatch.setattr(wire, "write", full)
     with pytest.raises(ModelFileError, match="cannot be written: No space left on device"):
@@ -453,7 +457,7 @@ def test_an_audit_of_a_sound_model(tmp_path: Path) -> None:
     assert "the indices of sparse weight 's'" in places
     assert "attribute 'value' of Constant 'b' in function 'F'" in places
     proto = onnx.load(path, load_external_data=False)
-    for entry, tensor in zip(audited.tensors, tensors.all_tensors(proto), strict=True):
+    for entry, tensor in zip(audited.tensors, all_tensors(proto), strict=True):
         info = onnx.external_data_helper.ExternalDataInfo(tensor)
         assert (entry.location or "", entry.shape) == (info.location, tuple(tensor.dims))
         if entry.location:

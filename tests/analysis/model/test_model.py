@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 
 
+def all_tensors(proto: ModelProto) -> list[TensorProto]:
+    return [tensor for tensor, _ in tensors.placed(proto)]
+
+
 def weight(name: str, size: int, start: int = 0) -> TensorProto:
     return numpy_helper.from_array(np.arange(start, start + size, dtype=np.float32), name)
 
@@ -467,7 +471,7 @@ def everywhere(folder: Path) -> Path:
         ir_version=10,
     )
     data = b""
-    for tensor in tensors.all_tensors(proto):
+    for tensor in all_tensors(proto):
         onnx.external_data_helper.set_external_data(tensor, "data", len(data), len(tensor.raw_data))
         data += tensor.raw_data
         tensor.ClearField("raw_data")
@@ -487,7 +491,7 @@ def test_external_data_is_found_wherever_a_model_can_hold_it(external_data: bool
     shutil.rmtree(tmp_path / "in")
     expected = [(1, 1000), (2, 1000), (3, 1000), (4, 1000)]
     proto = onnx.load(copied)
-    everything = tensors.all_tensors(proto)
+    everything = all_tensors(proto)
     found = {tensor.name: numpy_helper.to_array(tensor, str(copied.parent)) for tensor in everything}
     for name, (start, size) in zip(("inner", "value", "f", "main"), expected, strict=True):
         assert np.array_equal(found[name], np.arange(start, start + size))
