@@ -7,19 +7,25 @@ names are in the tooltips.
 
 from __future__ import annotations
 
+import fnmatch
+import functools
 import html
+import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import graphviz
+import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import count_text, shortened
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shortened
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
-from onnx_nb.analysis.scopes.scopes import BODY, ROWS
-from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns
-from onnx_nb.drawing.outline import Box, Boxes, Edge, Outline
+from onnx_nb.analysis.scopes.scopes import BODY, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS, scopes
+from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns, yields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,12 +35,13 @@ if TYPE_CHECKING:
 
 BOX_LIMIT = 2000
 """Boxes in one drawing at most: dot may not finish with more."""
-
+FEW, BUDGET, ENOUGH = 24, 60, 20
+"""Nodes up to which all is open at first; boxes shown at first at most; boxes below which a repeat opens, too."""
 MANY = 8
 """Readers of a tensor above which named stubs replace its lines: dot may not finish with lines across a whole model."""
-
 PAIRS = 4
 """Weights and attributes listed in a node's box."""
+_NAMES = "onnx_nb.ModelGraph(model) shows the names."
 
 Direction = Literal["down", "right"]
 Theme = Literal["light", "dark"]
@@ -85,11 +92,9 @@ def to_graphviz(
     ['input0:s -> node0:n', 'node0:s -> node1:i0:n', 'input0:s -> node1:i1:n', 'node1:s -> output0:n']
     """
     outline = Outline(model)
-    marks = _Marks(outline)
     for name in [highlight] if isinstance(highlight, str) else highlight:
-        marks.highlight(*outline.find(name))
-    opened = outline.first_opening() if open is None else outline.matching(open)
-    return _Drawing(outline, opened, marks, direction, theme).dot
+        outline.highlight(*outline.find(name))
+    return _Drawing(outline, outline.first_opening() if open is None else outline.matching(open), direction, theme).dot
 
 
 def view_to_graphviz(
@@ -103,23 +108,10 @@ def view_to_graphviz(
     direction: Direction = "down",
     theme: Theme = "light",
 ) -> graphviz.Digraph:
-    """Return a drawing of a model as a widget shows it.
+    """Return a drawing of a model as a widget shows it, by the traits of `ModelGraph`; see `to_graphviz`.
 
-    Parameters
-    ----------
-    model
-        Any `ModelLike`.
-    view, selection, inputs, outputs
-        As in the traits of `ModelGraph`. Names that the model does not have are ignored.
-    plan
-        The planned extraction: its nodes are highlighted, missing inputs are red, redundant ones dashed.
-    direction, theme
-        As for `to_graphviz`.
-
-    Raises
-    ------
-    OnnxNbError
-        If the drawing would have more than 2,000 boxes.
+    Names that the model does not have are ignored. The nodes of a planned extraction are highlighted, missing inputs
+    are red, redundant ones dashed.
 
     Examples
     --------
@@ -130,52 +122,343 @@ def view_to_graphviz(
     True
     """
     outline = Outline(model)
-    marks = _Marks(outline)
+    styles, tensors = outline.styles, outline.numbers["tensor"]
     for each in selection:
-        names, number = outline.numbers.get(str(each.get("kind")), {}), each.get("id")
-        if not (isinstance(number, int) and 0 <= number < outline.sizes.get(str(each.get("kind")), 0)):
-            number = names.get(str(each.get("name")))  # nodes without a name have a number only
-        if number is not None:
-            marks.highlight(str(each["kind"]), number)
-    tensors = outline.numbers["tensor"]
-    for style, chosen in (("in", inputs), ("out", outputs)):
-        marks.values.update({tensors[name]: style for name in chosen if name in tensors})
+        kind, number = str(each.get("kind")), each.get("id")
+        if kind in outline.numbers:
+            if not (isinstance(number, int) and 0 <= number < outline.sizes[kind]):
+                number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name have a number only
+            if number is not None:
+                outline.highlight(kind, number)
+    styles |= {tensors[name]: "in" for name in inputs if name in tensors}
+    styles |= {tensors[name]: "out" for name in outputs if name in tensors}
     if plan is not None:
-        marks.plan(plan)
+        outline.lit["node"].update(plan.nodes.tolist())
+        for node in plan.nodes.tolist():
+            for value in outline.graph.node_outputs(node).tolist():
+                styles.setdefault(value, "taken")
+        styles |= {tensors[missing.name]: "missing" for missing in plan.missing}
+        styles |= {tensors[name]: "redundant" for name in plan.redundant if name in tensors}
     opened = outline.first_opening() if view.get("open") is None else outline.at_paths(view["open"])
-    return _Drawing(outline, opened, marks, direction, theme).dot
+    return _Drawing(outline, opened, direction, theme).dot
 
 
-class _Marks:
-    """What a drawing highlights."""
+class Box(NamedTuple):
+    """An end of an edge; its text is an identifier."""
 
-    def __init__(self, outline: Outline) -> None:
-        self._outline = outline
-        self.nodes: set[int] = set()
-        self.scopes: set[int] = set()
-        self.values: dict[int, str] = {}
+    kind: str
+    """node, scope, input, output, result (of an open scope), missing (no node makes it) or enter (an open body)."""
+    id: int
+    """A node, scope or value; the position of a graph output; the node whose bodies are entered."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.id}"
+
+
+class Edge(NamedTuple):
+    """A tensor from the box that makes it to a box that reads it, dashed if only as an outer-scope value."""
+
+    value: int
+    source: Box
+    target: Box
+    dashed: bool
+
+
+class Outline:
+    """The scopes of a graph, their contents, the texts of their boxes, and what is highlighted."""
+
+    def __init__(self, model: ModelLike) -> None:
+        self.graph = graph = Graph.opened(model)
+        self.tree = tree = scopes(graph)
+        made = columns(graph.model)
+        self.column, self._strings = made.arrays, made.strings()
+        self.inside = self.column["node_body"]
+        """The scope that shows the bodies of a node, or the function that it calls; −1 for other nodes."""
+        self.parent: list[int] = tree.scope_parent.tolist()
+        self.sizes = {"tensor": graph.value_count, "node": graph.node_count, "scope": len(self.parent)}
+        self._boxes: list[dict[Box, None]] = [{} for _ in self.parent]
+        """Nodes and scopes directly in each scope, in file order."""
+        for node, (scope, inside) in enumerate(zip(tree.node_scope.tolist(), self.inside.tolist(), strict=True)):
+            box = Box("node", node) if inside < 0 else Box("scope", inside)
+            while not graph.folded[node] and scope >= 0 and box not in self._boxes[scope]:
+                self._boxes[scope][box] = None
+                box, scope = Box("scope", scope), self.parent[scope]  # noqa: PLW2901 (the walk up to the root)
+        for scope, parent in enumerate(self.parent[1:], 1):
+            self._boxes[parent].setdefault(Box("scope", scope))  # branches without nodes
+        self.home: list[int] = []
+        """The main graph or body of each subgraph; for a call the one around it."""
+        for number, subgraph in enumerate(graph.subgraphs):
+            self.home.append(number if subgraph.function is None else self.home[subgraph.parent])
+        self.branch = {0: 0}
+        """The scope of each body."""
+        for scope in np.flatnonzero(tree.scope_kind == BODY).tolist():
+            self.branch |= zip(graph.bodies(self.owner(scope)), sorted(self.children(scope)), strict=True)
+        self._subgraph_of = {scope: subgraph for subgraph, scope in self.branch.items()}
+        self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
+        self.styles: dict[int, str] = {}
         """Value → its style: lit, in, out, taken, missing or redundant."""
+        self._used = {*graph.in_value.tolist(), *(v for each in graph.subgraphs[1:] for v in each.outputs.tolist())}
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, dict[str, int]]:
+        """The number of each tensor, node and scope by name; the first of equal names."""
+        names = {"tensor": self.graph.value_names, "node": self.graph.names, "scope": self.tree.scope_path}
+        return {kind: {name: at for at, name in [*enumerate(each)][::-1] if name} for kind, each in names.items()}
+
+    def owner(self, scope: int) -> int:
+        """Return the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes."""
+        return int(self.tree.scope_node[scope]) if self.tree.scope_kind[scope] in (BODY, FUNCTION) else -1
+
+    def operator(self, node: int) -> tuple[str, str]:
+        """Return the operator of a node and its domain."""
+        found: tuple[str, str] = self.graph.operators[self.graph.op_index[node]]
+        return found
+
+    def children(self, scope: int) -> list[int]:
+        """Return the scopes directly in a scope."""
+        return [box.id for box in self._boxes[scope] if box.kind == "scope"]
+
+    def contents(self, scope: int) -> list[Box]:
+        """Return the boxes directly in a scope: inputs, nodes and scopes in file order, outputs or results."""
+        graph, subgraph, owner = self.graph, self._subgraph_of.get(scope, -1), self.owner(scope)
+        inputs = graph.subgraphs[subgraph].inputs.tolist() if subgraph >= 0 else []
+        results = graph.node_outputs(owner).tolist() if owner >= 0 else []
+        return [
+            *(Box("input", value) for value in inputs if not scope or value in self._used),
+            *self._boxes[scope],
+            *(Box("result", value) for value in results if value >= 0 and not self.graph.constant_values[value]),
+            *(Box("output", place) for place in range(0 if scope else len(graph.outputs))),
+        ]
+
+    def first_opening(self) -> set[int]:
+        """Return the scopes that are open at first: all of few nodes, else from the outside in within `BUDGET`.
+
+        A repeat opens, with its first layer, only if there are few boxes without it; what is left over of a repeat
+        opens last.
+        """
+        if self.graph.node_count <= FEW:
+            return set(range(len(self.parent)))
+        opened, boxes = {0}, len(self.contents(0))
+        kinds, repeat, nodes = self.tree.scope_kind, self.tree.scope_repeat, self.column["scope_nodes"]
+        waiting: list[tuple[int, int, int]] = []
+        order = itertools.count()
+
+        def wait_inside(scope: int, rank: int) -> None:
+            for child in sorted(self.children(scope), key=lambda child: -int(nodes[child])):
+                own = {REPEAT: 1, CHUNK: 2 * int(repeat[child] <= 1)}.get(int(kinds[child]), 0)
+                if kinds[child] != SIBLINGS:
+                    heappush(waiting, (max(rank, own), next(order), child))
+
+        wait_inside(0, 0)
+        while waiting:
+            rank, _, scope = heappop(waiting)
+            if rank and boxes >= ENOUGH:
+                break
+            first_layer = self.children(scope)[:1] if kinds[scope] == REPEAT else []
+            for each in (scope, *first_layer):
+                more = len(self.contents(each))
+                if boxes + more > BUDGET:
+                    break
+                opened.add(each)
+                boxes += more
+            else:
+                wait_inside(first_layer[0] if first_layer else scope, rank)
+        return opened
+
+    def at_paths(self, paths: Iterable[str]) -> set[int]:
+        """Return the scopes that a view's paths name ("encoder/layer.0#12"); after "*" all but those named ("-…")."""
+        known = self.numbers["scope"] | {f"{path}#{scope}": scope for scope, path in enumerate(self.tree.scope_path)}
+        given = list(paths)
+        if given[:1] == ["*"]:
+            closed = {known.get(path.removeprefix("-"), 0) for path in given[1:]}
+            return {0} | set(range(len(self.parent))) - closed
+        return {0} | {known[path] for path in given if path in known}
+
+    def matching(self, patterns: Iterable[str]) -> set[int]:
+        """Return the scopes whose paths match a pattern, and those around them; raise `OnnxNbError` without a match."""
+        opened, paths = {0}, self.tree.scope_path
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            glob = pattern.replace("[", "[[]")
+            found = self.at_paths([pattern]) - {0} if pattern != "*" else set()
+            found = found or {scope for scope, path in enumerate(paths) if fnmatch.fnmatchcase(path, glob)}
+            if not found:
+                raise OnnxNbError(
+                    f"no scope is called {quoted(pattern)}.", advice=closest_text(pattern, paths) or _NAMES
+                )
+            for scope in found:
+                while scope not in opened:
+                    opened.add(scope)
+                    scope = self.parent[scope]  # noqa: PLW2901 (the walk up to the root)
+        return opened
+
+    def find(self, name: str) -> tuple[str, int]:
+        """Return the kind and number of the tensor, else the node, else the scope with a name; raise `OnnxNbError`."""
+        for kind, numbers in self.numbers.items():
+            if name in numbers:
+                return kind, numbers[name]
+        every = [each for kind in ("scope", "node", "tensor") for each in self.numbers[kind]]
+        message = f"no tensor, node or scope of the model is called {quoted(name)}."
+        raise OnnxNbError(message, advice=closest_text(name, every) or _NAMES)
 
     def highlight(self, kind: str, number: int) -> None:
         """Highlight a node, a scope, or a tensor with its producer and its readers."""
-        if kind == "node":
-            self.nodes.add(number)
-        elif kind == "scope":
-            self.scopes.add(number)
+        if kind == "tensor":
+            self.styles[number] = "lit"
+            self.lit["node"].update(self.ends(number))
         else:
-            self.values[number] = "lit"
-            self.nodes.update(self._outline.ends(number))
+            self.lit[kind].add(number)
 
-    def plan(self, plan: ExtractionPlan) -> None:
-        """Highlight the nodes that an extraction would take, and mark the inputs that it misses."""
-        tensors, graph = self._outline.numbers["tensor"], self._outline.graph
-        taken = plan.nodes.tolist()
-        self.nodes.update(taken)
-        for node in taken:
-            for value in graph.node_outputs(node).tolist():
-                self.values.setdefault(value, "taken")
-        self.values.update({tensors[missing.name]: "missing" for missing in plan.missing})
-        self.values.update({tensors[name]: "redundant" for name in plan.redundant if name in tensors})
+    def ends(self, value: int) -> list[int]:
+        """Return the nodes at a tensor: its producer, if it has one, and its readers."""
+        maker = int(self.graph.producer[value])
+        return [*([maker] if maker >= 0 else ()), *self.graph.consumers(value).tolist()]
+
+    def problems(self) -> dict[int, list[str]]:
+        """Return the nodes that show a problem, with its message where it is described."""
+        graph, found = self.graph, dict[int, list[str]]()
+        unsaid = [(node, -1, "") for node in graph.problem_nodes.tolist()]
+        unsaid += [(-1, value, "") for value in graph.problem_values.tolist()]
+        for node, value, message in [*unsaid, *((each.node, each.value, each.message) for each in graph.problems)]:
+            ends = self.ends(value)[: 1 if graph.producer[value] >= 0 else None] if value >= 0 else []
+            for at in [node] if node >= 0 else ends:
+                found.setdefault(at, []).extend([message] if message else [])
+        return found
+
+    def _string(self, name: str, row: int) -> str:
+        return self._strings[int(self.column[name][row])]
+
+    def node_text(self, node: int) -> tuple[str, str, list[tuple[str, str]]]:
+        """Return a node's operator, a note after it (its domain), and its weights and attributes."""
+        graph, (op, domain) = self.graph, self.operator(node)
+        note = f"differs {domain}" if self.column["node_flags"][node] & DIFFERS else domain
+        names, inputs = (
+            self._string("op_inputs", int(graph.op_index[node])).split(","),
+            graph.node_inputs(node).tolist(),
+        )
+        pairs = []
+        for name, value in zip([*names, *[""] * len(inputs)], inputs, strict=False):
+            if value >= 0 and self.column["value_flags"][value] & CONSTANT:
+                kind = graph.type_of(value)
+                pairs.append(
+                    (name, self._string("value_literal", value) or kind.shape_text or kind.dtype or "constant")
+                )
+        attributes = filter(None, self._string("node_attributes", node).split(" · "))
+        pairs += [(key, value) for key, _, value in (each.partition(" ") for each in attributes)]
+        return op, note.strip(), pairs
+
+    def scope_text(self, scope: int) -> tuple[str, str, list[str]]:
+        """Return a scope's title, a note after it (class, "×32") and lines: its contents, its path, how it differs."""
+        tree, column = self.tree, self.column
+        title, note, in_row = tree.scope_name[scope], tree.scope_class[scope], tree.scope_kind[scope] in ROWS
+        if tree.scope_kind[scope] == BODY:
+            op = self.operator(self.owner(scope))[0]
+            title, note = op, "" if title == op else title
+        repeat, differing = int(tree.scope_repeat[scope]), int(column["scope_differs"][scope])
+        if repeat > 1 or in_row:
+            note += f" ×{repeat}" + (f", {differing} {'differs' if differing == 1 else 'differ'}" if differing else "")
+        elif differing:
+            note += " differs"
+        nodes, parameters = int(column["scope_nodes"][scope]), float(column["scope_params"][scope])
+        share = repeat if repeat > 1 and nodes % repeat == 0 and in_row else 1
+        contents = count_text(nodes // share, "op") + (" each" if share > 1 else "")
+        contents += f" · {count_text(round(parameters / share), 'parameter')}" if parameters else ""
+        return title or "…", note.strip(), [contents, tree.scope_path[scope], self._string("scope_difference", scope)]
+
+    def value_text(self, value: int, *, short: bool = False) -> tuple[str, str]:
+        """Return the name and the type of a tensor."""
+        kind = self.graph.type_of(value)
+        dtype = kind.dtype
+        for long, abbreviated in _SHORT if short else ():
+            dtype = dtype.replace(long, abbreviated, 1)
+        return self.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
+
+
+class Boxes:
+    """The boxes that show while some scopes are open, and the edges between them."""
+
+    def __init__(self, outline: Outline, opened: set[int]) -> None:
+        self._outline = outline
+        self.front: list[int] = []
+        """The outermost closed scope at or around each scope; −1 if the scope shows open."""
+        for scope, parent in enumerate(outline.parent):
+            above = self.front[parent] if scope else -1
+            self.front.append(above if above >= 0 or scope in opened or not scope else scope)
+
+    def count(self) -> int:
+        """Return the number of boxes; open scopes are not boxes."""
+        shown = [scope for scope, front in enumerate(self.front) if front < 0]
+        return sum(len(self._outline.contents(scope)) for scope in shown) - len(shown) + 1
+
+    def is_open(self, box: Box) -> bool:
+        """Return whether a box is an open scope."""
+        return box.kind == "scope" and self.front[box.id] < 0
+
+    def of_scope(self, scope: int) -> Box:
+        """Return the box that shows a scope: itself, or the closed one around it."""
+        return Box("scope", scope if self.front[scope] < 0 else self.front[scope])
+
+    def of_node(self, node: int) -> Box:
+        """Return the box that shows a node; for a node with bodies, or a call, the scope that shows these."""
+        inside = int(self._outline.inside[node])
+        scope = inside if inside >= 0 else int(self._outline.tree.node_scope[node])
+        return self.of_scope(scope) if inside >= 0 or self.front[scope] >= 0 else Box("node", node)
+
+    def of_value(self, value: int) -> Box:
+        """Return the box that a tensor comes from."""
+        graph = self._outline.graph
+        if graph.producer[value] >= 0:
+            box = self.of_node(int(graph.producer[value]))
+            return Box("result", value) if self.is_open(box) else box
+        if graph.value_kind[value] == BODY_INPUT:
+            front = self.front[self._outline.branch[int(graph.value_subgraph[value])]]
+            return Box("scope", front) if front >= 0 else Box("input", value)
+        return Box("input" if graph.value_kind[value] == GRAPH_INPUT else "missing", value)
+
+    def edges(self) -> list[Edge]:
+        """Return an edge for each tensor and each box that reads it from outside."""
+        graph, home = self._outline.graph, self._outline.home
+        found: dict[tuple[int, Box], Edge] = {}
+        for value, target, subgraph in self._reads():
+            # a body input is drawn in the body that it belongs to
+            outer = home[graph.value_subgraph[value]] != home[subgraph] and graph.value_kind[value] != BODY_INPUT
+            edge = Edge(value, self.of_value(value), target, outer)
+            if edge.source != target and outer < found.setdefault((value, target), edge).dashed:
+                found[value, target] = edge
+        return list(found.values())
+
+    def _reads(self) -> Iterator[tuple[int, Box, int]]:
+        """Yield each value with a box that reads it, and the subgraph of the reader."""
+        graph, tree = self._outline.graph, self._outline.tree
+        front = [self.front[scope] for scope in tree.node_scope.tolist()]
+        maker, folded, hidden = graph.producer.tolist(), graph.folded.tolist(), graph.constant_values.tolist()
+        read, ends = graph.in_value.tolist(), graph.in_ptr.tolist()
+        for node in range(graph.node_count):
+            for value in () if folded[node] else read[ends[node] : ends[node + 1]]:
+                inside_closed = front[node] >= 0 and maker[value] >= 0 and front[maker[value]] == front[node]
+                if value < 0 or hidden[value] or inside_closed:
+                    continue
+                box = self.of_node(node)
+                if self.is_open(box):
+                    readers = graph.consumers(value).tolist() if tree.scope_kind[box.id] == FUNCTION else []
+                    if any(self._is_inside(reader, box.id) for reader in readers if not folded[reader]):
+                        continue  # nodes inside the open call read it
+                    box = Box("enter", node)
+                yield value, box, int(graph.node_subgraph[node])
+        # what open bodies and calls yield, and the outputs of their nodes that it becomes
+        for subgraph, value, made in yields(graph):
+            inside = int(self._outline.inside[graph.subgraphs[subgraph].owner_node])
+            if self.front[inside] < 0 and not (hidden[value] or hidden[made]):
+                yield value, Box("result", made), subgraph
+        for place, value in enumerate(graph.outputs.tolist()):
+            if value >= 0 and not hidden[value]:
+                yield value, Box("output", place), int(graph.value_subgraph[value])
+
+    def _is_inside(self, node: int, scope: int) -> bool:
+        """Return whether a node is in a scope, at any depth."""
+        around = int(self._outline.tree.node_scope[node])
+        while around > scope:  # parents come before children
+            around = self._outline.parent[around]
+        return around == scope
 
 
 _COLORS = {
@@ -206,80 +489,25 @@ _COLORS = {
 
 _SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"), ("string", "str"))
 _FONT = "Helvetica,Arial,sans-serif"
-_PLAIN = 'BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
+_PLAIN = 'CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
 _SPACE = "&#160;"
 _BACKSLASH = "\\\u2060"
 """A backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
 _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
-
-
-class _Words:
-    """The texts of boxes: those of the browser, so its columns are read."""
-
-    def __init__(self, outline: Outline) -> None:
-        made = columns(outline.graph.model)
-        self._outline, self._column, self._strings = outline, made.arrays, made.strings()
-
-    def _string(self, name: str, row: int) -> str:
-        return self._strings[int(self._column[name][row])]
-
-    def node(self, node: int) -> tuple[str, str, list[tuple[str, str]]]:
-        """Return a node's operator, a note after it (its domain), and its weights and attributes."""
-        op, domain = self._outline.operator(node)
-        note = f"differs {domain}" if self._column["node_flags"][node] & DIFFERS else domain
-        attributes = filter(None, self._string("node_attributes", node).split(" · "))
-        pairs = [
-            *self._constants(node),
-            *((key, value) for key, _, value in (each.partition(" ") for each in attributes)),
-        ]
-        return op, note.strip(), pairs
-
-    def _constants(self, node: int) -> Iterator[tuple[str, str]]:
-        graph = self._outline.graph
-        names = self._string("op_inputs", int(graph.op_index[node])).split(",")
-        for place, value in enumerate(graph.node_inputs(node).tolist()):
-            if value >= 0 and self._column["value_flags"][value] & CONSTANT:
-                name = names[place] if place < len(names) else ""
-                kind = graph.type_of(value)
-                yield name, self._string("value_literal", value) or kind.shape_text or kind.dtype or "constant"
-
-    def scope(self, scope: int) -> tuple[str, str, list[str]]:
-        """Return a scope's title, a note after it (class, "×32") and lines: its contents, its path, how it differs."""
-        tree, column = self._outline.tree, self._column
-        title, note, owner = tree.scope_name[scope], tree.scope_class[scope], int(tree.scope_node[scope])
-        if tree.scope_kind[scope] == BODY:
-            op = self._outline.operator(owner)[0]
-            title, note = op, "" if title == op else title
-        repeat, differing = int(tree.scope_repeat[scope]), int(column["scope_differs"][scope])
-        if repeat > 1 or tree.scope_kind[scope] in ROWS:
-            note += f" ×{repeat}" + (f", {differing} {'differs' if differing == 1 else 'differ'}" if differing else "")
-        elif differing:
-            note += " differs"
-        nodes, parameters = int(column["scope_nodes"][scope]), float(column["scope_params"][scope])
-        share = repeat if repeat > 1 and nodes % repeat == 0 and tree.scope_kind[scope] in ROWS else 1
-        contents = count_text(nodes // share, "op") + (" each" if share > 1 else "")
-        contents += f" · {count_text(round(parameters / share), 'parameter')}" if parameters else ""
-        return title or "…", note.strip(), [contents, tree.scope_path[scope], self._string("scope_difference", scope)]
-
-    def value(self, value: int, *, short: bool = False) -> tuple[str, str]:
-        """Return the name and the type of a tensor."""
-        kind = self._outline.graph.type_of(value)
-        dtype = kind.dtype
-        for long, abbreviated in _SHORT if short else ():
-            dtype = dtype.replace(long, abbreviated, 1)
-        return self._outline.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
+_CHOSEN = ("lit", "in", "out")
+"""Styles of tensors in the accent color."""
 
 
 class _Drawing:
     """One drawing: clusters and boxes first, then edges."""
 
-    def __init__(self, outline: Outline, opened: set[int], marks: _Marks, direction: str, theme: str) -> None:
-        if direction not in ("down", "right"):
-            raise OnnxNbError(f"there is no direction {direction!r}.", advice="Use 'down' or 'right'.")
-        if theme not in ("light", "dark"):
-            raise OnnxNbError(f"there is no theme {theme!r}.", advice="Use 'light' or 'dark'.")
-        self._outline, self._words, self._marks = outline, _Words(outline), marks
-        self._color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
+    def __init__(self, outline: Outline, opened: set[int], direction: str, theme: str) -> None:
+        for what, given, known in (("direction", direction, ("down", "right")), ("theme", theme, ("light", "dark"))):
+            if given not in known:
+                advice = f"Use {known[0]!r} or {known[1]!r}."
+                raise OnnxNbError(f"there is no {what} {given!r}.", advice=advice)
+        self._outline = outline
+        self._color = color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
         self._down = direction == "down"
         self._boxes = boxes = Boxes(outline, opened)
         count = boxes.count()
@@ -291,16 +519,24 @@ class _Drawing:
         self._edges = boxes.edges()
         self._many = {value for value, n in Counter(edge.value for edge in self._edges).items() if n > MANY}
         self._stubs: dict[Box, dict[str, int]] = {}
-        for value, source, target, _ in (edge for edge in self._edges if edge.value in self._many):
-            self._stubs.setdefault(source, {})[_stub(value)] = value
-            self._stubs.setdefault(target, {})[_stub(value, target)] = value
-        self._ends = {end for edge in self._edges for end in (edge.source, edge.target)}
-        self._ports = self._ports_of_nodes()
-        self._lit = {boxes.of_node(node) for node in marks.nodes} | {boxes.of_scope(scope) for scope in marks.scopes}
+        met: dict[tuple[str, Box], set[int]] = {}
+        for value, source, target, _ in self._edges:
+            met.setdefault(("o", source), set()).add(value)
+            met.setdefault(("i", target), set()).add(value)
+            if value in self._many:
+                self._stubs.setdefault(source, {})[f"stub{value}"] = value
+                self._stubs.setdefault(target, {})[f"stub{value}_{target}"] = value
+        self._ends = {box for _, box in met}
+        self._ports: dict[tuple[str, Box], list[int]] = {}
+        """The values, in the node's own order, at each side of a node with several edges there."""
+        for (side, box), values in met.items():
+            if len(values) > 1 and box.kind == "node":
+                own = (outline.graph.node_inputs if side == "i" else outline.graph.node_outputs)(box.id).tolist()
+                self._ports[side, box] = [value for value in dict.fromkeys(own) if value in values]
+        self._lit = {*map(boxes.of_node, outline.lit["node"]), *map(boxes.of_scope, outline.lit["scope"])}
         self._problems: dict[Box, list[str]] = {}
         for node, messages in outline.problems().items():
             self._problems.setdefault(boxes.of_node(node), []).extend(messages)
-        color = self._color
         graph = {"bgcolor": color["background"], "fontname": _FONT, "nodesep": "0.3", "pad": "0.15"}
         graph |= {"rankdir": "TB", "ranksep": "0.32"} if self._down else {"rankdir": "LR", "ranksep": "0.4"}
         node_style = {"shape": "plain", "fontname": _FONT, "fontsize": "12"}
@@ -324,7 +560,13 @@ class _Drawing:
             dot.node(str(enter), label="", shape="point", width="0.06", color=self._color["edge"])
         for box in self._outline.contents(scope):
             if self._boxes.is_open(box):
-                inner = self._draw_cluster(dot, box, depth)
+                title, note, lines = self._outline.scope_text(box.id)
+                style = {"style": "rounded,filled", "labeljust": "l", "margin": "12", "fontsize": "12"}
+                style |= {"label": f"<{self._heading(title, note)}>", "fontcolor": self._color["text"]}
+                style |= {"fillcolor": self._color[f"scope{depth % 2}"], "tooltip": _tooltip(f"{title} {note}", *lines)}
+                cluster = graphviz.Digraph(f"cluster{box.id}", graph_attr=style | self._border(box))
+                inner = self._draw_scope_contents(cluster, box.id, depth + 1)
+                dot.subgraph(cluster)
             else:
                 inner = str(box)
                 draw = {"node": self._draw_node, "scope": self._draw_closed_scope}.get(box.kind, self._draw_pill)
@@ -339,77 +581,57 @@ class _Drawing:
             dot.edge(str(enter), first, style="invis")
         return first
 
-    def _draw_cluster(self, dot: Any, box: Box, depth: int) -> str:
-        color, (title, note, lines) = self._color, self._words.scope(box.id)
-        style = {"style": "rounded,filled", "labeljust": "l", "margin": "12", "fontsize": "12"}
-        style |= {"label": f"<{self._heading(title, note)}>", "fontcolor": color["text"]}
-        style |= {"fillcolor": color[f"scope{depth % 2}"], "tooltip": _tooltip("\n".join([f"{title} {note}", *lines]))}
-        cluster = graphviz.Digraph(f"cluster{box.id}", graph_attr=style | self._border(box))
-        first = self._draw_scope_contents(cluster, box.id, depth + 1)
-        dot.subgraph(cluster)
-        return first
-
     def _draw_node(self, dot: Any, box: Box) -> None:
+        """Draw a node: a stripe in its color, its words, and ports where it has several edges."""
         outline, color = self._outline, self._color
-        op, note, pairs = self._words.node(box.id)
+        op, note, pairs = outline.node_text(box.id)
         shown = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
         texts = [(f'<I><FONT COLOR="{color["dim"]}">{_text(k)}</FONT></I> ' if k else "") + _text(v) for k, v in shown]
         lines = [f"{_SPACE} ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
-        text = _table([self._heading(op, note, box), *(_small(line) for line in lines)])
-        border = self._border(box)
-        cells = self._with_ports(box, text, color[CATEGORIES[category(*outline.operator(box.id))]])
-        label = (
-            f'<<TABLE BORDER="{border["penwidth"]}" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
-            f' BGCOLOR="{color["card"]}" COLOR="{border["color"]}">{cells}</TABLE>>'
-        )
-        full = [f"{op} {note}", outline.graph.names[box.id], *(f"{key} {value}" for key, value in pairs)]
-        dot.node(str(box), label=label, tooltip=_tooltip("\n".join([*full, *self._warnings(box)])))
-
-    def _with_ports(self, box: Box, words: str, color: str) -> str:
-        """Return the rows of a node's table: a stripe in its color, its words, and ports where it has several."""
+        words = f'<TD CELLPADDING="4">{_table([self._heading(op, note, box), *(_small(line) for line in lines)])}</TD>'
+        stripe = f'WIDTH="5" BGCOLOR="{color[CATEGORIES[category(*outline.operator(box.id))]]}"'
         ins, outs = (_cells(side, self._ports.get((side, box), ()), down=self._down) for side in "io")
-        if not self._down:  # the stripe holds the input ports
-            after = f"<TD>{outs}</TD>" if outs else ""
-            return f'<TR><TD WIDTH="5" BGCOLOR="{color}">{ins}</TD><TD CELLPADDING="4">{words}</TD>{after}</TR>'
-        rows = (
-            [f"<TD>{ins}</TD>"] * bool(ins) + [f'<TD CELLPADDING="4">{words}</TD>'] + [f"<TD>{outs}</TD>"] * bool(outs)
-        )
-        stripe = f'<TD WIDTH="5" ROWSPAN="{len(rows)}" BGCOLOR="{color}"></TD>'
-        return "".join(f"<TR>{'' if at else stripe}{row}</TR>" for at, row in enumerate(rows))
+        after = f"<TD>{outs}</TD>" if outs else ""
+        if self._down:
+            rows = [row for row in (f"<TD>{ins}</TD>" if ins else "", words, after) if row]
+            rows[0] = f'<TD ROWSPAN="{len(rows)}" {stripe}></TD>{rows[0]}'
+        else:  # the stripe holds the input ports
+            rows = [f"<TD {stripe}>{ins}</TD>{words}{after}"]
+        border = self._border(box)
+        table = f'BORDER="{border["penwidth"]}" {_PLAIN} BGCOLOR="{color["card"]}" COLOR="{border["color"]}"'
+        label = f"<<TABLE {table}>{''.join(f'<TR>{row}</TR>' for row in rows)}</TABLE>>"
+        full = [f"{op} {note}", outline.graph.names[box.id], *(f"{key} {value}" for key, value in pairs)]
+        dot.node(str(box), label=label, tooltip=_tooltip(*full, *self._warnings(box)))
 
     def _draw_closed_scope(self, dot: Any, box: Box) -> None:
-        title, note, lines = self._words.scope(box.id)
+        title, note, lines = self._outline.scope_text(box.id)
         dot.node(
             str(box),
             label=f"<{_table([self._heading(title, note, box), _small(_text(lines[0]), self._color['dim'])])}>",
-            shape="box",
-            style="rounded,filled",
+            tooltip=_tooltip(f"{title} {note}", *lines, *self._warnings(box)),
             fillcolor=self._color["scope0"],
             peripheries="2" if self._outline.tree.scope_repeat[box.id] > 1 else "1",
-            margin="0.13,0.07",
-            height="0.2",
-            tooltip=_tooltip("\n".join([f"{title} {note}", *lines, *self._warnings(box)])),
-            **self._border(box),
+            **{"shape": "box", "style": "rounded,filled", "margin": "0.13,0.07", "height": "0.2", **self._border(box)},
         )
 
     def _draw_pill(self, dot: Any, box: Box) -> None:
         """Draw an input or output of the graph, or of an open body or call."""
         color, value = self._color, int(self._outline.graph.outputs[box.id]) if box.kind == "output" else box.id
-        name, kind = self._words.value(value)
+        name, kind = self._outline.value_text(value)
         sub = f"{_SPACE} {_text(kind)}" if kind else ""
-        lit = self._marks.values.get(value) in ("lit", "in", "out")
+        lit = self._outline.styles.get(value) in _CHOSEN
         dot.node(
             str(box),
             label=f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>',
-            shape="box",
-            style="rounded,filled",
+            tooltip=_tooltip(name, kind),
             fillcolor=color["text"],
             color=color["accent" if lit else "text"],
             penwidth="2.6" if lit else "1",
+            shape="box",
+            style="rounded,filled",
             margin="0.17,0.04",
             height="0.33",
             width="0.4",
-            tooltip=_tooltip(f"{name}\n{kind}"),
         )
 
     def _draw_stubs(self, dot: Any, box: Box) -> None:
@@ -419,11 +641,11 @@ class _Drawing:
 
     def _draw_name(self, dot: Any, identifier: str, value: int) -> None:
         """Draw a tensor as its name: at a stub, or where no node makes it."""
-        name, kind = self._words.value(value)
-        style = self._marks.values.get(value, "")
+        name, kind = self._outline.value_text(value)
+        style = self._outline.styles.get(value, "")
         bad = style == "missing" or self._boxes.of_value(value).kind == "missing"
-        color = self._color["bad" if bad else "accent" if style in ("lit", "in", "out") else "dim"]
-        dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(f"{name}\n{kind}"))
+        color = self._color["bad" if bad else "accent" if style in _CHOSEN else "dim"]
+        dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
 
     def _draw_edges(self) -> None:
         named: set[int] = set()
@@ -431,37 +653,32 @@ class _Drawing:
             value, many = edge.value, edge.value in self._many
             made, first = edge.source.kind != "missing", value not in named
             named.add(value)
+            style, (name, kind) = self._edge_style(edge), self._outline.value_text(value, short=True)
+            tooltip = _tooltip(name, kind)
             if first and many and made:
-                style = self._edge_style(edge) | {"arrowhead": "none"}
-                self._draw_line(value, self._end("o", value, edge.source), _stub(value), style)
+                tail = self._end("o", value, edge.source)
+                self.dot.edge(tail, f"stub{value}", tooltip=tooltip, **style | {"arrowhead": "none"})
             elif first and not many and not made:
                 self._draw_name(self.dot, str(edge.source), value)
-            # type and name at the first reader only
-            words = self._edge_words(value) if first and not many else ""
-            tail = _stub(value, edge.target) if many else self._end("o", value, edge.source)
-            self._draw_line(value, tail, self._end("i", value, edge.target), self._edge_style(edge), words)
-
-    def _draw_line(self, value: int, tail: str, head: str, style: Mapping[str, str], words: str = "") -> None:
-        tooltip = _tooltip("\n".join(self._words.value(value, short=True)))
-        self.dot.edge(tail, head, label=f"<{_SPACE}{words}>" if words else None, tooltip=tooltip, **style)
-
-    def _edge_words(self, value: int) -> str:
-        style, (name, kind) = self._marks.values.get(value, ""), self._words.value(value, short=True)
-        words = _text(name if style == "missing" else kind, 40)
-        words = f"{style} {_SPACE}{words}" if style in ("in", "out") else words
-        return f"<B>{words}</B>" if words and style in ("lit", "in", "out") else words
+            label = None
+            if first and not many:  # type and name at the first reader only
+                mark = self._outline.styles.get(value, "")
+                words = _text(name if mark == "missing" else kind, 40)
+                words = f"{mark} {_SPACE}{words}" if mark in ("in", "out") else words
+                label = f"<{_SPACE}{f'<B>{words}</B>' if mark in _CHOSEN else words}>" if words else None
+            tail = f"stub{value}_{edge.target}" if many else self._end("o", value, edge.source)
+            self.dot.edge(tail, self._end("i", value, edge.target), label=label, tooltip=tooltip, **style)
 
     def _edge_style(self, edge: Edge) -> dict[str, str]:
-        style = self._marks.values.get(edge.value, "")
-        dashed = {"style": "dashed"} if edge.outer or style in ("missing", "redundant") else {}
-        if style == "missing" or (not style and edge.source.kind == "missing"):
-            return (
-                dashed | dict.fromkeys(("color", "fontcolor"), self._color["bad"]) | {"penwidth": "2" if style else "1"}
-            )
-        if style in ("lit", "in", "out") or (style == "taken" and edge.target in self._lit):
-            width = "1.6" if style == "taken" else "2.4"
-            return dashed | dict.fromkeys(("color", "fontcolor"), self._color["accent"]) | {"penwidth": width}
-        return dashed
+        mark = self._outline.styles.get(edge.value, "")
+        style = {"style": "dashed"} if edge.dashed or mark in ("missing", "redundant") else {}
+        if mark == "missing" or (not mark and edge.source.kind == "missing"):
+            color, width = "bad", "2" if mark else "1"
+        elif mark in _CHOSEN or (mark == "taken" and edge.target in self._lit):
+            color, width = "accent", "1.6" if mark == "taken" else "2.4"
+        else:
+            return style
+        return style | {"color": self._color[color], "fontcolor": self._color[color], "penwidth": width}
 
     def _end(self, side: str, value: int, box: Box) -> str:
         """Return the end of an edge: a box with the side it is met at, and a port where it has several."""
@@ -470,20 +687,6 @@ class _Drawing:
         values = self._ports.get((side, box), ())
         port = f":{side}{values.index(value)}" if value in values else ""
         return f"{box}{port}:{({'i': 'n', 'o': 's'} if self._down else {'i': 'w', 'o': 'e'})[side]}"
-
-    def _ports_of_nodes(self) -> dict[tuple[str, Box], list[int]]:
-        """Return the values, in the node's own order, at each side of a node with several edges there."""
-        found: dict[tuple[str, Box], set[int]] = {}
-        for edge in self._edges:
-            found.setdefault(("o", edge.source), set()).add(edge.value)
-            found.setdefault(("i", edge.target), set()).add(edge.value)
-        graph = self._outline.graph
-        return {
-            (side, box): [value for value in dict.fromkeys(values_of(box.id).tolist()) if value in values]
-            for (side, box), values in found.items()
-            if len(values) > 1 and box.kind == "node"
-            for values_of in [graph.node_inputs if side == "i" else graph.node_outputs]
-        }
 
     def _border(self, box: Box) -> dict[str, str]:
         lit = box in self._lit
@@ -499,17 +702,11 @@ class _Drawing:
         return f"<B>{_text(title) or _SPACE}</B>{after}{sign}"
 
 
-def _stub(value: int, reader: Box | None = None) -> str:
-    return f"stub{value}_{reader}" if reader else f"stub{value}"
-
-
 def _cells(side: str, values: Sequence[int], *, down: bool) -> str:
     """Return a table of invisible ports along a side of a node; empty without values."""
-    if not values:
-        return ""
-    size = 'HEIGHT="1"' if down else 'WIDTH="5"'
+    size, between = ('HEIGHT="1"', "") if down else ('WIDTH="5"', "</TR><TR>")
     cells = [f'<TD PORT="{side}{place}" {size}></TD>' for place in range(len(values))]
-    return f"<TABLE {_PLAIN}><TR>{('' if down else '</TR><TR>').join(cells)}</TR></TABLE>"
+    return f'<TABLE BORDER="0" {_PLAIN}><TR>{between.join(cells)}</TR></TABLE>' if cells else ""
 
 
 def _table(rows: Iterable[str]) -> str:
@@ -527,9 +724,9 @@ def _text(words: str, limit: int = 40) -> str:
     return html.escape(_CONTROL.sub(" ", shortened(words, limit))).replace("\\", _BACKSLASH)
 
 
-def _tooltip(words: str) -> str:
-    """Return text for any other attribute, in which dot reads entities."""
-    lines = [_CONTROL.sub(" ", shortened(line, 1500)) for line in words.strip().split("\n") if line][:12]
-    text = "\n".join(lines).replace("&", "&amp;").replace("\\", _BACKSLASH)
-    plain: str = graphviz.escape(text)
+def _tooltip(*texts: str) -> str:
+    """Return lines of text for any other attribute, in which dot reads entities."""
+    lines = "\n".join(texts).strip().split("\n")
+    text = "\n".join([_CONTROL.sub(" ", shortened(line, 1500)) for line in lines if line][:12])
+    plain: str = graphviz.escape(text.replace("&", "&amp;").replace("\\", _BACKSLASH))
     return plain

@@ -27,7 +27,7 @@ from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
 from onnx_nb.analysis.view.columns import Columns, StringTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,8 +62,9 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     arrays |= _operator_columns(graph, table)
     arrays |= _node_columns(graph, tree, table)
     arrays |= _value_columns(graph, size, table)
+    pairs = np.asarray([pair for _, *pair in yields(graph)], np.int32).reshape(-1, 2)
+    arrays |= {"yield_value": pairs[:, 0].copy(), "yield_output": pairs[:, 1].copy()}
     arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
-    arrays |= _yields(graph)
     arrays |= _scope_columns(graph, tree, size, table)
     arrays |= _differences(graph, tree, arrays, table)
     return Columns(table.arrays() | arrays, _meta(graph, tree, size))
@@ -238,19 +239,20 @@ def _value_columns(graph: Graph, size: _Sizes, table: StringTable) -> dict[str, 
     }
 
 
-def _yields(graph: Graph) -> dict[str, NDArray[Any]]:
-    """Pair results of bodies with the outputs of their owners: each branch of an If, the last iteration of a Loop."""
-    pairs: list[tuple[int, int]] = []
-    for frame in graph.subgraphs[1:]:
-        op, domain = graph.operators[graph.op_index[frame.owner_node]]
-        given = frame.outputs.tolist()
-        if (op, domain) == ("Loop", ""):
-            given = given[1:]  # the first is the loop condition
-        made = graph.node_outputs(frame.owner_node).tolist()
-        # the owner may omit trailing outputs, a body may not
-        pairs.extend((value, output) for value, output in zip(given, made, strict=False) if value >= 0 and output >= 0)
-    value, output = np.asarray(pairs, np.int32).reshape(-1, 2).T
-    return {"yield_value": value.copy(), "yield_output": output.copy()}
+def yields(graph: Graph) -> Iterator[tuple[int, int, int]]:
+    """Yield each subgraph and result of it with the output of its owner: of each branch of an If, of a Loop's last run.
+
+    The owner may omit trailing outputs, a body may not.
+    """
+    for number, subgraph in enumerate(graph.subgraphs[1:], 1):
+        loop = graph.operators[graph.op_index[subgraph.owner_node]] == (
+            "Loop",
+            "",
+        )  # whose first result is the condition
+        made = graph.node_outputs(subgraph.owner_node).tolist()
+        for value, output in zip(subgraph.outputs.tolist()[loop:], made, strict=False):
+            if value >= 0 and output >= 0:
+                yield number, value, output
 
 
 def _literals(graph: Graph, size: _Sizes, table: StringTable) -> NDArray[np.uint32]:
