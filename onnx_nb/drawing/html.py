@@ -1,6 +1,6 @@
-"""A graph, two of them, a simplification or a comparison as one HTML file that is live offline.
+"""Results as HTML: one file that is live offline, and what a saved notebook shows of a panel where no widget runs.
 
-The page's content security policy allows only the bytes of our bundle (by hash) and inline styles; what comes from the
+A page's content security policy allows only the bytes of our bundle (by hash) and inline styles; what comes from the
 model is data in elements that the browser does not interpret.
 """
 
@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, printable, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
@@ -29,7 +30,6 @@ from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
 from onnx_nb.analysis.view.result_columns import (
     captured_entries,
-    comparison_columns,
     statistics_columns,
     weight_entries,
 )
@@ -37,8 +37,7 @@ from onnx_nb.analysis.view.result_columns import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.cost.summary import Summary
+    from onnx_nb.analysis.model.external_data import Audit
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
 
@@ -50,7 +49,7 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>{title}</title>
-<style>{style}</style>
+<style>html{{color-scheme:light dark}}body{{margin:0;padding:12px;font-family:system-ui,sans-serif}}</style>
 </head>
 <body>
 <noscript>This page draws {title} with JavaScript, all of which is in the page itself.</noscript>
@@ -59,14 +58,13 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
-_STYLE = "html{color-scheme:light dark}body{margin:0;padding:12px;font-family:system-ui,sans-serif}"
 
 REPLIES: Final = 4_000_000
 """Characters of the inspector's texts in a page, at most."""
 STATISTICS_BYTES: Final = 8_000_000
 """Bytes of statistics and histograms in a page before compression, at most."""
-DETAILS: Final = 3_000_000
-"""Bytes of histograms of a comparison's worst points in a page, at most."""
+ROWS: Final = 24
+"""Rows of a static table at most; the rest is counted."""
 
 
 def bake(
@@ -78,57 +76,45 @@ def bake(
     limit: int = STATISTICS_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Return, packed, what a page without a kernel says about nodes, scopes and tensors that are clicked.
+    """Return, packed, what a page without a kernel knows about nodes, scopes and tensors that are clicked.
 
     With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then
     those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it is opened.
     """
-    replies, arrays = _replies(model, captured, progress if statistics is False else stage(progress, 0.0, 0.0))
+    replies, arrays = _replies(model, captured, stage(progress, 0.0, 0.0) if statistics else progress)
     entries = captured_entries(captured) if statistics and captured is not None else []
     left_out = 0
     if statistics:
         used = sum(array.nbytes for array in statistics_columns(entries).arrays.values()) if entries else 0
         weights = weight_entries(model, limit=max(0, limit - used), progress=progress)
         entries, left_out = entries + weights, len(model.initializers) - len(weights)
-    colors, numbers = _colors(model, captured, shown_overlay)
-    packed = statistics_columns(entries, left_out=left_out, asked=statistics, **replies, overlays=colors)
-    return Columns({**packed.arrays, **arrays, **numbers}, packed.meta).to_bytes()
-
-
-def _colors(
-    model: Model, captured: Capture | None, chosen: Overlay | None
-) -> tuple[list[dict[str, Any]], dict[str, NDArray[np.float64]]]:
-    """Return what a page can be colored by: a description of each overlay, and its columns by its number."""
-    found = [("own", overlay(model, name)) for name in OWN]
+    overlays = [("own", overlay(model, name)) for name in OWN]
     if captured is not None:
-        found += [("captured", overlay(model, captured, label=label)) for label in (*COSTS, *STATISTICS)]
-    if chosen is not None:
-        found = [(kind, made) for kind, made in found if made.label != chosen.label]
-        found.append(("shown", chosen))
-    found = [(kind, made) for kind, made in found if np.isfinite(made.nodes).any()]
-    about = [
-        {"kind": kind, "label": o.label, "scale": o.scale, "reduce": o.reduce, "unmatched": len(o.unmatched)}
-        for kind, o in found
-    ]
-    columns = {}
-    for number, (_, made) in enumerate(found):
-        columns[f"overlay_{number}_nodes"], columns[f"overlay_{number}_groups"] = made.nodes, made.scopes
-    return about, columns
+        overlays += [("captured", overlay(model, captured, label=label)) for label in (*COSTS, *STATISTICS)]
+    if shown_overlay is not None:
+        overlays = [(kind, made) for kind, made in overlays if made.label != shown_overlay.label]
+        overlays.append(("shown", shown_overlay))
+    overlays = [(kind, made) for kind, made in overlays if np.isfinite(made.nodes).any()]
+    for number, (_, made) in enumerate(overlays):
+        arrays[f"overlay_{number}_nodes"], arrays[f"overlay_{number}_groups"] = made.nodes, made.scopes
+    about = [{"kind": kind, **made.to_json()} for kind, made in overlays]
+    packed = statistics_columns(entries, left_out=left_out, asked=statistics, overlays=about, **replies)
+    return Columns({**packed.arrays, **arrays}, packed.meta).to_bytes()
 
 
 def _replies(
     model: Model, captured: Capture | None, progress: Progress | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the inspector's texts of each scope and node, equal ones once."""
     graph = Graph.opened(model)
     texts: dict[str, int] = {}
     documentation: dict[str, int] = {}
     size = 0
-    arrays = {}
+    arrays: dict[str, NDArray[Any]] = {}
     times = None if captured is None else overlay(model, captured, label="seconds")
     # scopes first: there are fewer
     for kind, count in (("scope", len(scopes(graph).scope_parent)), ("node", graph.node_count)):
-        numbers = np.full(count, -1, np.int32)
+        arrays[f"{kind}_reply"] = numbers = np.full(count, -1, np.int32)
         for index in range(count):
             if size > REPLIES:
                 break
@@ -138,44 +124,17 @@ def _replies(
             reply["documentation"] = documentation.setdefault(reply["documentation"], len(documentation))
             # of a node with the same text: names and numbers repeat from layer to layer
             text = json.dumps({**reply, "figures": figures(model, kind, index, times)}, separators=(",", ":"))
-            number = texts.setdefault(text, len(texts))
-            size += len(text) if number == len(texts) - 1 else 4
-            numbers[index] = number
-        arrays[f"{kind}_reply"] = numbers
+            size += 4 if text in texts else len(text)
+            numbers[index] = texts.setdefault(text, len(texts))
     return {"replies": [json.loads(text) for text in texts], "documentation": list(documentation)}, arrays
 
 
-def page(*, summary: Summary, columns: bytes, baked: bytes = b"") -> str:
-    """Return the page of a model: its summary, its packed columns, and what `bake` returned."""
-    return _document(summary.name, summary.to_json(), "summary", {"columns": columns, "baked": baked})
+def page(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
+    """Return a page on which the bundle mounts the widget ``kind``, with plain JSON and named packed columns.
 
-
-def diff_page(*, names: Sequence[str], parts: Mapping[str, bytes]) -> str:
-    """Return the page of a `Diff`: two graphs in step.
-
-    ``parts`` are the packed columns ``"reference"``, ``"candidate"`` and ``"differences"``, and what `bake` returned
-    for each model, ``"baked-reference"`` and ``"baked-candidate"``.
+    Besides its columns a graph has the part ``"baked"``, which `bake` returned, and a pair has ``"baked-reference"``
+    and ``"baked-candidate"``. Parts of a simplification's steps end with the step's number, as ``"reference-1"``.
     """
-    return _document(" and ".join(names), {"names": list(names)}, "pair", parts)
-
-
-def simplification_page(account: Mapping[str, Any], parts: Mapping[str, bytes]) -> str:
-    """Return the page of a `Simplification`, with parts as in `diff_page`.
-
-    Parts of its steps end with the step's number, as ``"reference-1"``.
-    """
-    return _document(f"{account['name']} simplified", dict(account), "simplification", parts)
-
-
-def comparison_page(comparison: Comparison, *, limit: int = DETAILS, progress: Progress | None = None) -> str:
-    """Return the page of a comparison, with histograms of its worst points in up to ``limit`` bytes."""
-    title = f"{comparison.reference} and {comparison.candidate}"
-    parts = {"points": comparison_columns(comparison, details=limit, progress=progress).to_bytes()}
-    return _document(title, {}, "comparison", parts)
-
-
-def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
-    """Return a page on which the bundle mounts ``kind``, with plain JSON and named packed columns."""
     # in a script element only "</script" and "<!--" could end or change it; the bundle is ours and built without them
     script = resources.files("onnx_nb").joinpath("static", "widget.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -187,9 +146,7 @@ def _document(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> 
     for name, packed in parts.items():
         encoded = base64.b64encode(packed).decode()
         elements.append(f'<script type="text/plain" id="onnx-nb-{name}">{encoded}</script>')
-    return _PAGE.format(
-        policy=policy, title=html.escape(title[:200]), style=_STYLE, data="\n".join(elements), bundle=script
-    )
+    return _PAGE.format(policy=policy, title=html.escape(title[:200]), data="\n".join(elements), bundle=script)
 
 
 def write_page(path: str | os.PathLike[str], text: str) -> Path:
@@ -203,3 +160,50 @@ def write_page(path: str | os.PathLike[str], text: str) -> Path:
     with together() as files:
         files.add(target, [text.encode()])
     return target
+
+
+def capture_still(capture: Capture) -> str:
+    """Return a table of the values of a capture, non-finite ones first."""
+    values = []
+    for row in capture.rows():
+        odd = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
+        shape = "" if row["shape"] is None else "×".join(map(str, row["shape"]))
+        numbers = [row[key] for key in ("min", "max", "mean")]
+        texts = ["–" if x is None or math.isnan(x) else number_text(x, 4) for x in numbers]
+        about = row["name"], row["op_type"] or "input", f"{row['dtype']} {shape}".strip()
+        values.append((*about, *texts, str(odd) if odd else ""))
+    values.sort(key=lambda value: not value[-1])
+    first = capture.nonfinite()
+    message = "" if first is None else f"<p>{_escaped(first.message, 600)}</p>"
+    table = _table(("Value", "Op", "Type", "Min", "Max", "Mean", "NaN, Inf"), 3, values)
+    return f"<p><b>{_escaped(repr(capture), 400)}</b></p>{message}{table}{_more(len(values), 'value')}"
+
+
+def audit_still(audit: Audit) -> str:
+    """Return the problems and the files of an audit as tables."""
+    problems = [(problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in audit.problems]
+    problems.sort(key=lambda row: row[0] != "error")
+    files = [(file.location, bytes_text(file.nbytes), str(file.tensors)) for file in audit.files]
+    tables = _table(("", "Problem", "What"), 3, problems, most=400) if problems else ""
+    tables += _table(("File", "Size", "Tensors"), 1, files) if files else ""
+    return f"<p><b>{_escaped(repr(audit), 400)}</b></p>{tables}{_more(len(problems), 'problem')}"
+
+
+def _more(count: int, noun: str) -> str:
+    return f"<p>and {count_text(count - ROWS, f'more {noun}')}</p>" if count > ROWS else ""
+
+
+def _table(heads: Sequence[str], texts: int, rows: Sequence[Sequence[str]], most: int = 120) -> str:
+    """Return a table of the first `ROWS` rows whose first ``texts`` columns are left-aligned."""
+    # notebooks align all cells to the right
+    looks = [' style="text-align:left"' if place < texts else "" for place in range(len(heads))]
+    head, *body = (
+        "".join(f"<{tag}{look}>{_escaped(cell, most)}</{tag}>" for cell, look in zip(row, looks, strict=True))
+        for tag, row in [("th", heads), *(("td", row) for row in rows[:ROWS])]
+    )
+    lines = "".join(f"<tr>{row}</tr>" for row in body)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _escaped(text: str, most: int) -> str:
+    return html.escape(shortened(printable(text), most))

@@ -123,8 +123,7 @@ def named_overlay(model: Model, name: str, captured: Capture | None = None) -> O
 
 def packed_overlay(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
     """Return an overlay as a reply holds it: what the numbers are, and those of nodes and of scopes."""
-    about = {"label": made.label, "scale": made.scale, "reduce": made.reduce, "unmatched": len(made.unmatched)}
-    return about, [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)]
+    return made.to_json(), [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)]
 
 
 def _target(call: Call) -> tuple[str, int]:

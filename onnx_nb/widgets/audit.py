@@ -9,7 +9,7 @@ import traitlets
 
 from onnx_nb.analysis.model.external_data import Audit, audit
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.drawing.static_html import audit_still
+from onnx_nb.drawing.html import audit_still
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._snapshot import Picture
 

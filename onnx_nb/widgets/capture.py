@@ -11,7 +11,7 @@ from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns
-from onnx_nb.drawing.static_html import capture_still
+from onnx_nb.drawing.html import capture_still
 from onnx_nb.widgets._linked import LinkedWidget, selected_name
 from onnx_nb.widgets._snapshot import Picture
 

@@ -14,7 +14,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
-from onnx_nb.drawing.html import DETAILS, comparison_page, write_page
+from onnx_nb.drawing.html import page, write_page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._linked import LinkedWidget, selected_name
 from onnx_nb.widgets._snapshot import Picture
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
     from onnx_nb.widgets.graph import ModelGraph, ShownOverlay
 
-DETAILS_IN_STATE = 500_000
-"""Bytes of the details of points that a saved notebook may hold. The browser asks for the others."""
+DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
+"""Bytes of the details of points that a saved notebook and a page may hold. In a notebook the browser asks for others.
+"""
 
 
 class ComparisonPanel(LinkedWidget):
@@ -122,7 +123,11 @@ class ComparisonPanel(LinkedWidget):
         OnnxNbError
             If the file cannot be written.
         """
-        return write_page(path, comparison_page(self.comparison, limit=limit, progress=progress))
+        return write_page(path, self._page(limit, progress))
+
+    def _page(self, limit: int, progress: Progress | None) -> str:
+        parts = {"points": comparison_columns(self.comparison, details=limit, progress=progress).to_bytes()}
+        return page(f"{self.comparison.reference} and {self.comparison.candidate}", {}, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
         actions = {"reproduce": self._answer_reproduce, "drill": self._answer_drill}
@@ -144,7 +149,7 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
     def _answer_page(self, call: Call) -> Reply:
-        return Reply(buffers=[comparison_page(self.comparison, progress=call.progress).encode()])
+        return Reply(buffers=[self._page(DETAILS, call.progress).encode()])
 
     def _answer_reproduce(self, call: Call) -> Reply:
         found = self.reproduction = self._torch().reproduce(str(call.args.get("name")), progress=call.progress)

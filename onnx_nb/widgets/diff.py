@@ -11,7 +11,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
-from onnx_nb.drawing.html import diff_page
+from onnx_nb.drawing.html import page
 from onnx_nb.widgets._graphs import SIDES, PairWidget
 from onnx_nb.widgets._snapshot import Picture
 
@@ -80,7 +80,7 @@ class DiffPanel(PairWidget):
 
     def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
         baked = self._baked(statistics, limit, progress)
-        return diff_page(names=self._names, parts={**self._packed, **baked})
+        return page(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:
         side = str(call.args.get("part"))

@@ -205,7 +205,8 @@ class ModelGraph(GraphWidget):
             limit=limit,
             progress=progress,
         )
-        return page(summary=summarize(self.model), columns=self._part("columns"), baked=baked)
+        summary = summarize(self.model)
+        return page(summary.name, summary.to_json(), "summary", {**self._packed, "baked": baked})
 
     def _colors(self) -> Overlay | None:
         """Return the numbers that color the boxes now."""

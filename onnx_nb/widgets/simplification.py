@@ -16,7 +16,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
-from onnx_nb.drawing.html import simplification_page
+from onnx_nb.drawing.html import page
 from onnx_nb.widgets._base import in_state
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import SIDES, PairWidget
@@ -161,7 +161,8 @@ class SimplificationPanel(PairWidget):
         baked = self._baked(statistics, limit, progress)
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
-        return simplification_page(self._about, {**{name: self._part(name) for name in names}, **baked})
+        parts = {name: self._part(name) for name in names} | baked
+        return page(f"{self._about['name']} simplified", self._about, "simplification", parts)
 
     def _show(self, found: Simplification) -> None:
         """Show another result as a whole."""

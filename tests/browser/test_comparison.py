@@ -248,7 +248,7 @@ def slowly(comparison, *, progress, **_):
     for step in range(6000):
         progress(step / 6000, f"Reading point {step}")
         time.sleep(0.05)
-module.comparison_page, whole_page = slowly, module.comparison_page
+packed, module.comparison_columns = module.comparison_columns, slowly
 """
 
 
@@ -265,7 +265,7 @@ def test_work_is_stopped_and_a_kernel_that_is_gone_is_told(lab: JupyterPage) -> 
     strip.get_by_role("button", name="Cancel").click()
     expect(strip).to_be_hidden()
     # its one worker is free again
-    lab.kernel.run("module.comparison_page = whole_page")
+    lab.kernel.run("module.comparison_columns = packed")
     panel.get_by_role("button", name="Save").click()
     with lab.page.expect_download() as download:
         panel.get_by_role("menuitem", name="HTML page").click()

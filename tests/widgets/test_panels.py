@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import onnx_nb
 from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.drawing.static_html import capture_still
+from onnx_nb.drawing.html import capture_still
 from tests import models
 from tests.widgets.test_widgets import ask
 

@@ -59,6 +59,10 @@ class Overlay:
     unmatched: tuple[str, ...]
     """Names that are not in the model."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what the numbers are, without them."""
+        return {"label": self.label, "scale": self.scale, "reduce": self.reduce, "unmatched": len(self.unmatched)}
+
     def __repr__(self) -> str:
         known = int(np.isfinite(self.nodes).sum())
         lost = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""

@@ -30,7 +30,6 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 import torch
 
 from onnx_nb.analysis.pytorch import compare_torch
-from onnx_nb.drawing.html import comparison_page
 from tests import modules
 
 LAYER = "encoder.layer.2"
@@ -561,7 +560,7 @@ def work(folder: Path) -> dict[str, Callable[[Any], object]]:
         "drill": lambda tell: found.drill(LAYER, progress=tell),
         "reproduce": lambda tell: found.reproduce(LAYER, folder / "case", progress=tell),
         "save": lambda tell: found.save(folder / "comparison.npz", progress=tell),
-        "page": lambda tell: comparison_page(found, progress=tell),
+        "page": lambda tell: onnx_nb.ComparisonPanel(found).to_html(folder / "page.html", progress=tell),
     }
 
 
