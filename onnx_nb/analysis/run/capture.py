@@ -13,7 +13,7 @@ import fnmatch
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,15 +37,12 @@ from onnx_nb.analysis.run.value_recorder import (
     Predicate,
     Store,
     available_memory,
-    pickled,
-    run_feed,
+    run_in_executor,
     run_in_subprocess,
-    run_remote,
-    spread,
-    statistics_pool,
+    run_in_turn,
     unspilled,
 )
-from onnx_nb.analysis.run.windows import Windows, can_look_inside
+from onnx_nb.analysis.run.windows import can_look_inside
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -154,9 +151,9 @@ def capture(
         if subprocess:
             partials = run_in_subprocess(job, given, store, work)
         elif executor is not None:
-            partials = _in_executor(job, given, store, executor, work)
+            partials = run_in_executor(job, given, store, work, executor)
         else:
-            partials = _in_turn(job, given, store, work)
+            partials = run_in_turn(job, given, store, work)
         merged = _merged(map(translate, partials))
         partials.close()
     except BaseException:
@@ -326,10 +323,10 @@ class Capture(Displayed, Table):
     def nodes(self) -> tuple[NodeCost, ...]:
         """Time and memory of each node of the main graph, in order of execution."""
         graph, partial = self._graph, self._partial
-        costs = zip(partial.order, partial.seconds.tolist(), partial.nbytes.tolist(), strict=True)
+        seconds, nbytes = partial.seconds.tolist(), partial.nbytes.tolist()
         return tuple(
-            NodeCost(node, graph.names[node], graph.operators[graph.op_index[node]][0], seconds, nbytes)
-            for node, seconds, nbytes in costs
+            NodeCost(node, graph.names[node], graph.operators[graph.op_index[node]][0], seconds[node], nbytes[node])
+            for node in partial.order
         )
 
     def nonfinite(self) -> NonFinite | None:
@@ -509,77 +506,34 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
         return job, lambda partial: partial
     keep = frozenset(numbers[v] for v in job.keep) if isinstance(job.keep, frozenset) else job.keep
     nodes = original_nodes(graph, cast)
-    wanted = tuple(numbers[value] for value in job.wanted)
     order = job.windows(reuse=False).runs
-    translate = functools.partial(_translated, graph, order, values, nodes)
-    return job._replace(model=model, wanted=wanted, keep=keep), translate
-
-
-def _translated(
-    graph: Graph, order: list[int], values: Mapping[int, int], nodes: Mapping[int, int], partial: Partial
-) -> Partial:
-    """Renumber the results of a model with casts, in which Constant nodes have become weights."""
-    seconds, nbytes = Counter[int](), Counter[int]()
-    for node, took, size in zip(partial.order, partial.seconds.tolist(), partial.nbytes.tolist(), strict=True):
-        seconds[nodes.get(node, -1)] += took
-        nbytes[nodes.get(node, -1)] += size
     position = {node: at for at, node in enumerate(order)}
 
-    def at(value: int) -> int:
+    def place(value: int) -> int:
         node, subgraph = int(graph.producer[value]), int(graph.value_subgraph[value])
         while subgraph:  # a value inside a subgraph comes with its owner in the main graph
             node, subgraph = graph.subgraphs[subgraph].owner_node, graph.subgraphs[subgraph].parent
         return position.get(node, -1)
 
-    original = {values[value]: record for value, record in partial.records.items()}
-    return dataclasses.replace(
-        partial,
-        records={value: original[value] for value in sorted(original, key=at)},
-        arrays={values[value]: found for value, found in partial.arrays.items()},
-        order=order,
-        seconds=np.asarray([seconds[node] for node in order], np.float64),
-        nbytes=np.asarray([nbytes[node] for node in order], np.int64),
-        stopped=partial.stopped if partial.stopped < 0 else values[partial.stopped],
-    )
+    def translate(partial: Partial) -> Partial:
+        """Renumber the results of a model with casts, in which Constant nodes have become weights."""
+        seconds, nbytes = np.zeros(graph.main_count), np.zeros(graph.main_count, np.int64)
+        for node in partial.order:
+            if node in nodes:
+                seconds[nodes[node]] += partial.seconds[node]
+                nbytes[nodes[node]] += partial.nbytes[node]
+        records = {values[value]: record for value, record in partial.records.items()}
+        return dataclasses.replace(
+            partial,
+            order=order,
+            seconds=seconds,
+            nbytes=nbytes,
+            records={value: records[value] for value in sorted(records, key=place)},
+            arrays={values[value]: found for value, found in partial.arrays.items()},
+            stopped=partial.stopped if partial.stopped < 0 else values[partial.stopped],
+        )
 
-
-# --- running feeds ----------------------------------------------------------------------------------------------------
-
-
-def _in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
-    """Run feeds one after another in this process."""
-    graph = Graph.of(job.model)
-    feed = next(feeds, None)
-    number = 0
-    windows: Windows | None = None
-
-    def report(nodes: Sequence[int], done: float) -> None:
-        work.reached(number + done, graph.node_labels(nodes))
-
-    with statistics_pool() as pool:
-        while feed is not None:
-            following = next(feeds, None)
-            windows = windows or job.windows(reuse=following is not None)
-            before = report if work.progress is not None else None
-            yield run_feed(job, windows, feed, store=store, pool=pool, before=before)
-            feed, number = following, number + 1
-    work.finished()
-
-
-def _in_executor(
-    job: Job,
-    feeds: Iterator[dict[str, Any]],
-    store: Store,
-    executor: concurrent.futures.Executor,
-    work: CountedWork,
-) -> Generator[Partial]:
-    """Submit feeds to an executor; yield their results in the order of the feeds."""
-    for number, partial in enumerate(spread(executor, run_remote, pickled(job), feeds), 1):
-        for found in partial.arrays.values():
-            found.update((index, store.put(array)) for index, array in found.items())
-        yield partial
-        work.reached(number, f"{count_text(number, 'feed')} done")
-    work.finished()
+    return job._replace(model=model, wanted=tuple(numbers[value] for value in job.wanted), keep=keep), translate
 
 
 def _merged(partials: Iterator[Partial]) -> Partial:

@@ -7,6 +7,7 @@ is imported when the first session is made.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import itertools
@@ -105,7 +106,7 @@ def create(
     optimize: bool = True,
     providers: Sequence[str] | None = None,
     outputs: Iterable[str] | None = None,
-    threads: int | None = None,
+    threads: int = 0,
     transient: bool = False,
     shared_arena: bool = False,
     written_to: Path | None = None,
@@ -115,8 +116,6 @@ def create(
 
     loaded = load(model)
     proto, folder, buffers = for_onnxruntime(loaded)
-    if written_to is None:
-        proto = _without_notes(proto)
     if outputs is not None:
         proto = _with_outputs(loaded, proto, list(outputs))
     options = ort.SessionOptions()
@@ -124,8 +123,7 @@ def create(
     options.log_severity_level = 4
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads  # 0 for all
     if transient:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -134,6 +132,8 @@ def create(
         options.add_session_config_entry("session.use_env_allocators", "1")
     if written_to is not None:
         options.optimized_model_filepath = str(written_to)
+    else:
+        proto = _without_notes(proto)
     if buffers:
         sizes = [buffer.nbytes for buffer in buffers.values()]
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
@@ -184,10 +184,7 @@ def _make_arena() -> None:
 @functools.cache
 def _nothing() -> onnxruntime.InferenceSession:
     """Return a session with almost nothing to do."""
-    node = helper.make_node("Constant", [], ["y"], value_int=0)
-    graph = helper.make_graph([node], "nothing", [], [ValueInfoProto(name="y")])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return create(proto, optimize=False, threads=1, transient=True, shared_arena=True)
+    return _tiny([helper.make_node("Constant", [], ["y"], value_int=0)], {}, transient=True, shared_arena=True)
 
 
 def run_session(
@@ -198,8 +195,16 @@ def run_session(
     elements = [element_type(entry.type) for entry in entries if "seq(" not in entry.type]
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
         types = {entry.name: entry.type for entry in session.get_inputs()}
-        values = {key: _to_value(value, types.get(key, "")) for key, value in feeds.items()}
-        return {key: _owned(to_array(value)) for key, value in run_values(session, values, name=name).items()}
+        # the declared type is needed for empty sequences
+        values = {
+            key: to_value(value, data_type=element_type(types.get(key, "")) or TensorProto.FLOAT)
+            for key, value in feeds.items()
+        }
+        arrays = {key: to_array(value) for key, value in run_values(session, values, name=name).items()}
+        # the caller may write to them
+        return {
+            key: a.copy() if isinstance(a, np.ndarray) and not a.flags.writeable else a for key, a in arrays.items()
+        }
     names = [entry.name for entry in entries]
     foreign = {key: to_value(v) for key, v in feeds.items() if isinstance(v, np.ndarray) and _is_foreign(v.dtype)}
     try:
@@ -270,27 +275,15 @@ class _Memory:
         self.__array_interface__ = {"version": 3, "shape": shape, "typestr": typestr, "data": place}
 
 
-def _owned(array: Any) -> Any:
-    """Return an array that the caller may write to."""
-    return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array
-
-
 def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
     """Return whether onnxruntime cannot exchange such arrays with numpy: bfloat16, float8, int4 and so on."""
     return dtype is not None and dtype.isbuiltin == 2
 
 
-def _to_value(value: Any, ort_type: str) -> onnxruntime.OrtValue:
-    """Return a feed as a value; its declared type is needed for empty sequences."""
-    return to_value(value, data_type=element_type(ort_type) or TensorProto.FLOAT)
-
-
 def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
     values = {f"x{index}": to_value(array) for index, array in enumerate(arrays)}
-    if values:
-        node = helper.make_node("SequenceConstruct", list(values), ["y"])
-    else:
-        node = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
+    empty = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
+    node = helper.make_node("SequenceConstruct", list(values), ["y"]) if values else empty
     types = {key: helper.make_tensor_type_proto(value.element_type(), None) for key, value in values.items()}
     return run_values(_tiny([node], types), values)["y"]
 
@@ -311,13 +304,12 @@ def _opener(data_type: int) -> onnxruntime.InferenceSession:
     return _tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
 
 
-def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto]) -> onnxruntime.InferenceSession:
+def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto], **options: Any) -> onnxruntime.InferenceSession:
     """Return a session of a few nodes that make "y"."""
     given = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
     graph = helper.make_graph(nodes, "value", given, [ValueInfoProto(name="y")])
-    return create(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), optimize=False, threads=1
-    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return create(proto, optimize=False, threads=1, **options)
 
 
 def _serialized(model: Model, proto: ModelProto) -> bytes:
@@ -337,8 +329,7 @@ def _with_marks(source: ModelProto) -> ModelProto:
         (function.domain, function.name) == MARK for function in source.functions
     ):
         return source
-    proto = ModelProto()
-    proto.CopyFrom(source)
+    proto = copy.deepcopy(source)
     versions = [entry.version for entry in source.opset_import if entry.domain in ("", "ai.onnx")]
     opset = helper.make_opsetid("", max(versions, default=17))
     identity = helper.make_node("Identity", ["x"], ["y"])
@@ -355,8 +346,7 @@ def _without_notes(source: ModelProto) -> ModelProto:
     parts = source.graph.node, source.graph.value_info, source.graph.input, source.graph.output
     if not any(one.metadata_props or one.doc_string for part in parts for one in part):
         return source
-    proto = ModelProto()
-    proto.CopyFrom(source)
+    proto = copy.deepcopy(source)
     graph = proto.graph
     for part in (graph.node, graph.value_info, graph.input, graph.output):
         for one in part:
@@ -374,8 +364,7 @@ def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelPr
             message = f"tensor {quoted(name)} is not in the main graph of {model.name}. {closest_text(name, known)}"
             raise OnnxNbError(message.rstrip(), advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
     declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
-    proto = ModelProto()
-    proto.CopyFrom(source)
+    proto = copy.deepcopy(source)
     del proto.graph.output[:]
     # onnxruntime infers the type of an output that declares none.
     proto.graph.output.extend(declared.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names))
@@ -422,13 +411,7 @@ def parsed_type(text: str) -> TypeProto:
         return helper.make_map_type_proto(_data_type(key), parsed_type(value.strip()))
     if kind == "sparse_tensor":
         return helper.make_sparse_tensor_type_proto(_data_type(inner), None)
-    return tensor_type(_data_type(inner))
-
-
-@functools.cache
-def tensor_type(data_type: int) -> TypeProto:
-    """Return the type of a tensor of unknown shape."""
-    return helper.make_tensor_type_proto(data_type, None)
+    return helper.make_tensor_type_proto(_data_type(inner), None)
 
 
 @functools.cache
@@ -436,16 +419,6 @@ def element_type(text: str) -> int | None:
     """Return the element type of a tensor, or of the tensors in a sequence or optional; ``None`` of other types."""
     found = re.fullmatch(r"(?:optional\(|seq\()*tensor\((\w+)\)+", text)
     return None if found is None else dict(TensorProto.DataType.items()).get(found[1].upper())
-
-
-def type_name(proto: TypeProto) -> str:
-    """Return the type of a tensor, sequence or optional as onnxruntime writes it."""
-    kind = proto.WhichOneof("value")
-    if kind == "optional_type":
-        return f"optional({type_name(proto.optional_type.elem_type)})"
-    if kind == "sequence_type":
-        return f"seq({type_name(proto.sequence_type.elem_type)})"
-    return f"tensor({TensorProto.DataType.Name(proto.tensor_type.elem_type).lower()})"
 
 
 def _data_type(name: str) -> int:
@@ -458,44 +431,40 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
     extents = storage.extents(proto, label_of(model))
     entries = [references(tensor) for tensor in external(proto)]
     main_count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
-    used = _by_location(entries, extents)
-    inside = all(storage.is_inside(location, extent.source) for location, extent in used.items())
-    # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
     inner = extents[main_count:]
-    if inner and (not inside or any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
-        proto = _with_inner_weights(proto, extents, main_count)
-        entries, extents = entries[:main_count], extents[:main_count]
-        used = _by_location(entries, extents)
+    while True:
+        used = {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
         inside = all(storage.is_inside(location, extent.source) for location, extent in used.items())
+        # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
+        if not inner or (inside and not any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
+            break
+        proto = _with_inner_weights(proto, extents, main_count)
+        entries, extents, inner = entries[:main_count], extents[:main_count], []
     if not all(KNOWN_KEYS.issuperset(each) for each in entries):
         proto = _without_foreign_keys(proto)
     buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in used.items()}
     return proto, storage.folder, buffers
 
 
-def _by_location(entries: list[dict[str, str]], extents: list[Extent]) -> dict[str, Extent]:
-    return {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
-
-
 def _with_inner_weights(proto: ModelProto, extents: list[Extent], main_count: int) -> ModelProto:
     """Embed the few weights that are not initializers of the main graph."""
-    copy = ModelProto()
-    copy.CopyFrom(proto)
-    for tensor, extent in list(zip(external(copy), extents, strict=True))[main_count:]:
+    proto = copy.deepcopy(proto)
+    for tensor, extent in list(zip(external(proto), extents, strict=True))[main_count:]:
         embed(tensor, extent)
-    return copy
+    return proto
 
 
 def _without_foreign_keys(proto: ModelProto) -> ModelProto:
     """Remove entries for which onnxruntime would refuse the model."""
-    copy = ModelProto()
-    copy.CopyFrom(proto)
-    for tensor in external(copy):
+    proto = copy.deepcopy(proto)
+    for tensor in external(proto):
         known = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
         del tensor.external_data[:]
         tensor.external_data.extend(known)
-    return copy
+    return proto
 
+
+# --- the casts that onnxruntime adds for float16 ----------------------------------------------------------------------
 
 _ADDED: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
@@ -524,17 +493,15 @@ def with_explicit_casts(model: Model, providers: Sequence[str] | None = None) ->
 
 def original_values(graph: Graph, cast: Graph) -> dict[int, int]:
     """Return the original of each value of the graph with casts."""
-    by_name: dict[tuple[int, str], int] = {}
-    for value, (name, frame) in enumerate(zip(graph.value_names, graph.value_subgraph.tolist(), strict=True)):
-        by_name[frame, name] = value
+    places, cast_places = (zip(each.value_subgraph.tolist(), each.value_names, strict=True) for each in (graph, cast))
+    original = {place: value for value, place in enumerate(places)}
     # where functions were inlined, their subgraphs come in between
     same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
-    found = {}
-    for value, (name, frame) in enumerate(zip(cast.value_names, cast.value_subgraph.tolist(), strict=True)):
-        original = by_name.get((frame, name)) if same_subgraphs or not frame else None
-        if original is not None:
-            found[value] = original
-    return found
+    return {
+        value: original[place]
+        for value, place in enumerate(cast_places)
+        if place in original and (same_subgraphs or place[0] == 0)
+    }
 
 
 def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
@@ -557,8 +524,7 @@ def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
 def _without_weights(model: Model) -> Model:
     """Turn weights into inputs, as only types matter, and every value into an output."""
     source = model.proto
-    proto = ModelProto()
-    proto.CopyFrom(source)
+    proto = copy.deepcopy(source)
     graph = proto.graph
     graph.initializer.clear()
     given = {info.name for info in source.graph.input}
@@ -585,23 +551,17 @@ _MAKERS: Final = frozenset(
 
 
 def _has_float16(graph: Graph) -> bool:
-    proto = graph.model.proto
-    if any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in proto.graph.input):
+    proto, half = graph.model.proto, TensorProto.FLOAT16
+    given = (info.type.tensor_type.elem_type for info in proto.graph.input)
+    weights = (tensor.data_type for place in graph.subgraphs for tensor in place.graph.initializer)
+    if half in given or half in weights:
         return True
-    if any(tensor.data_type == TensorProto.FLOAT16 for place in graph.subgraphs for tensor in place.graph.initializer):
-        return True
-    able = np.asarray([op in _MAKERS for op, _ in graph.operators], bool)
-    makers = np.flatnonzero(able[graph.op_index]).tolist() if len(able) else []
+    makers = [number for number, (op, _) in enumerate(graph.operators) if op in _MAKERS]
+    nodes = (graph.nodes[node] for node in np.flatnonzero(np.isin(graph.op_index, makers)).tolist())
     inside = (node for function in proto.functions for node in all_nodes(function.node))
-    return any(map(_makes_float16, itertools.chain((graph.nodes[node] for node in makers), inside)))
-
-
-def _makes_float16(node: NodeProto) -> bool:
     return any(
-        (attribute.i == TensorProto.FLOAT16 and plain_text(attribute.name) in _TYPES)
-        or (attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT16)
+        attribute.t.data_type == half
+        or (attribute.i == half and plain_text(attribute.name) in ("to", "dtype", "output_dtype", "output_datatype"))
+        for node in itertools.chain(nodes, inside)
         for attribute in node.attribute
     )
-
-
-_TYPES: Final = ("to", "dtype", "output_dtype", "output_datatype")

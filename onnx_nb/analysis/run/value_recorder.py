@@ -8,6 +8,7 @@ nodes after a crash.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import importlib
 import itertools
@@ -23,16 +24,16 @@ import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run import session as sessions
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 Predicate = Callable[[str, Any], bool]
 """Is given the name of a tensor and its array (read-only; a list of arrays for a sequence)."""
+Report = Callable[[Sequence[int], float], None]
+"""Is called before each window with its nodes, and the part of all nodes that has run."""
 
 SMALL: Final = 4096
 """Bytes up to which a copy of a value is held until its statistics, which are not smaller, are asked for."""
@@ -68,30 +71,24 @@ class Job(NamedTuple):
 
     def windows(self, *, reuse: bool) -> Windows:
         """Return the windows that run the model."""
-        return Windows(
-            Graph.of(self.model),
-            self.wanted,
-            memory_limit=self.memory_limit,
-            providers=self.providers,
-            single=self.times,
-            reuse=reuse,
-        )
+        graph, limit = Graph.of(self.model), self.memory_limit
+        return Windows(graph, self.wanted, memory_limit=limit, providers=self.providers, single=self.times, reuse=reuse)
 
 
 @dataclass(eq=False)
 class Partial:
     """Results of one feed, or of several consecutive ones."""
 
-    records: dict[int, Record]
-    arrays: dict[int, dict[tuple[int, ...], Any]]
-    """Value → (feed, iterations…) → array, as `Store.put` returned it."""
     order: list[int]
     """Nodes in order of execution."""
     seconds: NDArray[np.float64]
-    """Of each node in ``order``; summed over feeds."""
+    """Of each node of the main graph; summed over feeds."""
     nbytes: NDArray[np.int64]
-    """Bytes that each node made; of the feed with the most."""
-    windows: int
+    """Bytes that each node of the main graph made; of the feed with the most."""
+    records: dict[int, Record] = field(default_factory=dict)
+    arrays: dict[int, dict[tuple[int, ...], Any]] = field(default_factory=dict)
+    """Value → (feed, iterations…) → array, as `Store.put` returned it."""
+    windows: int = 0
     """Number of sessions; of the feed with the most."""
     stopped: int = -1
     """The value at which ``stop_at`` was true; −1 if it never was."""
@@ -115,27 +112,15 @@ class Partial:
 
 
 def run_feed(
-    job: Job,
-    windows: Windows,
-    feed: Mapping[str, Any],
-    *,
-    store: Store,
-    pool: concurrent.futures.Executor,
-    before: Callable[[Sequence[int], float], None] | None = None,
+    job: Job, windows: Windows, feed: Mapping[str, Any], store: Store, report: Report | None = None
 ) -> Partial:
     """Run one feed and record the values that pass."""
-    recorder = _Recorder(Graph.of(job.model), job, store, before, pool)
-    stopped = -1
-    try:
-        windows.run(feed, recorder)
-    except _Stopped as stop:
-        stopped = stop.value
-    finally:
+    with statistics_pool() as pool:
+        recorder = _Recorder(job, windows, store, pool, report)
+        with contextlib.suppress(_Stopped):
+            windows.run(feed, recorder)
         recorder.settle()
-    order = windows.runs
-    seconds = np.asarray([recorder.seconds.get(node, 0.0) for node in order])
-    nbytes = np.asarray([recorder.nbytes.get(node, 0) for node in order], np.int64)
-    return Partial(recorder.records, recorder.arrays, order, seconds, nbytes, recorder.windows, stopped)
+    return recorder.found
 
 
 def statistics_pool() -> concurrent.futures.Executor:
@@ -161,12 +146,14 @@ class Record:
 
     __slots__ = ("_pending", "_statistics", "dtype", "nbytes", "shape")
 
-    def __init__(self, dtype: str, shape: tuple[int, ...] | None, nbytes: int) -> None:
+    def __init__(
+        self, dtype: str, shape: tuple[int, ...] | None, nbytes: int, statistics: Statistics | None = None
+    ) -> None:
         self.dtype = dtype
         self.shape = shape
         """Of the first occurrence; None for a value that is not a tensor."""
         self.nbytes = nbytes
-        self._statistics: Statistics | None = None
+        self._statistics = statistics
         self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
 
     def add(self, array: NDArray[Any], pool: concurrent.futures.Executor) -> None:
@@ -196,18 +183,12 @@ class Record:
         if not isinstance(self._pending, np.ndarray):
             self.settled()
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.dtype, self.shape, self.nbytes, self.settled()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.dtype, self.shape, self.nbytes, self._statistics = state
-        self._pending = None
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Record, (self.dtype, self.shape, self.nbytes, self.settled())
 
 
 class _Stopped(Exception):  # noqa: N818 (not an error)
-    def __init__(self, value: int) -> None:
-        super().__init__(value)
-        self.value = value
+    pass
 
 
 class _Recorder(Sink):
@@ -215,25 +196,17 @@ class _Recorder(Sink):
 
     def __init__(
         self,
-        graph: Graph,
         job: Job,
+        windows: Windows,
         store: Store,
-        before: Callable[[Sequence[int], float], None] | None,
         pool: concurrent.futures.Executor,
+        report: Report | None,
     ) -> None:
-        super().__init__(graph)
-        self.records: dict[int, Record] = {}
-        self.arrays: dict[int, dict[tuple[int, ...], Any]] = {}
-        self.seconds: dict[int, float] = {}
-        self.nbytes: dict[int, int] = {}
-        self.windows = 0
-        self._names = graph.value_names
-        self._keep = job.keep
-        self._stop_at = job.stop_at
-        self._store = store
-        self._report = before
-        self._pool = pool
-        self._spare = job.memory_limit // 8
+        super().__init__()
+        count = windows.graph.main_count
+        self.found = Partial(windows.runs, np.zeros(count), np.zeros(count, np.int64))
+        self._names = windows.graph.value_names
+        self._job, self._store, self._pool, self._report = job, store, pool, report
         self._waiting: list[tuple[Record, int]] = []
 
     def before(self, nodes: Sequence[int], done: float) -> None:
@@ -241,32 +214,39 @@ class _Recorder(Sink):
             self._report(nodes, done)
 
     def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        self.windows += 1
-        share = seconds / len(nodes)
-        for node, size in zip(nodes, nbytes, strict=True):
-            self.seconds[node] = self.seconds.get(node, 0.0) + share
-            self.nbytes[node] = max(self.nbytes.get(node, 0), size)
+        self.found.windows += 1
+        if nodes[0] < len(self.found.seconds):  # those of subgraphs count with their owner
+            self.found.seconds[list(nodes)] = seconds / len(nodes)
+            self.found.nbytes[list(nodes)] = nbytes
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
         dtype, content = contents(found)
         arrays = [content] if isinstance(content, np.ndarray) else content or []
-        record = self.records.get(value)
+        record = self.found.records.get(value)
         if record is None:
             shape = content.shape if isinstance(content, np.ndarray) else None
-            record = self.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
+            record = self.found.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
         for array in arrays:
             record.add(array, self._pool)
             if array.nbytes > SMALL:
                 self._waiting.append((record, array.nbytes))
-        if self._keep is not None and content is not None and self._keeps(value, content, index):
-            self.arrays.setdefault(value, {})[0, *index] = self._store.put(content)
-        if self._stop_at is not None and content is not None and self._stop_at(self._names[value], content):
-            raise _Stopped(value)
+        if content is None:
+            return
+        keep, stop_at = self._job.keep, self._job.stop_at
+        if keep is None or any(number >= ITERATIONS_KEPT for number in index):
+            kept = False
+        else:
+            kept = keep(self._names[value], content) if callable(keep) else value in keep
+        if kept:
+            self.found.arrays.setdefault(value, {})[0, *index] = self._store.put(content)
+        if stop_at is not None and stop_at(self._names[value], content):
+            self.found.stopped = value
+            raise _Stopped
 
     def held(self) -> int:
         # statistics of this window are computed while the next one runs, but not those of several windows
         waiting = sum(nbytes for _, nbytes in self._waiting)
-        if waiting > WINDOW_BYTES or waiting > self._spare:
+        if waiting > WINDOW_BYTES or waiting > self._job.memory_limit // 8:
             self.settle()
             waiting = 0
         return self._store.held + waiting
@@ -276,12 +256,6 @@ class _Recorder(Sink):
         waiting, self._waiting = self._waiting, []
         for record, _ in waiting:
             record.wait()
-
-    def _keeps(self, value: int, content: Any, index: tuple[int, ...]) -> bool:
-        if any(number >= ITERATIONS_KEPT for number in index):
-            return False
-        keep = self._keep
-        return keep(self._names[value], content) if callable(keep) else value in (keep or ())
 
 
 _SHARED: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
@@ -422,7 +396,7 @@ def spread(
             future.cancel()
 
 
-def pickled(job: Job) -> bytes:
+def _pickled(job: Job) -> bytes:
     """Pickle a job for another process; functions of a notebook too, if cloudpickle is installed."""
     functions = [function for function in (job.keep, job.stop_at) if callable(function)]
     importable = all(getattr(function, "__module__", "") != "__main__" for function in functions)
@@ -446,15 +420,51 @@ _cache = threading.local()
 """The job and windows of this thread's last feed: sessions are kept for the next feed of the same capture."""
 
 
-def run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
-    """Run one feed in a worker of an executor; return the pickled `Partial`."""
+def _cached(token: str, payload: bytes) -> tuple[Job, Windows]:
+    """Return a job that was pickled, and its windows."""
     if getattr(_cache, "token", "") != token:
         job: Job = pickle.loads(payload)  # noqa: S301 (our own)
         _cache.job, _cache.windows, _cache.token = job, job.windows(reuse=True), token
-    store = Store(_cache.job.memory_limit)
+    return _cache.job, _cache.windows
+
+
+def run_in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
+    """Run feeds one after another in this process."""
+    windows: Windows | None = None
+    feed, number = next(feeds, None), 0
+    while feed is not None:
+        following = next(feeds, None)
+        windows = windows or job.windows(reuse=following is not None)
+        yield run_feed(job, windows, feed, store, functools.partial(_report, job, work, number))
+        feed, number = following, number + 1
+    work.finished()
+
+
+def _report(job: Job, work: CountedWork, number: int, nodes: Sequence[int], done: float) -> None:
+    work.reached(number + done, Graph.of(job.model).node_labels(nodes))
+
+
+# --- in processes of an executor --------------------------------------------------------------------------------------
+
+
+def run_in_executor(
+    job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork, executor: concurrent.futures.Executor
+) -> Generator[Partial]:
+    """Submit feeds to an executor; yield their results in the order of the feeds."""
+    for number, partial in enumerate(spread(executor, _run_remote, _pickled(job), feeds), 1):
+        for found in partial.arrays.values():
+            found.update((index, store.put(array)) for index, array in found.items())
+        yield partial
+        work.reached(number, f"{count_text(number, 'feed')} done")
+    work.finished()
+
+
+def _run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
+    """Run one feed in a worker of an executor; return the pickled `Partial`."""
+    job, windows = _cached(token, payload)
+    store = Store(job.memory_limit)
     try:
-        with statistics_pool() as pool:
-            partial = run_feed(_cache.job, _cache.windows, feed, store=store, pool=pool)
+        partial = run_feed(job, windows, feed, store)
         for found in partial.arrays.values():
             found.update((index, unspilled(array)) for index, array in found.items())
         return pickle.dumps(partial)  # here, while the files of spilled arrays exist
@@ -462,170 +472,93 @@ def run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
         store.close()
 
 
+# --- in a process of its own ------------------------------------------------------------------------------------------
+
 _POLL_SECONDS: Final = 0.05
 _STATUS, _OUTPUT = "status.jsonl", "output.txt"
-
-
-class Status(NamedTuple):
-    """A line of the status file: the window that is about to run."""
-
-    done: float
-    """Part of all nodes that has run."""
-    nodes: str
-    """Label of the nodes."""
-    first: str
-    """Name of the first node."""
-
-
-def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
-    """Run feeds one after another in a process of its own."""
-    with _Process(pickled(job), store.folder) as process:
-        for number, feed in enumerate(feeds):
-            future = process.submit(number, feed)
-            finished = False
-            while not finished:
-                finished = bool(concurrent.futures.wait([future], _POLL_SECONDS).done)
-                for status in process.statuses():
-                    work.reached(number + status.done, status.nodes)
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                raise process.death() from None
-    work.finished()
-
-
 _starting: Final = threading.Lock()
 
 
-class _Process:
-    """The other process."""
-
-    def __init__(self, job: bytes, arrays: str) -> None:
-        self._job = job
-        self._arrays = arrays
-        self._process: BaseProcess | None = None
-        self._last: Status | None = None
-
-    def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="onnx_nb-subprocess-")
-        status = Path(self._folder.name) / _STATUS
-        status.touch()
-        self._reader = status.open("rb")
-        self._executor = concurrent.futures.ProcessPoolExecutor(
-            1,
-            multiprocessing.get_context("spawn"),
-            initializer=_initialize,
-            initargs=(self._job, self._arrays, self._folder.name),
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # also after an error or a cancel: nothing is left behind
-        if self._process is not None:
-            self._process.kill()
-        self._executor.shutdown(cancel_futures=True)
-        self._reader.close()
-        self._folder.cleanup()
-
-    def submit(self, number: int, feed: Mapping[str, Any]) -> concurrent.futures.Future[Partial]:
-        """Run a feed; the first one starts the process."""
-        if self._process is not None:
-            return self._executor.submit(_run, number, feed)
-        with _starting:
-            others = set(multiprocessing.active_children())
-            future = self._executor.submit(_run, number, feed)
-            self._process = next(iter(set(multiprocessing.active_children()) - others), None)
-        return future
-
-    def statuses(self) -> Iterator[Status]:
-        """Yield the lines of the status file since the last call."""
-        for line in self._reader:
-            self._last = Status(*json.loads(line))
-            yield self._last
-
-    def death(self) -> CaptureError:
-        """Return how the process ended, and what it was running."""
-        self._executor.shutdown()  # waits until the exit code is known
-        code = None if self._process is None else self._process.exitcode
-        if code is None:
-            how = "ended"
-        elif code < 0:
-            how = f"was ended by signal {-code} ({_signal_name(-code)})"
-        else:
-            how = f"ended with status {code}"
-        output = Path(self._folder.name) / _OUTPUT
-        lines = output.read_text("utf-8", "replace").strip().splitlines() if output.exists() else []
-        reason = f": {shortened(lines[-1], 300)}" if lines else ""
-        if self._last is None:
-            advice = "In a script, call capture under if __name__ == '__main__': the process imports the script."
-            return CaptureError(f"the process of the capture {how} before it ran a node{reason}.", advice=advice)
-        advice = "Give a memory_limit, or name the tensors= up to this node and see its inputs."
-        if code == -9:  # SIGKILL, which Windows has not
-            advice = f"The system ends processes so when memory runs out. {advice}"
-        message = f"the process of the capture {how} while it ran {self._last.nodes}{reason}."
-        return CaptureError(message, advice=advice, node=self._last.first)
+def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
+    """Run feeds one after another in a process of its own; nothing is left behind, also after an error or a cancel."""
+    payload, nodes = _pickled(job), list[int]()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx_nb-subprocess-")))
+        (folder / _STATUS).touch()
+        statuses = stack.enter_context((folder / _STATUS).open("rb"))
+        context, arguments = multiprocessing.get_context("spawn"), (payload, store.folder, folder)
+        executor = concurrent.futures.ProcessPoolExecutor(1, context, _initialize, arguments)
+        stack.callback(executor.shutdown, cancel_futures=True)
+        process: BaseProcess | None = None
+        for number, feed in enumerate(feeds):
+            with _starting:
+                others = set(multiprocessing.active_children())
+                future = executor.submit(_run_in_worker, number, feed)
+                if number == 0:  # this starts the process
+                    process = next(iter(set(multiprocessing.active_children()) - others), None)
+            if number == 0 and process is not None:
+                stack.callback(process.kill)
+            finished = False
+            while not finished:
+                finished = bool(concurrent.futures.wait([future], _POLL_SECONDS).done)
+                for line in statuses:
+                    done, *nodes = json.loads(line)
+                    _report(job, work, number, nodes, done)
+            try:
+                partial = future.result()
+            except BrokenProcessPool:
+                executor.shutdown()  # waits until the exit code is known
+                code = None if process is None else process.exitcode
+                raise _death(Graph.of(job.model), nodes, code, folder / _OUTPUT) from None
+            yield partial
+    work.finished()
 
 
-def _signal_name(number: int) -> str:
-    return next((known.name for known in signal.Signals if known == number), "unknown")
+def _death(graph: Graph, nodes: list[int], code: int | None, output: Path) -> CaptureError:
+    """Return how the process ended, and what it was running."""
+    if code is None:
+        how = "ended"
+    elif code < 0:
+        name = next((known.name for known in signal.Signals if known == -code), "unknown")
+        how = f"was ended by signal {-code} ({name})"
+    else:
+        how = f"ended with status {code}"
+    lines = output.read_text("utf-8", "replace").strip().splitlines() if output.exists() else []
+    reason = f": {shortened(lines[-1], 300)}" if lines else ""
+    if not nodes:
+        advice = "In a script, call capture under if __name__ == '__main__': the process imports the script."
+        return CaptureError(f"the process of the capture {how} before it ran a node{reason}.", advice=advice)
+    advice = "Give a memory_limit, or name the tensors= up to this node and see its inputs."
+    if code == -9:  # SIGKILL, which Windows has not
+        advice = f"The system ends processes so when memory runs out. {advice}"
+    message = f"the process of the capture {how} while it ran {graph.node_labels(nodes)}{reason}."
+    return CaptureError(message, advice=advice, node=graph.names[nodes[0]])
 
 
-# --- in the other process ---------------------------------------------------------------------------------------------
+def _initialize(payload: bytes, arrays: str, folder: Path) -> None:
+    """Prepare the other process: what it prints goes to a file."""
+    output = os.open(folder / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    _cache.payload, _cache.arrays = payload, arrays
+    _cache.status = (folder / _STATUS).open("ab", buffering=0)
 
 
-class _Worker:
-    """Runs the feeds of one job."""
+def _run_in_worker(number: int, feed: Mapping[str, Any]) -> Partial:
+    """Run one feed in the other process; raise only errors that can be pickled."""
 
-    def __init__(self, job: bytes, arrays: str, folder: str) -> None:
-        output = os.open(Path(folder) / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        self._status = (Path(folder) / _STATUS).open("ab", buffering=0)
-        self._pickled = job
-        self._arrays = arrays
+    def report(nodes: Sequence[int], done: float) -> None:
+        _cache.status.write(json.dumps([done, *nodes]).encode() + b"\n")
 
-    @functools.cached_property
-    def _job(self) -> Job:
-        job: Job = pickle.loads(self._pickled)  # noqa: S301 (our own)
-        return job
-
-    @functools.cached_property
-    def _windows(self) -> Windows:
-        return self._job.windows(reuse=True)
-
-    def run(self, number: int, feed: Mapping[str, Any]) -> Partial:
+    try:
         # all arrays to keep go to files, which the parent finds in its own folder
-        store = Store(0, self._arrays, prefix=f"{number}-")
-        with statistics_pool() as pool:
-            return run_feed(self._job, self._windows, feed, store=store, pool=pool, before=self._before)
-
-    def _before(self, nodes: Sequence[int], done: float) -> None:
-        graph = self._windows.graph
-        status = Status(done, graph.node_labels(nodes), graph.names[nodes[0]])
-        self._status.write(json.dumps(status).encode() + b"\n")
-
-
-_workers: Final[list[_Worker]] = []
-"""The worker of this process."""
-
-
-def _initialize(job: bytes, arrays: str, folder: str) -> None:
-    _workers.append(_Worker(job, arrays, folder))
-
-
-def _run(number: int, feed: Mapping[str, Any]) -> Partial:
-    try:
-        return _workers[0].run(number, feed)
-    except BaseException as error:  # noqa: BLE001 (it is raised in the parent)
-        raise _portable(error) from None
-
-
-def _portable(error: BaseException) -> BaseException:
-    """Return an error that can be pickled."""
-    if isinstance(error, MemoryError):
-        return CaptureError(f"the process of the capture ran out of memory: {error}.", advice="Give a memory_limit.")
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
-    except Exception:  # noqa: BLE001 (an error of any class may refuse)
-        return OnnxNbError(f"{type(error).__name__}: {error}")
-    return error
+        return run_feed(*_cached("own", _cache.payload), feed, Store(0, _cache.arrays, f"{number}-"), report)
+    except MemoryError as error:
+        message = f"the process of the capture ran out of memory: {error}."
+        raise CaptureError(message, advice="Give a memory_limit.") from None
+    except BaseException as error:
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
+        except Exception:  # noqa: BLE001 (an error of any class may refuse)
+            raise OnnxNbError(f"{type(error).__name__}: {error}") from None
+        raise
