@@ -3,9 +3,9 @@
  * A label that finds no room asks for more between two rows.
  */
 
+import { itemsBy } from "../protocol/columns.ts";
 import { type Graph, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
-import { itemsBy } from "./rank.ts";
 
 /** Top and bottom of every row. */
 export interface Rows {

@@ -3,8 +3,9 @@
  * neighbors remove crossings. A tensor with many readers has one chain, from which each reader branches off.
  */
 
+import { itemsBy } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
-import { FEW, itemsBy, type Ranking } from "./rank.ts";
+import { FEW, type Ranking } from "./rank.ts";
 
 /**
  * Vertices in this order: boxes, the further rows of tall boxes, ports on the upper border, ports on the lower border,

@@ -3,9 +3,9 @@
  * vertical blocks, as in Brandes & Köpf; blocks then settle where their tensors pull them, at a distance in every row.
  */
 
+import { itemsBy } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import type { Layers } from "./order.ts";
-import { itemsBy } from "./rank.ts";
 
 /** Pixels: minimum distance between neighbors in a row, by how many of the two are boxes. */
 export const GAP = { boxes: 18, boxLane: 13, lanes: 10 } as const;

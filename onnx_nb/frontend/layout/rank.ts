@@ -4,6 +4,7 @@
  * need.
  */
 
+import { itemsBy } from "../protocol/columns.ts";
 import type { Graph } from "./graph.ts";
 import { type Distances, shorten } from "./simplex.ts";
 
@@ -47,17 +48,6 @@ export function sinkSources(graph: Graph): Int32Array {
   const from = new Int32Array(graph.sink.length);
   for (let e = 0; e < graph.source.length; e++) from.fill(graph.source[e], graph.ptr[e], graph.ptr[e + 1]);
   return from;
-}
-
-/** For each box the sinks k whose edge it makes (`keys` = source of each sink) or reads (`keys` = sink). */
-export function itemsBy(keys: Int32Array, count: number): { ptr: Uint32Array; items: Uint32Array } {
-  const ptr = new Uint32Array(count + 1);
-  for (let k = 0; k < keys.length; k++) if (keys[k] >= 0) ptr[keys[k] + 1]++;
-  for (let i = 0; i < count; i++) ptr[i + 1] += ptr[i];
-  const fill = ptr.slice();
-  const items = new Uint32Array(ptr[count]);
-  for (let k = 0; k < keys.length; k++) if (keys[k] >= 0) items[fill[keys[k]]++] = k;
-  return { ptr, items };
 }
 
 function findCycles(graph: Graph): Uint8Array {

@@ -3,11 +3,11 @@
  * port to port (vertical through the rows, bent only between them), and labels are placed.
  */
 
+import { itemsBy } from "../protocol/columns.ts";
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
 import { type Labels, nameRoom, OUTSIDE, type Placed, placeLabels, type Rows } from "./labels.ts";
 import type { Layers } from "./order.ts";
 import { halfWidth, type Places } from "./place.ts";
-import { itemsBy } from "./rank.ts";
 
 /** Pixels between rows. */
 const ROW_GAP = { plain: 18, beside: 13, most: 60 } as const;

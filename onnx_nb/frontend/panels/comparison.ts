@@ -253,7 +253,7 @@ export function createErrorSection(
 ): ErrorSection {
   const { metrics, first } = points.about;
   let metric = metrics.find(({ key }) => key === start) ?? { key: "rel_l2", label: "rel_l2", logarithmic: true };
-  const available = WHICH.filter((which) => points.has(which));
+  const available = WHICH.filter((which) => points.knows(which));
   const shown = new Set<Which>(available);
   const parts = points.about.parts.map(([row, label]) => [row, elide(label, 24)] as const);
   const odd = oddValues(points);
@@ -399,7 +399,7 @@ export function pointsCsv(points: Points, rows: ArrayLike<number>): string {
     key,
     text: (row) => points.text(name, row),
   });
-  const metrics = WHICH.filter((which) => points.has(which)).flatMap((which) =>
+  const metrics = WHICH.filter((which) => points.knows(which)).flatMap((which) =>
     points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: points.numbers(which, key) })),
   );
   const names = ["reference", "candidate", "matched", "node", "source", "shape", "dtype"];

@@ -58,37 +58,46 @@ export function alignedBytes(view: DataView): ArrayBuffer {
 /** Bytes of a text up to which it is made without a decoder, whose texts take twice the memory. */
 const SHORT = 100;
 
-/** The string table of packed columns; a text is decoded on first use. */
-export class Strings {
-  /** UTF-8 of all texts: text i lies in ptr[i] … ptr[i + 1] */
-  readonly bytes: Uint8Array;
-  readonly ptr: Uint32Array;
+/** Packed columns by name; a column of texts holds numbers of texts, each of which is decoded on first use. */
+export class PackedTable {
+  readonly #arrays: ReadonlyMap<string, TypedArray>;
   readonly #texts: (string | undefined)[];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-  constructor(packed: Packed) {
-    this.bytes = column(packed, "string_bytes", Uint8Array);
-    this.ptr = column(packed, "string_ptr", Uint32Array);
-    this.#texts = new Array<string | undefined>(this.ptr.length - 1);
+  constructor({ arrays }: Packed) {
+    this.#arrays = arrays;
+    this.#texts = new Array<string | undefined>(arrays.get("string_ptr")?.length ?? 0);
   }
 
   /** @param index undefined, as read from beyond the end of a column, gives "" */
-  at(index: number | undefined): string {
+  str(index: number | undefined): string {
     if (index === undefined) return "";
     let text = this.#texts[index];
     if (text === undefined) {
-      const bytes = this.bytes.subarray(this.ptr[index], this.ptr[index + 1]);
+      const ptr = this.column("string_ptr");
+      const bytes = this.column("string_bytes", Uint8Array).subarray(ptr[index], ptr[index + 1]);
       const short = bytes.length <= SHORT && bytes.every((byte) => byte < 128);
       text = short ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
       this.#texts[index] = text;
     }
     return text;
   }
-}
 
-/** Returns a column by name, which must be there and of this type. */
-export function column<T extends TypedArray>({ arrays }: Packed, name: string, type: new (n: number) => T): T {
-  const array = arrays.get(name);
-  if (!(array instanceof type)) throw new Error(`column '${name}' is missing or is not a ${type.name}`);
-  return array;
+  /** Returns a text of a column. */
+  text(name: string, row: number): string {
+    return this.str(this.column(name)[row]);
+  }
+
+  has(name: string): boolean {
+    return this.#arrays.has(name);
+  }
+
+  /** Returns a column, which must be there and of this type. */
+  protected column<T extends TypedArray = TypedArray>(name: string, type?: new (n: number) => T): T {
+    const array = this.#arrays.get(name);
+    if (array === undefined || (type !== undefined && !(array instanceof type))) {
+      throw new Error(`column '${name}' is missing or is not a ${type?.name ?? "column"}`);
+    }
+    return array as T;
+  }
 }

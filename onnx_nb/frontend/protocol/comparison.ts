@@ -1,6 +1,6 @@
 /** The points of a comparison, as `analysis/view/result_columns.py` packs them. */
 
-import { type Packed, Strings, type TypedArray } from "./codec.ts";
+import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
 
 export type Which = "cumulative" | "isolated";
 export const WHICH: readonly Which[] = ["cumulative", "isolated"];
@@ -8,7 +8,6 @@ export const WHICH: readonly Which[] = ["cumulative", "isolated"];
 export interface Metric {
   readonly key: string;
   readonly label: string;
-  readonly higher_is_better: boolean;
   readonly logarithmic: boolean;
 }
 
@@ -31,74 +30,42 @@ interface About {
   readonly metrics: readonly Metric[];
   /** where the parts of the model begin */
   readonly parts: readonly (readonly [row: number, label: string])[];
-  /** points without a detail in here */
-  readonly left_out: number;
 }
 
-export type Text =
-  | "name"
-  | "reference"
-  | "candidate"
-  | "op_type"
-  | "matched"
-  | "node"
-  | "scope"
-  | "source"
-  | "difference"
-  | "shape"
-  | "dtype"
-  | "missing_name"
-  | "missing_reason"
-  | "missing_op_type";
-
-export class Points {
+export class Points extends PackedTable {
   readonly about: About;
-  readonly count: number;
+  readonly count = this.column("name").length;
   /** how many values only one side has */
-  readonly missing: number;
+  readonly missing = this.column("missing_name").length;
   /** the isolated error against what is usual for the kind of the point; NaN where it is not known */
-  readonly score: Float64Array;
+  readonly score = this.column("score", Float64Array);
   /** log10 of the ends of all small histograms */
-  readonly sparkEnds: readonly [number, number];
-  readonly bars: number;
+  readonly sparkEnds = this.column("spark_ends");
+  readonly bars = this.count === 0 ? 0 : this.column("sparks").length / this.count;
 
-  readonly #arrays: ReadonlyMap<string, TypedArray>;
-  readonly #strings: Strings;
-  readonly #sparks: TypedArray;
-  #rowOf: Map<string, number> | undefined;
-  #placeOf: Map<number, number> | undefined;
+  // of points of one name the first
+  readonly #rowOf = new Map(
+    Array.from({ length: this.count }, (_, row): [string, number] => [this.text("name", row), row]).reverse(),
+  );
+  readonly #placeOf = new Map(Array.from(this.column("detail_row"), (row, place) => [row, place]));
 
   constructor(packed: Packed) {
+    super(packed);
     this.about = packed.meta as About;
-    this.#arrays = packed.arrays;
-    this.#strings = new Strings(packed);
-    this.count = this.#array("name").length;
-    this.missing = this.#array("missing_name").length;
-    this.score = this.#array("score") as Float64Array;
-    this.#sparks = this.#array("sparks");
-    this.bars = this.count === 0 ? 0 : this.#sparks.length / this.count;
-    const ends = this.#array("spark_ends");
-    this.sparkEnds = [ends[0], ends[1]];
   }
 
-  text(name: Text, row: number): string {
-    return this.#strings.at(this.#array(name)[row]);
-  }
-
-  has(which: Which): boolean {
-    return this.#arrays.has(`${which}_state`);
+  knows(which: Which): boolean {
+    return this.has(`${which}_state`);
   }
 
   /** of all points; NaN where there is none */
   numbers(which: Which, metric: string): Float64Array {
-    return (
-      (this.#arrays.get(`${which}_${metric}`) as Float64Array | undefined) ??
-      new Float64Array(this.count).fill(Number.NaN)
-    );
+    const name = `${which}_${metric}`;
+    return this.has(name) ? this.column(name, Float64Array) : new Float64Array(this.count).fill(Number.NaN);
   }
 
   state(which: Which, row: number): number {
-    return this.#arrays.get(`${which}_state`)?.[row] ?? STATE.UNKNOWN;
+    return this.knows(which) ? this.column(`${which}_state`)[row] : STATE.UNKNOWN;
   }
 
   /** Which errors tell most of a point. */
@@ -107,43 +74,30 @@ export class Points {
   }
 
   isOutput(row: number): boolean {
-    return this.#array("output")[row] === 1;
+    return this.column("output")[row] === 1;
   }
 
   spark(row: number): TypedArray {
-    return this.#sparks.subarray(row * this.bars, (row + 1) * this.bars);
+    return this.column("sparks").subarray(row * this.bars, (row + 1) * this.bars);
   }
 
-  missingSide(row: number): Sides {
-    return this.#array("missing_side")[row] === 1 ? "candidate" : "reference";
+  missingSide(row: number): "reference" | "candidate" {
+    return this.column("missing_side")[row] === 1 ? "candidate" : "reference";
   }
 
   /** −1 if there is no such point */
   rowOf(name: string): number {
-    if (this.#rowOf === undefined) {
-      this.#rowOf = new Map();
-      for (let row = this.count - 1; row >= 0; row--) this.#rowOf.set(this.text("name", row), row);
-    }
     return this.#rowOf.get(name) ?? -1;
   }
 
   /** What was packed along of a point, null if it must be asked for. */
   detail(row: number): Uint8Array | null {
-    const ends = this.#array("detail_end");
-    this.#placeOf ??= new Map(Array.from(this.#array("detail_row"), (each, place) => [each, place]));
     const place = this.#placeOf.get(row);
     if (place === undefined) return null;
-    return (this.#array("details") as Uint8Array).subarray(place === 0 ? 0 : ends[place - 1], ends[place]);
-  }
-
-  #array(name: string): TypedArray {
-    const array = this.#arrays.get(name);
-    if (array === undefined) throw new Error(`column '${name}' is missing`);
-    return array;
+    const ends = this.column("detail_end");
+    return this.column("details", Uint8Array).subarray(place === 0 ? 0 : ends[place - 1], ends[place]);
   }
 }
-
-export type Sides = "reference" | "candidate";
 
 /** What is known of one point besides its metrics. */
 export interface Detail {
@@ -152,7 +106,6 @@ export interface Detail {
   readonly tolerance: readonly [rtol: number, atol: number];
   readonly count: number;
   readonly equal: number;
-  readonly finite: number;
   readonly nan: number;
   readonly inf: number;
   readonly outside: number;

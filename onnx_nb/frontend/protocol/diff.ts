@@ -1,7 +1,7 @@
 /** Counterparts and differences of two graphs, as `analysis/view/result_columns.py` packs them. */
 
 import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
-import type { Packed, TypedArray } from "./codec.ts";
+import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
 import type { Columns, Target } from "./columns.ts";
 
 /** 0 is the reference, 1 the candidate. */
@@ -28,7 +28,7 @@ interface Half {
   readonly statuses: DiffStatusData;
 }
 
-export class PairData {
+export class PairData extends PackedTable {
   readonly changes: readonly Change[];
   /** how many there are, also those that were not sent */
   readonly total: number;
@@ -37,8 +37,9 @@ export class PairData {
   readonly #halves: readonly [Half, Half];
   readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
 
-  constructor({ meta, arrays }: Packed) {
-    const { changes, total, counts, message, made } = meta as unknown as {
+  constructor(packed: Packed) {
+    super(packed);
+    const { changes, total, counts, message, made } = packed.meta as {
       changes: readonly (readonly [DiffStatus, ...string[]])[];
       total: number;
       counts: Partial<Record<DiffStatus, number>>;
@@ -55,11 +56,7 @@ export class PairData {
       return { what, kind, name, op, detail, reference, candidate, how, nodes: [n, m], tensors: [v, w] };
     });
     const half = (side: SideOf): Half => {
-      const column = <T extends TypedArray>(name: string): T => {
-        const found = arrays.get(`${name}_${side}`);
-        if (found === undefined) throw new Error(`the kernel sent no column '${name}'`);
-        return found as T;
-      };
+      const column = <T extends TypedArray>(name: string): T => this.column(`${name}_${side}`) as T;
       return {
         there: { node: column("node"), tensor: column("value"), scope: column("scope") },
         statuses: {
@@ -76,17 +73,13 @@ export class PairData {
     this.#halves = [half(0), half(1)];
     for (const change of this.changes) {
       for (const side of [0, 1] as const) {
-        const { nodes, tensors } = change;
-        if (nodes[side] >= 0) this.#note(side, `node ${nodes[side]}`, change);
-        if (tensors[side] >= 0) this.#note(side, `tensor ${tensors[side]}`, change);
+        for (const [kind, id] of Object.entries({ node: change.nodes[side], tensor: change.tensors[side] })) {
+          const listed = this.#about[side].get(`${kind} ${id}`);
+          if (listed !== undefined) listed.push(change);
+          else if (id >= 0) this.#about[side].set(`${kind} ${id}`, [change]);
+        }
       }
     }
-  }
-
-  #note(side: SideOf, key: string, change: Change): void {
-    const listed = this.#about[side].get(key);
-    if (listed === undefined) this.#about[side].set(key, [change]);
-    else listed.push(change);
   }
 
   statuses(side: SideOf): DiffStatusData {

@@ -1,6 +1,6 @@
 /** What a simplification did, as `analysis/view/result_columns.py` packs it: two graphs as a pair, and every change. */
 
-import { type Packed, Strings, type TypedArray } from "./codec.ts";
+import type { Packed } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";
 
@@ -33,22 +33,17 @@ interface Meta {
 }
 
 export class SimplificationData extends PairData {
-  readonly count: number;
+  readonly count = this.column("rule").length;
   readonly rules: Meta["rules"];
   readonly nodes: Meta["nodes"];
-  readonly #strings: Strings;
-  readonly #arrays: ReadonlyMap<string, TypedArray>;
 
   constructor(packed: Packed) {
     super(packed);
-    this.#strings = new Strings(packed);
-    this.#arrays = packed.arrays;
     ({ rules: this.rules, nodes: this.nodes } = packed.meta as Meta);
-    this.count = this.#array("rule").length;
   }
 
   ruleOf(change: number): number {
-    return this.#array("rule")[change];
+    return this.column("rule")[change];
   }
 
   rule(change: number): string {
@@ -57,16 +52,16 @@ export class SimplificationData extends PairData {
 
   /** "Conv + BatchNormalization → Conv" */
   what(change: number): string {
-    return this.#strings.at(this.#array("what")[change]);
+    return this.text("what", change);
   }
 
   why(change: number): string {
-    return this.#strings.at(this.#array("why")[change]);
+    return this.text("why", change);
   }
 
   /** the tensor that was made where it happened */
   tensor(change: number): string {
-    return this.#strings.at(this.#array("key")[change]);
+    return this.text("key", change);
   }
 
   /** By which it is undone. */
@@ -82,19 +77,13 @@ export class SimplificationData extends PairData {
 
   /** What a change is about in one of the graphs: what it took or made, or where that was. */
   targets(side: SideOf, change: number): Target[] {
-    const ends = this.#array(`targets_end_${side}`);
-    const found = this.#array(`targets_${side}`).subarray(ends[change], ends[change + 1]);
+    const ends = this.column(`targets_end_${side}`);
+    const found = this.column(`targets_${side}`).subarray(ends[change], ends[change + 1]);
     return Array.from(found, (id) => (id >= 0 ? { kind: "node", id } : { kind: "tensor", id: -1 - id }));
   }
 
   /** The change that took, folded or made a node; −1 for none. */
   changeOf(side: SideOf, target: Target): number {
-    return target.kind === "node" ? (this.#array(`change_${side}`)[target.id] ?? -1) : -1;
-  }
-
-  #array(name: string): TypedArray {
-    const found = this.#arrays.get(name);
-    if (found === undefined) throw new Error(`the kernel sent no column '${name}'`);
-    return found;
+    return target.kind === "node" ? (this.column(`change_${side}`)[target.id] ?? -1) : -1;
   }
 }
