@@ -105,7 +105,7 @@ class Gaps {
   readonly #layers: Layers;
   readonly #placed: Placed;
   /** segments by the row of their upper end, and the x of both ends */
-  readonly #segments: { readonly ptr: Uint32Array; readonly items: Uint32Array };
+  readonly #segments: Layers["up"];
   readonly #upperX: Float64Array;
   readonly #lowerX: Float64Array;
   readonly #known = new Map<number, Gap>();

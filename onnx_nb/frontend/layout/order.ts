@@ -3,7 +3,7 @@
  * neighbors remove crossings. A tensor with many readers has one chain, from which each reader branches off.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { itemsBy, type Rows } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import { FEW, type Ranking } from "./rank.ts";
 
@@ -35,8 +35,8 @@ export interface Layers {
   readonly segmentEdge: Int32Array;
   readonly segmentSink: Int32Array;
   /** vertex → its segments down and up */
-  readonly down: { readonly ptr: Uint32Array; readonly items: Uint32Array };
-  readonly up: { readonly ptr: Uint32Array; readonly items: Uint32Array };
+  readonly down: Rows;
+  readonly up: Rows;
   /** hyperedge → vertex it comes from, −1 for none; sink → vertex it ends at, −1 if the hyperedge has no line */
   readonly from: Int32Array;
   readonly to: Int32Array;
@@ -118,7 +118,10 @@ class Builder {
     const rows = Math.max(this.#lastRow + (sink.includes(-1) ? 1 : 0), 1);
     const upper = Int32Array.from(this.#upper);
     const lower = Int32Array.from(this.#lower);
-    return {
+    const rowPtr = new Uint32Array(rows + 1);
+    for (const row of rank) rowPtr[row + 1]++;
+    for (let row = 0; row < rows; row++) rowPtr[row + 1] += rowPtr[row];
+    const layers: Layers = {
       count: rank.length,
       boxes,
       box: this.#boxOf(rank.length),
@@ -126,7 +129,9 @@ class Builder {
       firstDummy,
       rank,
       rows,
-      ...firstOrder(rank, rows, firstBottom, upper, lower),
+      rowPtr,
+      order: new Int32Array(rank.length),
+      pos: new Int32Array(rank.length),
       segments: upper.length,
       upper,
       lower,
@@ -144,6 +149,9 @@ class Builder {
       laneFrom: this.#laneFrom,
       stub: this.#stub,
     };
+    // boxes before dummies
+    orderRows(layers, false, false, firstBottom);
+    return layers;
   }
 
   #startRow(e: number): number {
@@ -303,48 +311,6 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
   return { outPort, inPort };
 }
 
-/** Depth-first order from the top, which keeps connected boxes together. */
-function firstOrder(
-  rank: Int32Array,
-  rows: number,
-  firstBottom: number,
-  upper: Int32Array,
-  lower: Int32Array,
-): { rowPtr: Uint32Array; order: Int32Array; pos: Int32Array } {
-  const count = rank.length;
-  const rowPtr = new Uint32Array(rows + 1);
-  for (let v = 0; v < count; v++) rowPtr[rank[v] + 1]++;
-  for (let r = 0; r < rows; r++) rowPtr[r + 1] += rowPtr[r];
-  const order = new Int32Array(count);
-  const pos = new Int32Array(count).fill(-1);
-  const filled = new Int32Array(rows);
-  const down = itemsBy(upper, count);
-  const up = itemsBy(lower, count);
-  const settle = (v: number): void => {
-    pos[v] = filled[rank[v]]++;
-    order[rowPtr[rank[v]] + pos[v]] = v;
-  };
-  const stack: number[] = [];
-  const visit = (start: number): void => {
-    stack.push(start);
-    for (let v = stack.pop(); v !== undefined; v = stack.pop()) {
-      if (pos[v] >= 0) continue;
-      settle(v);
-      // pushed last is visited first: boxes before dummies, in the order of the edges
-      for (let pass = 0; pass < 2; pass++) {
-        for (let j = down.ptr[v + 1] - 1; j >= down.ptr[v]; j--) {
-          const w = lower[down.items[j]];
-          if (w < firstBottom === (pass === 1) && pos[w] < 0) stack.push(w);
-        }
-      }
-    }
-  };
-  for (let v = 0; v < count; v++) if (pos[v] < 0 && up.ptr[v] === up.ptr[v + 1] && rank[v] === 0) visit(v);
-  for (let v = 0; v < count; v++) if (pos[v] < 0 && up.ptr[v] === up.ptr[v + 1]) visit(v);
-  for (let v = 0; v < count; v++) if (pos[v] < 0) visit(v);
-  return { rowPtr, order, pos };
-}
-
 /** Vertices beyond which a scope is swept from one order only, and its rows are sorted but not sifted. */
 const SMALL = 3000;
 
@@ -378,7 +344,7 @@ function sweep(layers: Layers): void {
   };
   sweepFrom(0);
   for (let start = 1; small && start < STARTS && best > 0; start++) {
-    orderAgain(layers, start % 2 === 1, start >= 2);
+    orderRows(layers, start % 2 === 1, start >= 2);
     makeWay(layers, tall);
     keep();
     sweepFrom(start % 2);
@@ -401,8 +367,11 @@ function number({ rows, rowPtr, order, pos }: Layers): void {
   for (let r = 0; r < rows; r++) for (let at = rowPtr[r]; at < rowPtr[r + 1]; at++) pos[order[at]] = at - rowPtr[r];
 }
 
-/** Another initial order: depth first from below, or to the other side. */
-function orderAgain(layers: Layers, fromBelow: boolean, mirrored: boolean): void {
+/**
+ * Orders each row depth first, which keeps connected vertices together: from above or from below, to either side.
+ * Vertices below `early` come before the others.
+ */
+function orderRows(layers: Layers, fromBelow: boolean, mirrored: boolean, early = 0): void {
   const { count, rank, order, pos, rowPtr, lower, upper } = layers;
   const ahead = fromBelow ? layers.up : layers.down;
   const back = fromBelow ? layers.down : layers.up;
@@ -417,23 +386,26 @@ function orderAgain(layers: Layers, fromBelow: boolean, mirrored: boolean): void
       pos[v] = filled[rank[v]]++;
       order[rowPtr[rank[v]] + pos[v]] = v;
       const size = ahead.ptr[v + 1] - ahead.ptr[v];
-      for (let i = 0; i < size; i++) {
-        const w = next[ahead.items[ahead.ptr[v] + (mirrored ? i : size - 1 - i)]];
-        if (pos[w] < 0) stack.push(w);
+      // pushed last is visited first
+      for (const soon of [false, true]) {
+        for (let i = 0; i < size; i++) {
+          const w = next[ahead.items[ahead.ptr[v] + (mirrored ? i : size - 1 - i)]];
+          if (pos[w] < 0 && w < early === soon) stack.push(w);
+        }
       }
     }
   };
-  for (let i = 0; i < count; i++) {
-    const v = mirrored ? count - 1 - i : i;
-    if (pos[v] < 0 && back.ptr[v] === back.ptr[v + 1]) visit(v);
+  for (const all of [early === 0, true]) {
+    for (let i = 0; i < count; i++) {
+      const v = mirrored ? count - 1 - i : i;
+      if (pos[v] < 0 && back.ptr[v] === back.ptr[v + 1] && (all || rank[v] === 0)) visit(v);
+    }
   }
 }
 
 /** Moves each vertex to the place in its row where its segments cross the fewest others; false if none moved. */
 function sift(layers: Layers): boolean {
-  const { rowPtr, order, pos, up, down, upper, lower, upperPort, lowerPort } = layers;
-  const gainOf = (a: number, b: number): number =>
-    between(layers, up, upper, upperPort, a, b) + between(layers, down, lower, lowerPort, a, b);
+  const { rowPtr, order, pos } = layers;
   let moved = false;
   for (let row = 0; row < layers.rows; row++) {
     const start = rowPtr[row];
@@ -445,7 +417,7 @@ function sift(layers: Layers): boolean {
       let most = 0;
       let gain = 0;
       for (let at = from + 1; at < size; at++) {
-        gain += gainOf(v, order[start + at]);
+        gain += gainOf(layers, v, order[start + at]);
         if (gain > most) {
           most = gain;
           to = at;
@@ -453,7 +425,7 @@ function sift(layers: Layers): boolean {
       }
       gain = 0;
       for (let at = from - 1; at >= 0; at--) {
-        gain += gainOf(order[start + at], v);
+        gain += gainOf(layers, order[start + at], v);
         if (gain > most) {
           most = gain;
           to = at;
@@ -620,10 +592,7 @@ function swapNeighbors(layers: Layers): boolean {
     for (let at = rowPtr[row]; at + 1 < rowPtr[row + 1]; at++) {
       const a = order[at];
       const b = order[at + 1];
-      const gain =
-        between(layers, layers.up, layers.upper, layers.upperPort, a, b) +
-        between(layers, layers.down, layers.lower, layers.lowerPort, a, b);
-      if (gain <= 0) continue;
+      if (gainOf(layers, a, b) <= 0) continue;
       order[at] = b;
       order[at + 1] = a;
       pos[b]--;
@@ -634,24 +603,26 @@ function swapNeighbors(layers: Layers): boolean {
   return improved;
 }
 
-/** Crossings between the segments of neighbors a, b on one side, less those if they were swapped. */
-function between(
+/** Crossings between the segments of neighbors a, b, less those if they were swapped. */
+function gainOf(layers: Layers, a: number, b: number): number {
+  const { up, down, upper, lower, upperPort, lowerPort } = layers;
+  return gainBy(layers, up, upper, upperPort, a, b) + gainBy(layers, down, lower, lowerPort, a, b);
+}
+
+function gainBy(
   layers: Layers,
-  rows: Layers["up"],
+  { ptr, items }: Rows,
   neighbor: Int32Array,
   port: Float32Array,
   a: number,
   b: number,
 ): number {
   let gain = 0;
-  for (let i = rows.ptr[a]; i < rows.ptr[a + 1]; i++) {
-    const s = rows.items[i];
-    const x = layers.pos[neighbor[s]] + port[s];
-    for (let j = rows.ptr[b]; j < rows.ptr[b + 1]; j++) {
-      const t = rows.items[j];
-      const y = layers.pos[neighbor[t]] + port[t];
-      if (x > y) gain += weigh(layers, s) * weigh(layers, t);
-      else if (x < y) gain -= weigh(layers, s) * weigh(layers, t);
+  for (let i = ptr[a]; i < ptr[a + 1]; i++) {
+    const x = layers.pos[neighbor[items[i]]] + port[items[i]];
+    for (let j = ptr[b]; j < ptr[b + 1]; j++) {
+      const y = layers.pos[neighbor[items[j]]] + port[items[j]];
+      if (x !== y) gain += Math.sign(x - y) * weigh(layers, items[i]) * weigh(layers, items[j]);
     }
   }
   return gain;

@@ -155,11 +155,11 @@ function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): numb
 /** Lines from a box or port to a box or port, through any dummies. */
 interface Lines {
   readonly count: number;
-  readonly start: Int32Array;
-  readonly end: Int32Array;
+  readonly start: readonly number[];
+  readonly end: readonly number[];
   /** the uppermost and the lowest segment */
-  readonly first: Int32Array;
-  readonly last: Int32Array;
+  readonly first: readonly number[];
+  readonly last: readonly number[];
 }
 
 function toLines(layers: Layers): Lines {
@@ -180,13 +180,7 @@ function toLines(layers: Layers): Lines {
     first.push(top);
     last.push(s);
   }
-  return {
-    count: start.length,
-    start: Int32Array.from(start),
-    end: Int32Array.from(end),
-    first: Int32Array.from(first),
-    last: Int32Array.from(last),
-  };
+  return { count: start.length, start, end, first, last };
 }
 
 function segmentAbove(layers: Layers, s: number): number {
@@ -240,8 +234,8 @@ function choose(
   graph: Graph,
   layers: Layers,
   lines: Lines,
-  near: Int32Array,
-  far: Int32Array,
+  near: readonly number[],
+  far: readonly number[],
   longest: Float64Array,
   downward: boolean,
 ): Choice {
@@ -397,10 +391,10 @@ function fromTheLeft(count: number, left: readonly number[], right: readonly num
 
 /** Springs between blocks: the segments that are not vertical. b is pulled to `offset` to the right of a. */
 interface Pulls {
-  readonly a: Int32Array;
-  readonly b: Int32Array;
-  readonly offset: Float64Array;
-  readonly weight: Float64Array;
+  readonly a: readonly number[];
+  readonly b: readonly number[];
+  readonly offset: readonly number[];
+  readonly weight: readonly number[];
 }
 
 function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inLine"]): Pulls {
@@ -432,12 +426,7 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inL
     const w = layers.pos[v] > 0 ? layers.order[at - 1] : layers.order[at + 1];
     if (layers.rowPtr[layers.rank[v] + 1] - layers.rowPtr[layers.rank[v]] > 1) pull(v, w, 0, 0.5);
   }
-  return {
-    a: Int32Array.from(a),
-    b: Int32Array.from(b),
-    offset: Float64Array.from(offset),
-    weight: Float64Array.from(weight),
-  };
+  return { a, b, offset, weight };
 }
 
 /** Iterations of pulling and pushing apart; fewer for very many blocks. */

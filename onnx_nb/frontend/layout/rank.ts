@@ -4,7 +4,7 @@
  * need.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { itemsBy, type Rows } from "../protocol/columns.ts";
 import type { Graph } from "./graph.ts";
 import { type Distances, shorten } from "./simplex.ts";
 
@@ -23,10 +23,10 @@ const WIDEST = 40;
 export const FEW = 8;
 
 export function assignRanks(graph: Graph, span: Int32Array): Ranking {
-  const backward = findCycles(graph);
-  const order = topologicalOrder(graph, backward);
-  const rank = longestPath(graph, backward, order, span);
-  tighten(graph, backward, order, rank, span);
+  const ends = endsOf(graph);
+  const backward = findCycles(graph, ends);
+  const { order, rank } = longestPath(graph, backward, span, ends);
+  tighten(graph, backward, order, rank, span, ends);
   shortest(graph, backward, rank, span);
   return { ...wrap(rank, span), backward };
 }
@@ -50,15 +50,24 @@ export function sinkSources(graph: Graph): Int32Array {
   return from;
 }
 
-function findCycles(graph: Graph): Uint8Array {
-  const { sink } = graph;
+/** The source of each sink, and for each box the sinks that it feeds and those that it is. */
+interface Ends {
+  readonly from: Int32Array;
+  readonly out: Rows;
+  readonly into: Rows;
+}
+
+function endsOf(graph: Graph): Ends {
   const from = sinkSources(graph);
+  return { from, out: itemsBy(from, graph.width.length), into: itemsBy(graph.sink, graph.width.length) };
+}
+
+function findCycles({ sink, width }: Graph, { from, out }: Ends): Uint8Array {
   const backward = new Uint8Array(sink.length);
   let sorted = true;
   for (let k = 0; k < sink.length && sorted; k++) sorted = from[k] < 0 || sink[k] < 0 || from[k] < sink[k];
   if (sorted) return backward; // boxes are in file order, and almost every file is sorted
-  const n = graph.width.length;
-  const out = itemsBy(from, n);
+  const n = width.length;
   const state = new Uint8Array(n); // 0 new, 1 on the path, 2 done
   const next = out.ptr.slice(0, n);
   const path: number[] = [];
@@ -86,60 +95,50 @@ function findCycles(graph: Graph): Uint8Array {
   return backward;
 }
 
-function topologicalOrder(graph: Graph, backward: Uint8Array): Int32Array {
+/** Boxes from above to below, and for each the length of the longest path to it, in rows. */
+function longestPath(
+  graph: Graph,
+  backward: Uint8Array,
+  span: Int32Array,
+  { from, out, into }: Ends,
+): { order: Int32Array; rank: Int32Array } {
   const n = graph.width.length;
-  const from = sinkSources(graph);
-  const out = itemsBy(from, n);
-  const into = itemsBy(graph.sink, n);
   const waits = new Int32Array(n);
   for (let k = 0; k < graph.sink.length; k++) {
     if (from[k] >= 0 && graph.sink[k] >= 0) waits[backward[k] ? from[k] : graph.sink[k]]++;
   }
   const order = new Int32Array(n);
+  const rank = new Int32Array(n);
   let filled = 0;
   for (let i = 0; i < n; i++) if (waits[i] === 0) order[filled++] = i;
   for (let at = 0; at < filled; at++) {
     const box = order[at];
+    const reach = (below: number): void => {
+      rank[below] = Math.max(rank[below], rank[box] + span[box]);
+      if (--waits[below] === 0) order[filled++] = below;
+    };
     for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
       const k = out.items[j];
-      if (!backward[k] && graph.sink[k] >= 0 && --waits[graph.sink[k]] === 0) order[filled++] = graph.sink[k];
+      if (!backward[k] && graph.sink[k] >= 0) reach(graph.sink[k]);
     }
     for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
       const k = into.items[j];
-      if (backward[k] && --waits[from[k]] === 0) order[filled++] = from[k];
+      if (backward[k]) reach(from[k]);
     }
   }
-  return order;
-}
-
-function longestPath(graph: Graph, backward: Uint8Array, order: Int32Array, span: Int32Array): Int32Array {
-  const n = graph.width.length;
-  const from = sinkSources(graph);
-  const out = itemsBy(from, n);
-  const into = itemsBy(graph.sink, n);
-  const rank = new Int32Array(n);
-  for (const box of order) {
-    const below = rank[box] + span[box];
-    for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
-      const k = out.items[j];
-      const to = graph.sink[k];
-      if (!backward[k] && to >= 0 && rank[to] < below) rank[to] = below;
-    }
-    for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
-      const k = into.items[j];
-      if (backward[k] && from[k] >= 0 && rank[from[k]] < below) rank[from[k]] = below;
-    }
-  }
-  return rank;
+  return { order, rank };
 }
 
 /** Moves boxes down if that shortens more tensors than it lengthens, and whole chains without a predecessor. */
-function tighten(graph: Graph, backward: Uint8Array, order: Int32Array, rank: Int32Array, span: Int32Array): void {
-  const n = graph.width.length;
-  const { source, sink, ptr } = graph;
-  const from = sinkSources(graph);
-  const out = itemsBy(from, n);
-  const into = itemsBy(sink, n);
+function tighten(
+  { source, sink, ptr, width }: Graph,
+  backward: Uint8Array,
+  order: Int32Array,
+  rank: Int32Array,
+  span: Int32Array,
+  { from, out, into }: Ends,
+): void {
+  const n = width.length;
   const edgeOf = new Int32Array(sink.length);
   const lowest = new Int32Array(source.length); // the row that a tensor reaches
   const reach = (e: number): void => {
@@ -268,13 +267,7 @@ function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Dist
     }
     if (joint >= 0) keep(from, joint, 0, COST.tensor);
   }
-  return {
-    count,
-    tail: Int32Array.from(tail),
-    head: Int32Array.from(head),
-    least: Int32Array.from(least),
-    weight: Int32Array.from(weight),
-  };
+  return { count, tail, head, least, weight };
 }
 
 /** Closes rows in which no box begins and wraps those in which too many do. */

@@ -5,10 +5,10 @@
 
 /** Distances head − tail ≥ least; each unit of head − tail costs its weight. */
 export interface Distances {
-  readonly tail: Int32Array;
-  readonly head: Int32Array;
-  readonly least: Int32Array;
-  readonly weight: Int32Array;
+  readonly tail: readonly number[];
+  readonly head: readonly number[];
+  readonly least: readonly number[];
+  readonly weight: readonly number[];
 }
 
 /**

@@ -54,7 +54,7 @@ export interface Meta {
 }
 
 /** Rows of a compressed table: `items.subarray(ptr[row], ptr[row + 1])`. */
-interface Rows {
+export interface Rows {
   readonly ptr: Uint32Array;
   readonly items: Uint32Array;
 }
@@ -317,7 +317,7 @@ function rowOf({ ptr, items }: Rows, row: number): Uint32Array {
 }
 
 /** For each key 0 … count − 1 the positions that hold it; negative keys belong to none. */
-export function itemsBy(keys: Uint32Array | Int32Array, count: number): Rows {
+export function itemsBy(keys: ArrayLike<number>, count: number): Rows {
   const ptr = new Uint32Array(count + 1);
   for (let at = 0; at < keys.length; at++) if (keys[at] >= 0) ptr[keys[at] + 1]++;
   for (let key = 0; key < count; key++) ptr[key + 1] += ptr[key];
