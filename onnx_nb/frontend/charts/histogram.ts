@@ -1,6 +1,6 @@
 /** Statistics of a tensor in words, and its histogram in bars. */
 
-import { el, facts } from "../panels/dom.ts";
+import { el, facts, svg } from "../panels/dom.ts";
 import type { StatisticsReply } from "../protocol/host.ts";
 import { counted, plain, written } from "../scene/formatting.ts";
 
@@ -68,4 +68,17 @@ export function histogram(
 /** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
 export function valueText(x: number | string): string {
   return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
+}
+
+/** Counts as a small picture whose bars are at most `most` high; a bad one is red. */
+export function spark(counts: ArrayLike<number>, most: number, bad = false): SVGElement {
+  const bar = (count: number, at: number): string =>
+    count === 0 ? "" : `M${at} 16v${-Math.max(0.7, (16 * count) / most).toFixed(1)}h0.9V16z`;
+  const attributes = {
+    class: `onnx-nb-spark${bad ? " onnx-nb-spark-bad" : ""}`,
+    viewBox: `0 0 ${counts.length} 16`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  };
+  return svg("svg", attributes, svg("path", { d: Array.from(counts, bar).join("") }));
 }

@@ -53,19 +53,7 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
       if (layers.stub[k] === 1) width = Math.max(width, nameRoom(graph, e, inX[k], 0, 0).right);
     }
   }
-  return {
-    width,
-    height: end,
-    x: left,
-    y,
-    outX,
-    inX,
-    entryWay,
-    exitWay,
-    ...lines,
-    labelX: labels.x,
-    labelY: labels.y,
-  };
+  return { width, height: end, x: left, y, outX, inX, entryWay, exitWay, ...lines, labelX: labels.x, labelY: labels.y };
 }
 
 /** Makes room for a label to the left of all boxes. */

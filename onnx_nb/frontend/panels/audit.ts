@@ -2,7 +2,7 @@
 
 import { bytes, counted, plain } from "../scene/formatting.ts";
 import { button, el, elide } from "./dom.ts";
-import { Table, type TableColumn } from "./table.ts";
+import { numbers, Table, texts } from "./table.ts";
 
 /** As `external_data.Audit` has it. */
 export interface AuditData {
@@ -28,7 +28,6 @@ interface DataFile {
   readonly used: number;
   readonly padding: number;
   readonly orphan: number;
-  readonly sha1: string;
 }
 
 interface TensorEntry {
@@ -64,20 +63,24 @@ export function createExternalData(
     outside === 0
       ? `${counted(tensors.length, "tensor")}, all in the model's own file`
       : `${plain(outside)} of ${counted(tensors.length, "tensor")} outside, in ${counted(files.length, "file")} of ${bytes(size)}`;
-  const verdict =
+  const [style, verdict] =
     errors > 0
-      ? el("span.onnx-nb-verdict.onnx-nb-bad", `✕ ${counted(errors, "error")}`)
+      ? ["bad", `✕ ${counted(errors, "error")}`]
       : problems.length > 0
-        ? el("span.onnx-nb-verdict.onnx-nb-caution", `! ${counted(problems.length, "warning")}`)
-        : el("span.onnx-nb-verdict.onnx-nb-fine", "✓ No problems");
+        ? ["caution", `! ${counted(problems.length, "warning")}`]
+        : ["fine", "✓ No problems"];
+  const safe =
+    outside === 0
+      ? "All tensors are inside the model file, so no data file can be lost or moved."
+      : "The bytes of every tensor are inside their file, their number fits its type and shape, and none overlap.";
   root.replaceChildren(
     el(
       "header.onnx-nb-bar",
       el("b.onnx-nb-name", { title: audit.model }, elide(audit.model, 60)),
-      verdict,
+      el(`span.onnx-nb-verdict.onnx-nb-${style}`, verdict),
       el("span.onnx-nb-dim.onnx-nb-ellipsis", where),
     ),
-    problems.length === 0 ? well(outside) : issues(audit, table, signal),
+    problems.length === 0 ? el("section.onnx-nb-part", el("p", safe)) : issues(audit, table, signal),
     ...(files.length > 0 ? [fileList(files)] : []),
     ...(tensors.length > 0
       ? [
@@ -88,14 +91,6 @@ export function createExternalData(
   );
 }
 
-function well(outside: number): HTMLElement {
-  const text =
-    outside === 0
-      ? "All tensors are inside the model file, so no data file can be lost or moved."
-      : "The bytes of every tensor are inside their file, their number fits its type and shape, and none overlap.";
-  return el("section.onnx-nb-part", el("p", text));
-}
-
 function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSignal): HTMLElement {
   const list = el("ul.onnx-nb-issues");
   let pressed: HTMLElement | null = null;
@@ -104,11 +99,7 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
   const item = (problem: Problem): HTMLElement => {
     const fatal = problem.severity === "error";
     const parts: (Node | string | null)[] = [
-      el(
-        "b",
-        { class: fatal ? "onnx-nb-bad" : "onnx-nb-caution" },
-        `${fatal ? "✕ Error" : "! Warning"}: ${problem.kind}`,
-      ),
+      fatal ? el("b.onnx-nb-bad", `✕ Error: ${problem.kind}`) : el("b.onnx-nb-caution", `! Warning: ${problem.kind}`),
       el("span", ` ${elide(problem.message, 500)}`),
       problem.advice === "" ? null : el("span.onnx-nb-dim", ` ${elide(problem.advice, 500)}`),
     ];
@@ -120,18 +111,15 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
     const about = `${problem.kind} ${problem.location}`;
     if (count > 0 && !offered.has(about)) {
       offered.add(about);
-      const show = button(
-        `Show ${count === 1 ? "the tensor" : `the ${plain(count)} tensors`}`,
-        () => {
-          const on = pressed !== show;
-          pressed?.setAttribute("aria-pressed", "false");
-          pressed = on ? show : null;
-          show.setAttribute("aria-pressed", String(on));
-          table.restrict(on ? affected : null);
-        },
-        signal,
-        { class: "onnx-nb-small", "aria-pressed": "false" },
-      );
+      const press = (): void => {
+        const on = pressed !== show;
+        pressed?.setAttribute("aria-pressed", "false");
+        pressed = on ? show : null;
+        show.setAttribute("aria-pressed", String(on));
+        table.restrict(on ? affected : null);
+      };
+      const text = `Show ${count === 1 ? "the tensor" : `the ${plain(count)} tensors`}`;
+      const show = button(text, press, signal, { class: "onnx-nb-small", "aria-pressed": false });
       parts.push(" ", show);
     }
     return el("li", ...parts);
@@ -141,122 +129,89 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
   list.append(...sorted.slice(0, SHOWN).map(item));
   const section = el("section.onnx-nb-part", { "aria-label": "Problems" }, list);
   if (sorted.length > SHOWN) {
-    const more = button(
-      `Show all ${plain(sorted.length)}`,
-      () => {
-        more.remove();
-        list.append(...sorted.slice(SHOWN, 1000).map(item));
-      },
-      signal,
-      { class: "onnx-nb-small" },
-    );
+    const showAll = (): void => {
+      more.remove();
+      list.append(...sorted.slice(SHOWN, 1000).map(item));
+    };
+    const more = button(`Show all ${plain(sorted.length)}`, showAll, signal, { class: "onnx-nb-small" });
     section.append(more);
   }
   return section;
 }
 
 function fileList(files: readonly DataFile[]): HTMLElement {
-  const body = el("tbody");
-  for (const file of files.slice(0, 200)) {
-    const unknown = Math.max(0, file.nbytes - file.used - file.padding - file.orphan);
-    const share = (part: number): string => `${file.nbytes > 0 ? (100 * part) / file.nbytes : 0}%`;
+  const row = ({ location, nbytes, tensors, used, padding, orphan }: DataFile): HTMLElement => {
+    const unused = orphan + Math.max(0, nbytes - used - padding - orphan);
+    const share = (part: number): string => `${nbytes > 0 ? (100 * part) / nbytes : 0}%`;
+    const some = (part: number): string => (part > 0 ? bytes(part) : "–");
     const bar = el(
       "div.onnx-nb-fill",
       {
         role: "img",
-        "aria-label": `${share(file.used)} used`,
-        title: `${bytes(file.used)} used, ${bytes(file.padding)} padding, ${bytes(file.orphan + unknown)} unused`,
+        "aria-label": `${share(used)} used`,
+        title: `${bytes(used)} used, ${bytes(padding)} padding, ${bytes(unused)} unused`,
       },
-      el("i.onnx-nb-used", { style: { width: share(file.used) } }),
-      el("i.onnx-nb-padding", { style: { width: share(file.padding) } }),
-      el("i.onnx-nb-orphan", { style: { width: share(file.orphan) } }),
+      el("i.onnx-nb-used", { style: { width: share(used) } }),
+      el("i.onnx-nb-padding", { style: { width: share(padding) } }),
+      el("i.onnx-nb-orphan", { style: { width: share(orphan) } }),
     );
-    body.append(
-      el(
-        "tr",
-        el("td.onnx-nb-mono", { title: file.location }, elide(file.location, 60)),
-        el("td.onnx-nb-number", bytes(file.nbytes)),
-        el("td.onnx-nb-number", plain(file.tensors)),
-        el("td", bar),
-        el("td.onnx-nb-number", file.padding > 0 ? bytes(file.padding) : "–"),
-        el(
-          "td",
-          { class: `onnx-nb-number${file.orphan > 0 ? " onnx-nb-caution" : ""}` },
-          file.orphan > 0 ? bytes(file.orphan) : "–",
-        ),
-      ),
+    return el(
+      "tr",
+      el("td.onnx-nb-mono", { title: location }, elide(location, 60)),
+      el("td.onnx-nb-number", bytes(nbytes)),
+      el("td.onnx-nb-number", plain(tensors)),
+      el("td", bar),
+      el("td.onnx-nb-number", some(padding)),
+      el(`td.onnx-nb-number${orphan > 0 ? ".onnx-nb-caution" : ""}`, some(orphan)),
     );
-  }
+  };
   const heads = ["File", "Size", "Tensors", "Used", "Padding", "Unused"];
   const head = el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)));
+  const body = el("tbody", ...files.slice(0, 200).map(row));
   const more = files.length > 200 ? el("p.onnx-nb-dim", `and ${plain(files.length - 200)} more`) : null;
-  return el(
-    "section.onnx-nb-part",
-    el("table.onnx-nb-files", { "aria-label": "Files" }, el("thead", head), body),
-    more,
-  );
+  const table = el("table.onnx-nb-files", { "aria-label": "Files" }, el("thead", head), body);
+  return el("section.onnx-nb-part", table, more);
 }
+
+const ALIGNED = "The largest power of two that divides the offset; 4,096 and more can be mapped everywhere";
 
 function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Table {
-  const numbers = (of: (entry: TensorEntry) => number | null): Float64Array =>
-    Float64Array.from(tensors, (entry) => of(entry) ?? Number.NaN);
-  const columns: TableColumn[] = [
-    {
-      key: "name",
-      title: "Tensor",
-      width: [150, 2.4],
-      names: true,
-      text: (row) => tensors[row].name || tensors[row].place,
-    },
-    {
-      key: "type",
-      title: "Type",
-      width: [110, 1],
-      text: (row) => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`,
-    },
-    { key: "bytes", title: "Size", width: [70, 0], numbers: numbers(({ nbytes }) => nbytes), write: size },
-    { key: "file", title: "File", width: [90, 1], text: (row) => tensors[row].location ?? "in the model" },
-    {
-      key: "offset",
-      title: "Offset",
-      width: [96, 0],
-      spare: 1,
-      numbers: numbers(({ offset }) => offset),
-      write: whole,
-    },
-    {
-      key: "alignment",
-      title: "Aligned",
-      hint: "The largest power of two that divides the offset; 4,096 and more can be mapped everywhere",
-      width: [64, 0],
-      spare: 2,
-      numbers: numbers(({ alignment }) => alignment),
-      write: whole,
-    },
-    {
-      key: "problems",
-      title: "Problems",
-      width: [90, 1],
-      text: (row) => tensors[row].problems.join(", "),
-      bad: (row) => tensors[row].problems.length > 0,
-    },
+  const of = (number: (entry: TensorEntry) => number | null): Float64Array =>
+    Float64Array.from(tensors, (entry) => number(entry) ?? Number.NaN);
+  const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
+  const whole = (x: number): string => (Number.isNaN(x) ? "–" : plain(x));
+  const type = (row: number): string => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`;
+  const bad = (row: number): boolean => tensors[row].problems.length > 0;
+  const checksum = texts("checksum", "Checksum", [96, 0], (row) => tensors[row].checksum, { spare: 3 });
+  const columns = [
+    texts("name", "Tensor", [150, 2.4], (row) => tensors[row].name || tensors[row].place, { names: true }),
+    texts("type", "Type", [110, 1], type),
+    numbers(
+      "bytes",
+      "Size",
+      [70, 0],
+      of(({ nbytes }) => nbytes),
+      size,
+    ),
+    texts("file", "File", [90, 1], (row) => tensors[row].location ?? "in the model"),
+    numbers(
+      "offset",
+      "Offset",
+      [96, 0],
+      of(({ offset }) => offset),
+      whole,
+      { spare: 1 },
+    ),
+    numbers(
+      "alignment",
+      "Aligned",
+      [64, 0],
+      of(({ alignment }) => alignment),
+      whole,
+      { spare: 2, hint: ALIGNED },
+    ),
+    ...(tensors.some((entry) => entry.checksum !== "") ? [checksum] : []),
+    texts("problems", "Problems", [90, 1], (row) => tensors[row].problems.join(", "), { bad }),
   ];
-  if (tensors.some(({ checksum }) => checksum !== "")) {
-    columns.splice(-1, 0, {
-      key: "checksum",
-      title: "Checksum",
-      width: [96, 0],
-      spare: 3,
-      text: (row) => tensors[row].checksum,
-    });
-  }
   return new Table({ label: "Tensors", noun: "tensor", count: tensors.length, columns }, signal);
-}
-
-function size(x: number): string {
-  return Number.isNaN(x) ? "–" : bytes(x);
-}
-
-function whole(x: number): string {
-  return Number.isNaN(x) ? "–" : plain(x);
 }

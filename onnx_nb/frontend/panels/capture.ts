@@ -1,12 +1,12 @@
 /** What a capture saw: a table of all values, and the one that is chosen in detail. */
 
-import { statistics } from "../charts/histogram.ts";
+import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
 import { bytes, counted, plain } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
-import { button, copyButton, el, elide } from "./dom.ts";
+import { button, copyButton, el, elide, facts } from "./dom.ts";
 import { download } from "./export.ts";
-import { Table, type TableColumn } from "./table.ts";
+import { numbers, Table, type TableColumn, texts } from "./table.ts";
 
 /** What goes with the numbers. */
 export interface CaptureAbout {
@@ -40,8 +40,9 @@ export function createCapture(
   const rowOf = new Map(digest.names.map((name, row) => [name, row]));
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Value", tabindex: 0 });
   const voice = el("div.onnx-nb-voice", { "aria-live": "polite" });
+  const hint = el("p.onnx-nb-dim", "Choose a row for its statistics and its histogram.");
   const show = (row: number): void => {
-    detail.replaceChildren(...(row < 0 ? hints() : details(digest, row, signal)));
+    detail.replaceChildren(...(row < 0 ? [hint] : details(digest, row, signal)));
     detail.scrollTop = 0;
     if (row >= 0)
       voice.textContent = elide(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`, 300);
@@ -60,25 +61,17 @@ export function createCapture(
     },
     signal,
   );
-  let odd = 0;
-  for (let row = 0; row < digest.count; row++) if (digest.nan(row) + digest.inf(row) > 0) odd++;
-  const onlyOdd = button(
-    `Only NaN and Inf (${plain(odd)})`,
-    () => {
-      const on = onlyOdd.getAttribute("aria-pressed") !== "true";
-      onlyOdd.setAttribute("aria-pressed", String(on));
-      table.restrict(on ? (row) => digest.nan(row) + digest.inf(row) > 0 : null);
-    },
-    signal,
-    { "aria-pressed": "false" },
-  );
+  const isOdd = (row: number): boolean => digest.nan(row) + digest.inf(row) > 0;
+  const odd = digest.names.filter((_, row) => isOdd(row)).length;
+  const press = (): void => {
+    const on = onlyOdd.getAttribute("aria-pressed") !== "true";
+    onlyOdd.setAttribute("aria-pressed", String(on));
+    table.restrict(on ? isOdd : null);
+  };
+  const onlyOdd = button(`Only NaN and Inf (${plain(odd)})`, press, signal, { "aria-pressed": false });
   onlyOdd.hidden = odd === 0;
-  const save = button(
-    "Save CSV",
-    () => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv"),
-    signal,
-    { title: "The rows that are shown, with all digits" },
-  );
+  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv");
+  const save = button("Save CSV", csv, signal, { title: "The rows that are shown, with all digits" });
   const linked = el("div.onnx-nb-dim.onnx-nb-linked");
   linked.hidden = true;
   root.replaceChildren(
@@ -136,98 +129,64 @@ function strips(about: CaptureAbout, go: (name: string) => void, signal: AbortSi
 }
 
 function columnsOf(digest: Digest): readonly TableColumn[] {
-  const known = (numbers: Float64Array): Float64Array =>
-    Float64Array.from(numbers, (x, row) => (digest.known(row) ? x : Number.NaN));
   const rows = Array.from({ length: digest.count }, (_, row) => row);
   const nan = Float64Array.from(rows, (row) => digest.nan(row));
   const inf = Float64Array.from(rows, (row) => digest.inf(row));
   const count = (x: number): string => (x === 0 ? "" : plain(x));
-  const number = (key: string, title: string, numbers: Float64Array, spare: number): TableColumn => ({
-    key,
-    title,
-    width: [66, 0.5],
-    numbers: known(numbers),
-    spare,
-  });
-  const odd: readonly TableColumn[] = [
-    { key: "nan", title: "NaN", width: [44, 0], numbers: nan, write: count, bad: (row) => nan[row] > 0 },
-    { key: "inf", title: "Inf", width: [44, 0], numbers: inf, write: count, bad: (row) => inf[row] > 0 },
+  const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn =>
+    numbers(
+      key,
+      title,
+      [66, 0.5],
+      of.map((x, row) => (digest.known(row) ? x : Number.NaN)),
+      write,
+      { spare },
+    );
+  const type = (row: number): string => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim();
+  const odd = [
+    numbers("nan", "NaN", [44, 0], nan, count, { bad: (row) => nan[row] > 0 }),
+    numbers("inf", "Inf", [44, 0], inf, count, { bad: (row) => inf[row] > 0 }),
   ];
   return [
-    { key: "name", title: "Value", width: [140, 3], names: true, text: (row) => digest.names[row] },
-    { key: "op", title: "Op", width: [64, 0.7], text: (row) => digest.text("op", row) || "input" },
-    {
-      key: "type",
-      title: "Type",
-      width: [104, 1.2],
-      text: (row) => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim(),
-    },
-    { key: "histogram", title: "Histogram", width: [70, 0], draw: (row) => spark(digest, row) },
-    ...(nan.some((x) => x > 0) || inf.some((x) => x > 0) ? odd : []),
+    texts("name", "Value", [140, 3], (row) => digest.names[row], { names: true }),
+    texts("op", "Op", [64, 0.7], (row) => digest.text("op", row) || "input"),
+    texts("type", "Type", [104, 1.2], type),
+    { key: "histogram", title: "Histogram", width: [70, 0], draw: (row) => sparkOf(digest, row) },
+    ...(rows.some((row) => nan[row] + inf[row] > 0) ? odd : []),
     number("min", "Min", digest.min, 1),
     number("max", "Max", digest.max, 1),
     number("mean", "Mean", digest.mean, 2),
     number("std", "Std", digest.std, 3),
-    { ...number("bytes", "Size", digest.nbytes, 4), write: bytes },
+    number("bytes", "Size", digest.nbytes, 4, bytes),
   ];
 }
 
 /** A histogram as a small picture, of the same numbers as the other columns. */
-function spark(digest: Digest, row: number): Element | null {
+function sparkOf(digest: Digest, row: number): Element | null {
   const counts = digest.counts(row);
   if (counts.length < 2) return null;
   const each = Math.ceil(counts.length / SPARKS);
-  const bars: number[] = [];
-  for (let at = 0; at < counts.length; at += each) {
-    bars.push(counts.subarray(at, at + each).reduce((sum, part) => sum + part, 0));
-  }
-  const most = Math.max(...bars);
-  const path = bars
-    .map((count, at) => {
-      const height = count === 0 ? 0 : Math.max(0.6, (16 * count) / most);
-      return height === 0 ? "" : `M${at} 16v${-height}h0.9v${height}z`;
-    })
-    .join("");
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  for (const [key, value] of Object.entries({
-    class: "onnx-nb-spark",
-    viewBox: `0 0 ${bars.length} 16`,
-    preserveAspectRatio: "none",
-    "aria-hidden": "true",
-  })) {
-    svg.setAttribute(key, value);
-  }
-  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  shape.setAttribute("d", path);
-  svg.append(shape);
-  return svg;
-}
-
-function hints(): Node[] {
-  return [el("p.onnx-nb-dim", "Choose a row for its statistics and its histogram.")];
+  const bars = Array.from({ length: Math.ceil(counts.length / each) }, (_, bar) =>
+    counts.subarray(bar * each, (bar + 1) * each).reduce((sum, part) => sum + part, 0),
+  );
+  return spark(bars, Math.max(...bars));
 }
 
 function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
   const name = digest.names[row];
   const made = `${digest.text("op", row)} ${digest.text("node", row)}`.trim();
-  const rows: readonly (readonly [string, string])[] = [
+  const list = facts([
     ["type", `${digest.text("dtype", row)}  ${digest.text("shape", row) || "shape varied"}`],
     ["size", bytes(digest.nbytes[row])],
     ["made by", made === "" ? "input of the model" : made],
-  ];
-  const list = el("dl.onnx-nb-rows");
-  for (const [label, text] of rows) {
-    list.append(el("dt", label), el("dd", el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, elide(text, 200))));
-  }
+  ]);
   const head = el(
     "div.onnx-nb-dim",
     "value",
     copyButton(() => name, signal, "Copy name"),
   );
-  const numbers = digest.known(row)
-    ? statistics(digest.statistics(row))
-    : [el("p.onnx-nb-dim", "It holds no numbers.")];
-  return [head, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)), list, ...numbers];
+  const found = digest.known(row) ? statistics(digest.statistics(row)) : [el("p.onnx-nb-dim", "It holds no numbers.")];
+  return [head, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)), list, ...found];
 }
 
 function trouble(digest: Digest, row: number): string {

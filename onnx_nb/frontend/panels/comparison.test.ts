@@ -1,3 +1,4 @@
+// @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Packed, TypedArray } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
@@ -6,8 +7,6 @@ import { magnitude } from "../scene/formatting.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./comparison.ts";
 import { figure } from "./pointdetail.ts";
 import { buttonIn, furnish, settled } from "./testing.ts";
-
-// @vitest-environment jsdom
 
 const EVIL = "<img src=x onerror=alert(1)>";
 const NONE = Number.NaN;

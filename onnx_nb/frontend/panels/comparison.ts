@@ -1,14 +1,15 @@
 /** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
 
 import { ErrorPlot } from "../charts/errorplot.ts";
+import { spark } from "../charts/histogram.ts";
 import type { ErrorSeries } from "../charts/plotarea.ts";
 import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { counted, magnitude, plain } from "../scene/formatting.ts";
-import { button, el, elide, on } from "./dom.ts";
+import { button, el, elide, on, svg } from "./dom.ts";
 import { download } from "./export.ts";
 import { createMenu, item, type Menu } from "./menu.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
-import { createTableTabs, csvOf, type RowColumn, Table, type TableColumn } from "./table.ts";
+import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "./table.ts";
 import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface ComparisonOptions {
@@ -21,10 +22,10 @@ export interface ComparisonOptions {
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
   /** writes the whole as a page */
   readonly page?: (signal: AbortSignal, progress: OnProgress) => Promise<Uint8Array>;
-  /** extracts a point's module, and returns where it is */
+  /** extracts a point's module, and returns a message with its path */
   readonly reproduce?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
-  /** shows the operations in a point's module */
-  readonly drill?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<void>;
+  /** shows the operations in a point's module, and returns "" */
+  readonly drill?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
   /** a button that leads back */
   readonly back?: { readonly text: string; readonly go: () => void };
 }
@@ -69,22 +70,30 @@ export function createComparison(
   const chart = createErrorSection(points, options.metric ?? "rel_l2", { chosen: pick, turned }, signal);
   const detail = createPointDetail(
     points,
+    options.detail,
+    () => root.classList.contains("onnx-nb-dark"),
+    (row, round) => pointActions(points.text("name", row), options, task, round),
+    signal,
+  );
+  const table = new Table(
     {
-      load: options.detail,
-      dark: () => root.classList.contains("onnx-nb-dark"),
-      actions: (row, round) => pointActions(points.text("name", row), options, task, round),
+      label: `Points of ${title}`,
+      noun: "point",
+      count: points.count,
+      columns: pointColumns(points),
+      ...(about.isolated && { sorting: { key: "score", descending: true } }),
+      chosen: pick,
+      activated: () => detail.element.focus(),
     },
     signal,
   );
-  const activated = (): void => detail.element.focus();
-  const table = createPointTable(points, title, { chosen: pick, activated }, signal);
-  const missing = createMissingTable(points, title, signal);
+  const unmatched = { label: `Unmatched values of ${title}`, noun: "value", count: points.missing };
+  const missing = new Table({ ...unmatched, columns: missingColumns(points) }, signal);
   const tabs = createTableTabs(
     [
       ["Points", points.count, table],
       ["Unmatched", points.missing, missing],
     ],
-    () => undefined,
     signal,
   );
   tabs.show(points.count === 0 && points.missing > 0 ? 1 : 0);
@@ -171,29 +180,20 @@ function pointActions(
   task: TaskBar,
   signal: AbortSignal,
 ): HTMLElement[] {
-  const short = elide(name, 80);
-  const action = (text: string, title: string, press: () => void): HTMLElement =>
-    button(text, press, signal, { class: "onnx-nb-small onnx-nb-act", title, "aria-disabled": task.busy });
-  const drillDown = async (ended: AbortSignal, progress: OnProgress): Promise<string> => {
-    await drill?.(name, ended, progress);
-    return "";
-  };
-  return [
-    ...(drill === undefined
-      ? []
-      : [
-          action("Drill down", "Compare the operations inside, each with its line of Python", () =>
-            task.run(`Comparing the operations inside ${short}…`, drillDown),
-          ),
-        ]),
-    ...(reproduce === undefined
-      ? []
-      : [
-          action("Reproduce", "Extract its part of the model, with torch's inputs and outputs", () =>
-            task.run(`Extracting ${short}…`, (ended, progress) => reproduce(name, ended, progress)),
-          ),
-        ]),
-  ];
+  const actions = [
+    [
+      "Drill down",
+      "Compare the operations inside, each with its line of Python",
+      "Comparing the operations inside",
+      drill,
+    ],
+    ["Reproduce", "Extract its part of the model, with torch's inputs and outputs", "Extracting", reproduce],
+  ] as const;
+  return actions.flatMap(([text, title, doing, work]) => {
+    if (work === undefined) return [];
+    const run = (): void => task.run(`${doing} ${elide(name, 80)}…`, (ended, progress) => work(name, ended, progress));
+    return button(text, run, signal, { class: "onnx-nb-small onnx-nb-act", title, "aria-disabled": task.busy });
+  });
 }
 
 function saveMenu(
@@ -237,20 +237,13 @@ function saveMenu(
   return menu;
 }
 
-export interface ErrorSection {
-  readonly element: HTMLElement;
-  readonly plot: ErrorPlot;
-  setMetric(key: string): void;
-  /** Describes the errors of a point: "isolated 1.0e−2, cumulative 3.0e−2". */
-  errorsOf(row: number): string;
-}
-
-export function createErrorSection(
+/** The chart: errors against depth, with the metric to draw and a key for each kind of error. */
+function createErrorSection(
   points: Points,
   start: string,
   events: { readonly chosen: (row: number) => void; readonly turned: (metric: string) => void },
   signal: AbortSignal,
-): ErrorSection {
+) {
   const { metrics, first } = points.about;
   let metric = metrics.find(({ key }) => key === start) ?? { key: "rel_l2", label: "rel_l2", logarithmic: true };
   const available = WHICH.filter((which) => points.knows(which));
@@ -266,6 +259,7 @@ export function createErrorSection(
     parts,
     odd,
   });
+  /** Describes the errors of a point: "isolated 1.0e−2, cumulative 3.0e−2". */
   const errorsOf = (row: number): string =>
     [...WHICH]
       .reverse()
@@ -296,11 +290,8 @@ export function createErrorSection(
       plot.show(data(), metric.label);
     };
     const title = which === "isolated" ? "Its own error, given the reference's values" : "Each side ran by itself";
-    const element = button(which, press, signal, {
-      class: `onnx-nb-key onnx-nb-key-${which}`,
-      title,
-      "aria-pressed": true,
-    });
+    const shape = { class: `onnx-nb-key onnx-nb-key-${which}`, title, "aria-pressed": true };
+    const element = button(which, press, signal, shape);
     return element;
   };
   const select = el("select.onnx-nb-field.onnx-nb-metric", { title: "Metric of the chart", "aria-label": "Metric" });
@@ -349,9 +340,8 @@ function errorText(points: Points, which: Which, metric: string, row: number): s
 function oddValues(points: Points): string {
   const found = new Set<string>();
   for (let row = 0; row < points.count; row++) {
-    if (WHICH.some((which) => points.state(which, row) === STATE.MISMATCHED)) {
-      found.add(isText(points, row) ? "texts" : "NaN, Inf");
-    }
+    if (WHICH.every((which) => points.state(which, row) !== STATE.MISMATCHED)) continue;
+    found.add(isText(points, row) ? "texts" : "NaN, Inf");
   }
   return found.size === 1 ? [...found][0] : "NaN, texts";
 }
@@ -364,41 +354,20 @@ function noteOf(points: Points): string {
   return `All ${counted(points.count, "point")} are equal, to the last bit.`;
 }
 
-export function createPointTable(
-  points: Points,
-  title: string,
-  events: { readonly chosen: (row: number) => void; readonly activated: () => void },
-  signal: AbortSignal,
-): Table {
-  const options = {
-    label: `Points of ${title}`,
-    noun: "point",
-    count: points.count,
-    columns: pointColumns(points),
-    ...(points.about.isolated && { sorting: { key: "score", descending: true } }),
-    ...events,
-  };
-  return new Table(options, signal);
-}
-
-export function createMissingTable(points: Points, title: string, signal: AbortSignal): Table {
+function missingColumns(points: Points): readonly TableColumn[] {
   const { reference, candidate } = points.about;
   const side = (row: number): string => (points.missingSide(row) === "reference" ? reference : candidate);
-  const columns: TableColumn[] = [
-    { key: "value", title: "Value", width: [160, 2], names: true, text: (row) => points.text("missing_name", row) },
-    { key: "op", title: "Op", width: [80, 0.7], text: (row) => points.text("missing_op_type", row) },
-    { key: "side", title: "Only in", width: [90, 0.8], text: side },
-    { key: "reason", title: "Why", width: [200, 3], text: (row) => points.text("missing_reason", row) },
+  return [
+    texts("value", "Value", [160, 2], (row) => points.text("missing_name", row), { names: true }),
+    texts("op", "Op", [80, 0.7], (row) => points.text("missing_op_type", row)),
+    texts("side", "Only in", [90, 0.8], side),
+    texts("reason", "Why", [200, 3], (row) => points.text("missing_reason", row)),
   ];
-  return new Table({ label: `Unmatched values of ${title}`, noun: "value", count: points.missing, columns }, signal);
 }
 
 /** Returns every metric of some points as a CSV file. */
-export function pointsCsv(points: Points, rows: ArrayLike<number>): string {
-  const text = (key: string, name: Parameters<Points["text"]>[0] = key as typeof name): RowColumn => ({
-    key,
-    text: (row) => points.text(name, row),
-  });
+function pointsCsv(points: Points, rows: ArrayLike<number>): string {
+  const text = (key: string, name = key): RowColumn => ({ key, text: (row) => points.text(name, row) });
   const metrics = WHICH.filter((which) => points.knows(which)).flatMap((which) =>
     points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: points.numbers(which, key) })),
   );
@@ -409,7 +378,7 @@ export function pointsCsv(points: Points, rows: ArrayLike<number>): string {
 }
 
 /** Whether the values of a point are texts, which differ or not but have no error. */
-export function isText(points: Points, row: number): boolean {
+function isText(points: Points, row: number): boolean {
   return points.text("dtype", row).includes("string");
 }
 
@@ -419,79 +388,28 @@ function pointColumns(points: Points): readonly TableColumn[] {
   const bad = (row: number): boolean => row === first || mismatches[row] > 0;
   const size = (x: number, row: number): string =>
     x !== Number.POSITIVE_INFINITY ? magnitude(x) : isText(points, row) ? "texts" : "NaN, Inf";
-  const width = [58, 0.4] as const;
-  const columns: (TableColumn | null)[] = [
-    { key: "point", title: "Point", width: [226, 3], names: true, text: (row) => points.text("name", row) },
+  const alone = "Isolated error divided by the median of points of its kind";
+  const largest = isolated ? "The largest error; isolated where that is known" : "The largest error";
+  const matching = "How the values of both sides were found to correspond";
+  const ran = { hint: "‖Δ‖/‖x‖ where each side ran by itself", ...(!isolated && { bad }) };
+  const odd = { hint: "NaN or Inf on one side only, or texts that differ", bad };
+  return [
+    texts("point", "Point", [226, 3], (row) => points.text("name", row), { names: true }),
     // the names of torch modules tell their kind, so this column may go
-    { key: "op", title: "Op", width: [72, 0.9], spare: 0.5, text: (row) => points.text("op_type", row) || "input" },
-    {
-      key: "matched",
-      title: "Matched",
-      hint: "How the values of both sides were found to correspond",
-      width: [56, 0.3],
-      spare: 3,
-      text: (row) => points.text("matched", row),
-    },
-    isolated
-      ? {
-          key: "score",
-          title: "× usual",
-          hint: "Isolated error divided by the median of points of its kind",
-          width,
-          numbers: points.score,
-          write: times,
-          bad,
-        }
-      : null,
-    isolated
-      ? {
-          key: "isolated",
-          title: "Isolated",
-          hint: "‖Δ‖/‖x‖ of its own error",
-          width,
-          numbers: worstOf(points, "isolated"),
-          write: size,
-          bad,
-        }
-      : null,
-    {
-      key: "cumulative",
-      title: "Cumulative",
-      hint: "‖Δ‖/‖x‖ where each side ran by itself",
-      width: [80, 0.4],
-      numbers: worstOf(points, "cumulative"),
-      write: size,
-      ...(!isolated && { bad }),
-    },
-    {
-      key: "max_abs",
-      title: "max |Δ|",
-      hint: isolated ? "The largest error; isolated where that is known" : "The largest error",
-      width,
-      spare: 1,
-      numbers: bestOf(points, "max_abs"),
-      write: magnitude,
-    },
-    {
-      key: "sqnr",
-      title: "SQNR dB",
-      hint: "Signal to quantization noise",
-      width,
-      spare: 2,
-      numbers: bestOf(points, "sqnr"),
-      write: (x) => figure("sqnr", x),
-    },
-    mismatches.some((x) => x > 0)
-      ? {
-          key: "mismatches",
-          title: "Odd values",
-          hint: "NaN or Inf on one side only, or texts that differ",
-          width: [72, 0.4],
-          numbers: mismatches,
-          write: (x) => (x > 0 ? plain(x) : ""),
-          bad,
-        }
-      : null,
+    texts("op", "Op", [72, 0.9], (row) => points.text("op_type", row) || "input", { spare: 0.5 }),
+    texts("matched", "Matched", [56, 0.3], (row) => points.text("matched", row), { spare: 3, hint: matching }),
+    ...(isolated
+      ? [
+          numbers("score", "× usual", [58, 0.4], points.score, times, { hint: alone, bad }),
+          numbers("isolated", "Isolated", [58, 0.4], worstOf(points, "isolated"), size, { hint: ISOLATED, bad }),
+        ]
+      : []),
+    numbers("cumulative", "Cumulative", [80, 0.4], worstOf(points, "cumulative"), size, ran),
+    numbers("max_abs", "max |Δ|", [58, 0.4], bestOf(points, "max_abs"), magnitude, { spare: 1, hint: largest }),
+    numbers("sqnr", "SQNR dB", [58, 0.4], bestOf(points, "sqnr"), (x) => figure("sqnr", x), { spare: 2, hint: NOISE }),
+    ...(mismatches.some((x) => x > 0)
+      ? [numbers("mismatches", "Odd values", [72, 0.4], mismatches, (x) => (x > 0 ? plain(x) : ""), odd)]
+      : []),
     {
       key: "histogram",
       title: "|Δ|",
@@ -500,8 +418,10 @@ function pointColumns(points: Points): readonly TableColumn[] {
       draw: (row) => sparkline(points, row, bad(row)),
     },
   ];
-  return columns.filter((column) => column !== null);
 }
+
+const ISOLATED = "‖Δ‖/‖x‖ of its own error";
+const NOISE = "Signal to quantization noise";
 
 /** The isolated error of each point where it is known, else the cumulative one. */
 function bestOf(points: Points, metric: string): Float64Array {
@@ -512,18 +432,12 @@ function bestOf(points: Points, metric: string): Float64Array {
 
 /** The relative error of each point; infinite where only one side is NaN, so that these come first. */
 function worstOf(points: Points, which: Which): Float64Array {
-  return points.numbers(which, "rel_l2").map((x, row) => {
-    switch (points.state(which, row)) {
-      case STATE.MISMATCHED:
-        return Number.POSITIVE_INFINITY;
-      case STATE.EQUAL:
-        return 0;
-      case STATE.UNKNOWN:
-        return Number.NaN;
-      default:
-        return x;
-    }
-  });
+  const known = new Map<number, number>([
+    [STATE.MISMATCHED, Number.POSITIVE_INFINITY],
+    [STATE.EQUAL, 0],
+    [STATE.UNKNOWN, Number.NaN],
+  ]);
+  return points.numbers(which, "rel_l2").map((x, row) => known.get(points.state(which, row)) ?? x);
 }
 
 /** 0.02 → "<0.1×", 3 → "3.0×", 120 → "120×" */
@@ -536,22 +450,12 @@ function times(x: number): string {
 
 /** The absolute errors of a point on the axis of all points, so that those of a faulty one are further right. */
 function sparkline(points: Points, row: number, bad: boolean): Element | null {
-  let path = "";
-  points.spark(row).forEach((count, at) => {
-    const height = (16 * count) / 255;
-    if (height > 0) path += `M${at} 16v${-Math.max(0.8, height).toFixed(1)}h0.85V16z`;
-  });
-  if (path === "") return null;
+  const counts = points.spark(row);
+  if (counts.every((count) => count === 0)) return null;
   const [low, high] = points.sparkEnds;
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const shape = document.createElementNS(svg.namespaceURI, "path");
-  const title = document.createElementNS(svg.namespaceURI, "title");
-  svg.setAttribute("class", `onnx-nb-spark${bad ? " onnx-nb-spark-bad" : ""}`);
-  svg.setAttribute("viewBox", `0 0 ${points.bars} 16`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
-  shape.setAttribute("d", path);
-  title.textContent = elide(`absolute errors, from 1e${low} to 1e${high}`.replaceAll("-", "−"), 80);
-  svg.append(title, shape);
-  return svg;
+  const title = svg("title", {});
+  title.textContent = `absolute errors, from 1e${low} to 1e${high}`.replaceAll("-", "−");
+  const drawn = spark(counts, 255, bad);
+  drawn.prepend(title);
+  return drawn;
 }

@@ -44,12 +44,14 @@ export function createDiff(
     live.textContent = elide(text, 300);
   };
   const list = createDifferenceList(data, goTo, signal);
-  const compared = (side: SideOf, target: Target): [string, string][] => comparedWith(columns, data, side, target);
   const pair = createGraphPair(
     root,
     columns,
     data,
-    { ...host, compared },
+    {
+      ...host,
+      compared: (side, target, name) => comparedWith(columns[side], data, side, target, name),
+    },
     { ...options, titles: ROLES, tools: list.tools, list: list.element },
     signal,
   );
@@ -70,7 +72,7 @@ export function createDiff(
     ...pair,
     data,
     get at() {
-      return list.at;
+      return list.at();
     },
     get synced() {
       return pair.synced;
@@ -85,23 +87,21 @@ function targetOf({ nodes, tensors }: Change, side: SideOf): Target | null {
   return tensors[side] >= 0 ? { kind: "tensor", id: tensors[side] } : null;
 }
 
-/** Returns what the inspector shows about a target and the other graph. */
+/** Returns what the inspector shows about a target and its counterpart. */
 function comparedWith(
-  columns: readonly [Columns, Columns],
+  columns: Columns,
   data: PairData,
   side: SideOf,
   target: Target,
+  name: string,
 ): [string, string][] {
-  const there = other(side);
-  const found = data.counterpart(side, target);
-  const name = found === null ? "no counterpart" : columns[there].nameOf(found) || "(unnamed)";
-  const rows: [string, string][] = [[`in ${ROLES[there]}`, name]];
+  const rows: [string, string][] = [[`in ${ROLES[other(side)]}`, name]];
   if (target.kind === "scope") {
     const { long } = new DiffStatuses(data.statuses(side)).say(BOX.SCOPE, target.id);
     rows.push(["differs", long || "no"]);
     return rows;
   }
-  const changes = data.about(side, target, columns[side]);
+  const changes = data.about(side, target, columns);
   for (const change of changes) {
     const inside = target.kind === "node" && change.nodes[side] !== target.id;
     const label = inside ? `${change.kind === "weight" ? "weight" : "constant"} ${change.name}` : "differs";
@@ -112,25 +112,16 @@ function comparedWith(
   return rows;
 }
 
-export interface DifferenceList {
-  /** for the bar: counts by kind, the filter, and the steps */
-  readonly tools: readonly HTMLElement[];
-  readonly element: HTMLElement;
-  /** the change that was gone to last, −1 before */
-  readonly at: number;
-  step(by: 1 | -1): void;
-}
-
 const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 /** Rows of a long list that are made; a filter leads to the others. */
 const ROWS = 400;
 
-/** @param chosen is called with a change and its text */
-export function createDifferenceList(
-  data: PairData,
-  chosen: (change: Change, text: string) => void,
-  signal: AbortSignal,
-): DifferenceList {
+/**
+ * What differs, filtered by words and by kind, and stepped through.
+ *
+ * @param chosen is called with a change and its text
+ */
+function createDifferenceList(data: PairData, chosen: (change: Change, text: string) => void, signal: AbortSignal) {
   const count = el("span.onnx-nb-pair-count");
   const list = el("ul.onnx-nb-changes", { "aria-label": "Differences" });
   const label = "Filter differences";
@@ -219,11 +210,11 @@ export function createDifferenceList(
   const about = el("b", data.total === 0 ? "No differences" : counted(data.total, "difference"));
   const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
   return {
+    /** for the bar: counts by kind, the filter, and the steps */
     tools: [about, ...chips, field, previous, count, next],
     element: list,
-    get at() {
-      return at;
-    },
+    /** the change that was gone to last, −1 before */
+    at: () => at,
     step,
   };
 }

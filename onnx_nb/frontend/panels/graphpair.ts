@@ -8,7 +8,7 @@ import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { button, el, elide, on, onAbort } from "./dom.ts";
 import { createGraphView, type GraphView } from "./graphview.ts";
-import { Synchronizer, type Views } from "./synchronizer.ts";
+import { other, Synchronizer, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** pixels of each picture */
@@ -33,8 +33,8 @@ export interface GraphPairHost {
   synced(synced: boolean): void;
   /** takes the picture for the notebook, where the live graphs cannot be shown */
   picture?(svg: string): void;
-  /** what the inspector shows about a target and the other graph, label and text */
-  compared(side: SideOf, target: Target): [string, string][];
+  /** what the inspector shows about a target and its counterpart, of which the name is given, label and text */
+  compared(side: SideOf, target: Target, name: string): [string, string][];
 }
 
 export interface GraphPair {
@@ -111,7 +111,11 @@ export function createGraphPair(
         synchronizer.changed(side, patch);
         if (patch.selection !== undefined) markSelected();
       },
-      compared: (target) => host.compared(side, target),
+      compared(target) {
+        const found = data.counterpart(side, target);
+        const name = found === null ? "no counterpart" : columns[other(side)].nameOf(found) || "(unnamed)";
+        return host.compared(side, target, name);
+      },
       picture(svg) {
         pictures[side] = svg;
         if (pictures.every((each) => each !== "")) host.picture?.(sideBySide(pictures[0], pictures[1]));

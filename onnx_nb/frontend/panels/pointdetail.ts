@@ -5,32 +5,23 @@ import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type W
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
 import { counted, magnitude, plain } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, fillings, on, onAbort } from "./dom.ts";
+import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "./dom.ts";
 import { SILENCE, SILENCE_MS } from "./task.ts";
-
-export interface PointDetail {
-  readonly element: HTMLElement;
-  /** −1 for no point */
-  show(row: number): void;
-  /** Draws in the colors that the page has now. */
-  redraw(): void;
-}
-
-export interface PointDetailOptions {
-  load(row: number, signal: AbortSignal): Promise<Details>;
-  dark(): boolean;
-  /** buttons for what can be done with a point */
-  actions(row: number, signal: AbortSignal): readonly HTMLElement[];
-}
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;
 
+/**
+ * @param load asks for what is known beyond the metrics
+ * @param actions returns buttons for what can be done with a point
+ */
 export function createPointDetail(
   points: Points,
-  { load, dark, actions }: PointDetailOptions,
+  load: (row: number, signal: AbortSignal) => Promise<Details>,
+  dark: () => boolean,
+  actions: (row: number, signal: AbortSignal) => readonly HTMLElement[],
   signal: AbortSignal,
-): PointDetail {
+) {
   const element = el("aside.onnx-nb-detail", { "aria-label": "Errors of the point", tabindex: 0 });
   const filling = fillings(signal);
   const loaded = new Map<number, Details>();
@@ -44,9 +35,8 @@ export function createPointDetail(
       update();
       element.querySelector<HTMLElement>("[aria-label=Errors] [aria-pressed=true]")?.focus();
     };
-    const options = { details, which, dark: dark(), turned, actions: actions(row, round) };
     const top = element.scrollTop;
-    element.replaceChildren(...errorsOf(points, row, options, round));
+    element.replaceChildren(...errorsOf(points, row, which, details, dark(), turned, actions(row, round), round));
     element.scrollTop = top;
   };
   const update = (): void => {
@@ -81,23 +71,15 @@ export function createPointDetail(
   update();
   return {
     element,
-    show(row) {
+    /** −1 for no point */
+    show(row: number): void {
       shown = row;
       element.scrollTop = 0;
       update();
     },
+    /** Draws in the colors that the page has now. */
     redraw: update,
   };
-}
-
-export interface ErrorsOptions {
-  /** what is known beyond the metrics, null while it is loading, a text where it cannot be loaded */
-  readonly details: Details | string | null;
-  readonly which: Which;
-  readonly dark: boolean;
-  readonly turned: (which: Which) => void;
-  /** buttons for what can be done with this point */
-  readonly actions: readonly HTMLElement[];
 }
 
 const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
@@ -109,37 +91,37 @@ const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
 const BARS = 48;
 const PER_ROW = 64;
 
-export function errorsOf(points: Points, row: number, options: ErrorsOptions, signal: AbortSignal): Node[] {
-  const { which, details } = options;
+/**
+ * @param details what is known beyond the metrics, null while it is loading, a text where it cannot be loaded
+ * @param turned is called with the kind of error that a person wants to see
+ */
+function errorsOf(
+  points: Points,
+  row: number,
+  which: Which,
+  details: Details | string | null,
+  dark: boolean,
+  turned: (which: Which) => void,
+  actions: readonly HTMLElement[],
+  signal: AbortSignal,
+): Node[] {
   const name = points.text("name", row);
-  const parts: Node[] = [
-    el(
-      "div.onnx-nb-dim",
-      points.isOutput(row) ? "output of the model" : "point",
-      copyButton(() => name, signal, "Copy name"),
-    ),
-    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)),
-    origin(points, row),
-  ];
+  const kind = points.isOutput(row) ? "output of the model" : "point";
+  const copy = copyButton(() => name, signal, "Copy name");
+  const head = el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200));
+  const parts: Node[] = [el("div.onnx-nb-dim", kind, copy), head, origin(points, row)];
   const difference = points.text("difference", row);
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
-  const known = WHICH.filter((each) => points.state(each, row) !== STATE.UNKNOWN);
-  if (options.actions.length > 0) parts.push(el("div.onnx-nb-row", ...options.actions));
-  if (known.length > 1) {
-    const turn = (each: Which): HTMLButtonElement =>
-      button(each === "isolated" ? "Isolated" : "Cumulative", () => options.turned(each), signal, {
-        class: "onnx-nb-small",
-        title:
-          each === "isolated"
-            ? "Its own error: the candidate was given the reference's values"
-            : "Both sides ran by themselves",
-        "aria-pressed": String(each === which),
-      });
+  if (actions.length > 0) parts.push(el("div.onnx-nb-row", ...actions));
+  if (WHICH.every((each) => points.state(each, row) !== STATE.UNKNOWN)) {
+    const turn = (each: Which, text: string, title: string): HTMLButtonElement =>
+      button(text, () => turned(each), signal, { class: "onnx-nb-small", title, "aria-pressed": each === which });
     parts.push(
       el(
         "div.onnx-nb-row",
         { role: "group", "aria-label": "Errors" },
-        ...["isolated" as const, "cumulative" as const].map(turn),
+        turn("isolated", "Isolated", "Its own error: the candidate was given the reference's values"),
+        turn("cumulative", "Cumulative", "Both sides ran by themselves"),
       ),
     );
   }
@@ -178,7 +160,7 @@ export function errorsOf(points: Points, row: number, options: ErrorsOptions, si
       ),
     );
   }
-  if (detail.channels.length > 1) parts.push(channels(detail, options.dark, signal));
+  if (detail.channels.length > 1) parts.push(channels(detail, dark, signal));
   const cloud = detail.sample.length > 2 ? scatter(points, row, which, detail) : null;
   if (cloud !== null) parts.push(cloud);
   if (detail.worst.length > 0) parts.push(worst(points, detail));
@@ -201,24 +183,19 @@ export function figure(key: string, x: number): string {
 }
 
 function origin(points: Points, row: number): HTMLElement {
-  const [op, candidate, reference] = [
-    points.text("op_type", row),
-    points.text("candidate", row),
-    points.text("reference", row),
-  ];
-  const list = el("dl.onnx-nb-rows.onnx-nb-origin");
-  const entry = (label: string, text: string): void => {
-    if (text === "") return;
-    const value = el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, elide(text, 120));
-    list.append(el("dt", label), el("dd", value));
-  };
-  entry("made by", op || "input of the model");
-  entry("tensor", candidate);
-  if (reference !== points.text("name", row) && reference !== candidate) entry("reference", reference);
-  entry("type", `${points.text("shape", row)} ${points.text("dtype", row)}`.trim());
-  entry("source", points.text("source", row));
-  entry("matched", `by ${points.text("matched", row)}`);
-  return list;
+  const reference = points.text("reference", row);
+  const known = [points.text("name", row), points.text("candidate", row)];
+  return facts(
+    [
+      ["made by", points.text("op_type", row) || "input of the model"],
+      ["tensor", points.text("candidate", row)],
+      ["reference", known.includes(reference) ? "" : reference],
+      ["type", `${points.text("shape", row)} ${points.text("dtype", row)}`.trim()],
+      ["source", points.text("source", row)],
+      ["matched", `by ${points.text("matched", row)}`],
+    ],
+    ".onnx-nb-origin",
+  );
 }
 
 function part(title: string, content: Element, aside = "", className = ""): HTMLElement {
@@ -232,25 +209,21 @@ function part(title: string, content: Element, aside = "", className = ""): HTML
 }
 
 function figures(points: Points, row: number, which: Which, detail: Detail | null): HTMLElement {
-  const list = el("dl.onnx-nb-rows.onnx-nb-figures");
-  const entry = (label: string, text: string, title = ""): void => {
-    list.append(el("dt", label), el("dd", el("span.onnx-nb-mono", { title }, text)));
-  };
-  for (const { key, label } of points.about.metrics) {
-    const x = points.numbers(which, key)[row];
-    if (!Number.isNaN(x)) entry(label, figure(key, x), String(x));
-  }
+  const fact = (text: string, title = ""): HTMLElement => el("span.onnx-nb-mono", { title }, text);
+  const rows = points.about.metrics
+    .map(({ key, label }) => ({ key, label, x: points.numbers(which, key)[row] }))
+    .filter(({ x }) => !Number.isNaN(x))
+    .map(({ key, label, x }): [string, HTMLElement] => [label, fact(figure(key, x), String(x))]);
   if (detail !== null) {
     const [rtol, atol] = detail.tolerance;
-    entry(
-      "outside",
-      `${plain(detail.outside)} of ${plain(detail.count)}`,
-      `further apart than ${atol} + ${rtol}·|reference|`,
-    );
-    entry("equal", `${plain(detail.equal)} of ${plain(detail.count)}`);
-    if (detail.argmax !== null) entry("argmax", `${plain(detail.argmax[0])} of ${plain(detail.argmax[1])} rows agree`);
+    const apart = `further apart than ${atol} + ${rtol}·|reference|`;
+    rows.push(["outside", fact(`${plain(detail.outside)} of ${plain(detail.count)}`, apart)]);
+    rows.push(["equal", fact(`${plain(detail.equal)} of ${plain(detail.count)}`)]);
+    if (detail.argmax !== null) {
+      rows.push(["argmax", fact(`${plain(detail.argmax[0])} of ${plain(detail.argmax[1])} rows agree`)]);
+    }
   }
-  return el("section.onnx-nb-errors-part", el("h5", el("b", `all metrics, ${which}`)), list);
+  return part(`all metrics, ${which}`, facts(rows, ".onnx-nb-figures"));
 }
 
 /** The largest error at each index of an axis: few as bars, many as a map with a pixel for each. */
@@ -340,18 +313,19 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
     const [x, y] = [sample[at], sample[at + 1]];
     if (Number.isFinite(x) && Number.isFinite(y)) path += dot(x, y);
   }
-  const svg = shape("svg", {
-    class: "onnx-nb-scatter",
-    viewBox: `0 0 ${SIDE} ${SIDE}`,
-    width: String(SIDE),
-    height: String(SIDE),
-    role: "img",
-    "aria-label": `Values of the candidate against the reference, from ${magnitude(low)} to ${magnitude(high)}`,
-  });
-  svg.append(
-    shape("path", { class: "onnx-nb-diagonal", d: `M4 ${SIDE - 4}L${SIDE - 4} 4` }),
-    shape("path", { d: path }),
-    shape("path", { class: "onnx-nb-extreme", d: extremes.map(([x, y]) => dot(x, y)).join("") }),
+  const picture = svg(
+    "svg",
+    {
+      class: "onnx-nb-scatter",
+      viewBox: `0 0 ${SIDE} ${SIDE}`,
+      width: String(SIDE),
+      height: String(SIDE),
+      role: "img",
+      "aria-label": `Values of the candidate against the reference, from ${magnitude(low)} to ${magnitude(high)}`,
+    },
+    svg("path", { class: "onnx-nb-diagonal", d: `M4 ${SIDE - 4}L${SIDE - 4} 4` }),
+    svg("path", { d: path }),
+    svg("path", { class: "onnx-nb-extreme", d: extremes.map(([x, y]) => dot(x, y)).join("") }),
   );
   const list = el("ul.onnx-nb-dim.onnx-nb-scatter-said");
   for (const key of ["cosine", "rmse", "sqnr", "outside"]) {
@@ -368,7 +342,7 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
     el("span", magnitude(low)),
     el("span", magnitude(high)),
   );
-  return part(title, el("div.onnx-nb-scatter-box", el("div", svg, ends), list));
+  return part(title, el("div.onnx-nb-scatter-box", el("div", picture, ends), list));
 }
 
 function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {
@@ -391,10 +365,4 @@ function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {
     "worst elements",
     el("div.onnx-nb-worst-box", { tabindex: 0, role: "group", "aria-label": "worst elements" }, table),
   );
-}
-
-function shape(tag: string, attributes: Readonly<Record<string, string>>): SVGElement {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  return element;
 }

@@ -121,7 +121,7 @@ describe("the panel of an audit", () => {
     checksum: "",
     problems: [] as string[],
   };
-  const file = { location: "a.bin", nbytes: 100, tensors: 1, used: 24, padding: 6, orphan: 70, sha1: "" };
+  const file = { location: "a.bin", nbytes: 100, tensors: 1, used: 24, padding: 6, orphan: 70 };
   const bounds = {
     kind: "bounds",
     severity: "error",

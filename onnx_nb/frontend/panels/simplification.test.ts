@@ -5,7 +5,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { columnsOf, packedOf } from "../protocol/testing.ts";
 import type { Saved } from "./savebar.ts";
-import { createSimplification, type SimplificationHost, type SimplificationView } from "./simplification.ts";
+import { Simplification, type SimplificationHost } from "./simplification.ts";
 import { buttonIn, FakeHost, furnish, settled } from "./testing.ts";
 
 const LEFT = columnsOf(
@@ -150,9 +150,9 @@ beforeEach(() => {
 });
 afterEach(() => stop.abort());
 
-async function show(account: Partial<Account> = {}): Promise<SimplificationView> {
+async function show(account: Partial<Account> = {}): Promise<Simplification> {
   const options = { height: 300, step: 0, synced: true, chosen: "" };
-  const view = createSimplification(root, { ...ACCOUNT, ...account }, kernel, options, stop.signal);
+  const view = new Simplification(root, { ...ACCOUNT, ...account }, kernel, options, stop.signal);
   for (let at = 0; at < 100 && root.dataset.state !== "drawn"; at++) await settled(20);
   expect(root.dataset.state).toBe("drawn");
   return view;
@@ -160,7 +160,7 @@ async function show(account: Partial<Account> = {}): Promise<SimplificationView>
 const row = (at: number): HTMLElement => root.querySelector(`[aria-label=Changes] [data-row="${at}"]`) as HTMLElement;
 const chosen = (): string | undefined =>
   root.querySelector<HTMLElement>('[data-row][aria-selected="true"]')?.dataset.row;
-const selected = (view: SimplificationView, side: 0 | 1): string[] => {
+const selected = (view: Simplification, side: 0 | 1): string[] => {
   const graph = view.pair?.views[side];
   const { selection, others } = graph?.state ?? { selection: null, others: [] };
   return [...others, ...(selection === null ? [] : [selection])]

@@ -9,12 +9,12 @@ import { failureText, type GraphHost, type Selected } from "../protocol/host.ts"
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { bytes, counted, plain } from "../scene/formatting.ts";
-import { type ChangeList, createChangeList } from "./changelist.ts";
-import { button, copyButton, el, elide, fillings, focused, on, onAbort } from "./dom.ts";
+import { button, copyButton, el, elide, facts, fillings, focused, on, onAbort } from "./dom.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { KernelButtons } from "./kernelbuttons.ts";
 import { createSaveBar, type SaveBar, type Saved } from "./savebar.ts";
 import { other } from "./synchronizer.ts";
+import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
 import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface SimplificationHost {
@@ -43,7 +43,7 @@ interface Loaded {
 /** What is shown of one step. */
 interface Shown extends Loaded {
   readonly step: number;
-  readonly changes: ChangeList;
+  readonly changes: ReturnType<typeof createChangeList>;
   readonly pair: GraphPair;
 }
 
@@ -56,37 +56,16 @@ export interface SimplificationOptions {
   readonly chosen: string;
 }
 
-/** The handle that tests and tools find at the root element. */
-export interface SimplificationView {
-  readonly pair: GraphPair | null;
-  readonly data: SimplificationData | null;
-  /** Shows another result, at one of its steps. */
-  show(account: Account, step: number): void;
-  turn(step: number): void;
-  choose(key: string): void;
-  setSynced(synced: boolean): void;
-  setLive(live: boolean): void;
-}
-
 const NO_ANSWER = "The kernel does not answer: it is busy, or this notebook was opened without one.";
 
-export function createSimplification(
-  root: HTMLElement,
-  account: Account,
-  host: SimplificationHost,
-  options: SimplificationOptions,
-  signal: AbortSignal,
-): SimplificationView {
-  return new View(root, account, host, options, signal);
-}
-
-class View implements SimplificationView {
+/** The panel; tests and tools find it at the root element. */
+export class Simplification {
   readonly #root: HTMLElement;
   readonly #host: SimplificationHost;
   readonly #height: number;
   readonly #signal: AbortSignal;
   readonly #kernel = new KernelButtons();
-  readonly #header: SimplificationHeader;
+  readonly #header: ReturnType<typeof createHeader>;
   readonly #saveBar: SaveBar;
   readonly #task: TaskBar;
   readonly #main = el("div.onnx-nb-simplified");
@@ -125,7 +104,7 @@ class View implements SimplificationView {
       this.turn(step);
       host.stepped(step);
     };
-    this.#header = createSimplificationHeader(this.#kernel, { redo: (key) => this.#redo(key), turn }, signal);
+    this.#header = createHeader(this.#kernel, (key) => this.#redo(key), turn, signal);
     const save = (path: string, replace: boolean): Promise<Saved> => host.save(path, replace, signal);
     this.#saveBar = createSaveBar(() => this.#account.path, save, this.#kernel, signal);
     const announce = (text: string): void => this.#announce(text);
@@ -150,6 +129,7 @@ class View implements SimplificationView {
     return this.#shown?.data ?? null;
   }
 
+  /** Shows another result, at one of its steps. */
   readonly show = (account: Account, step: number): void => {
     this.#account = account;
     this.#step = step;
@@ -224,7 +204,7 @@ class View implements SimplificationView {
       activated: (row: number): void => this.#showChange(row),
       undo: (key: string): void => this.#undo(key),
     };
-    const changes = createChangeList(this.#account, loaded.data, loaded.columns, this.#kernel, events, round);
+    const changes = createChangeList(this.#account, loaded, this.#kernel, events, round);
     const pairRoot = el("div.onnx-nb-inner");
     this.#main.replaceChildren(changes.element, pairRoot);
     const pair = this.#createPair(pairRoot, loaded, step, open, round);
@@ -263,14 +243,19 @@ class View implements SimplificationView {
           host.selected?.(side, selection);
           const last = selection.at(-1);
           const change = last === undefined ? -1 : data.changeOf(side, last);
-          if (change >= 0 && change !== this.#shown?.changes.chosen) this.#list(change);
+          if (change >= 0 && change !== this.#shown?.changes.chosen()) this.#list(change);
         },
         synced: (on) => {
           this.#synced = on;
           host.synced(on);
         },
         picture: host.picture,
-        compared: (side, target) => comparedWith(data, columns, titles, side, target),
+        compared(side, target, name) {
+          const change = data.changeOf(side, target);
+          const rows: [string, string][] = [[titles[other(side)], name]];
+          if (change >= 0) rows.push([data.rule(change), data.what(change)], ["why", data.why(change)]);
+          return rows;
+        },
       },
       {
         height: this.#height,
@@ -347,7 +332,7 @@ class View implements SimplificationView {
       const by = ({ n: 1, p: -1 } as const)[key];
       const next = by === undefined ? -1 : changes.neighbor(by);
       if (next >= 0) this.#choose(next);
-      else if (key === "u" && changes.chosen >= 0) this.#undo(data.key(changes.chosen));
+      else if (key === "u" && changes.chosen() >= 0) this.#undo(data.key(changes.chosen()));
       else return;
       event.preventDefault();
       event.stopPropagation();
@@ -379,33 +364,6 @@ function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
   ];
 }
 
-/** Returns what the inspector shows about a target and the other graph. */
-function comparedWith(
-  data: SimplificationData,
-  columns: readonly [Columns, Columns],
-  titles: readonly [string, string],
-  side: SideOf,
-  target: Target,
-): [string, string][] {
-  const there = other(side);
-  const found = data.counterpart(side, target);
-  const name = found === null ? "no counterpart" : columns[there].nameOf(found) || "(unnamed)";
-  const rows: [string, string][] = [[titles[there], name]];
-  const change = data.changeOf(side, target);
-  if (change >= 0) rows.push([data.rule(change), data.what(change)], ["why", data.why(change)]);
-  return rows;
-}
-
-export interface SimplificationHeader {
-  /** name, verdict and sizes, for the bar */
-  readonly summary: readonly HTMLElement[];
-  /** how the result was verified */
-  readonly report: HTMLElement;
-  readonly skips: HTMLElement;
-  readonly steps: HTMLElement;
-  update(account: Account, step: number): void;
-}
-
 const VERDICTS = {
   verified: ["✓ Verified", "onnx-nb-fine"],
   wrong: ["✕ Not the same", "onnx-nb-bad"],
@@ -416,17 +374,17 @@ const SKIPPED = 60;
 /** Outputs that differ of which each is described. */
 const OUTPUTS = 8;
 
-export interface HeaderEvents {
-  /** makes a change that was left out again, or all for null */
-  redo(key: string | null): void;
-  turn(step: number): void;
-}
-
-export function createSimplificationHeader(
+/**
+ * Above the graphs: the verdict, what was left out on request, and the steps.
+ *
+ * @param redo makes a change that was left out again, or all for null
+ */
+function createHeader(
   kernel: KernelButtons,
-  { redo, turn }: HeaderEvents,
+  redo: (key: string | null) => void,
+  turn: (step: number) => void,
   signal: AbortSignal,
-): SimplificationHeader {
+) {
   const name = el("b.onnx-nb-name");
   const verdict = el("span");
   const sizes = el("span.onnx-nb-dim.onnx-nb-ellipsis");
@@ -499,11 +457,196 @@ export function createSimplificationHeader(
     report,
     skips,
     steps,
-    update(account, step) {
+    update(account: Account, step: number): void {
       const round = filling();
       showSummary(account);
       showSkips(account, round);
       showSteps(account, step, round);
     },
   };
+}
+
+/** Pixels of the list of changes. */
+const HEIGHT = 232;
+/** Nodes of a change that are named. */
+const NAMED = 6;
+
+/** The changes with their reasons, the operators before and after, and what was left as it is. */
+function createChangeList(
+  account: Account,
+  { data, columns }: Loaded,
+  kernel: KernelButtons,
+  events: {
+    /** a person chose a change, −1 for none, or wants to see it again */
+    readonly chosen: (row: number) => void;
+    readonly activated: (row: number) => void;
+    /** undoes a change or all of a rule */
+    readonly undo: (key: string) => void;
+  },
+  signal: AbortSignal,
+) {
+  const detail = el("aside.onnx-nb-detail", { "aria-label": "Change", tabindex: 0 });
+  const rule = el("select.onnx-nb-field.onnx-nb-rule", { "aria-label": "Rule" });
+  rule.append(el("option", `All rules (${plain(data.count)})`));
+  rule.append(...data.rules.map(([text, , count]) => el("option", `${text} (${plain(count)})`)));
+  on(rule, "keydown", signal, (event) => event.stopPropagation());
+  on(rule, "change", signal, () => {
+    const at = rule.selectedIndex - 1;
+    table.restrict(at < 0 ? null : (row) => data.ruleOf(row) === at);
+  });
+  const { chosen, activated } = events;
+  const about = { label: "Changes", noun: "change", count: data.count, columns: changeColumns(data) };
+  const table = new Table({ ...about, chosen, activated }, signal);
+  const round = fillings(signal);
+  const describe = (row: number): void => {
+    detail.scrollTop = 0;
+    detail.replaceChildren(...detailOf(row, data, columns, kernel, events.undo, round()));
+  };
+  const nothing = el(
+    "p.onnx-nb-nothing",
+    account.skipped.length > 0
+      ? "There is nothing left to change besides what was left out."
+      : "Nothing was changed: no rule could make the model simpler.",
+  );
+  const tabs = createTableTabs(
+    [
+      ["Changes", data.count, table],
+      ["Operators", account.operators.length, operatorTable(account, signal)],
+      ["Left as it is", account.left_count, leftTable(account, signal)],
+    ],
+    signal,
+    (tab) => {
+      detail.hidden = rule.hidden = tab !== 0;
+      nothing.hidden = tab !== 0 || data.count > 0;
+      body.hidden = !nothing.hidden;
+    },
+  );
+  const body = el("div.onnx-nb-split-body", { style: { "--nb-height": `${HEIGHT}px` } }, ...tabs.tables, detail);
+  tabs.show(0);
+  describe(-1);
+  const bar = el("div.onnx-nb-bar.onnx-nb-lists", el("div.onnx-nb-tools", ...tabs.buttons), rule, ...tabs.filters);
+  return {
+    element: el("section", { "aria-label": "Changes and operators" }, bar, nothing, body),
+    /** the chosen change, −1 for none */
+    chosen: () => table.row,
+    /** Marks a change and describes it, without calling `chosen`. */
+    choose(row: number): void {
+      if (row >= 0 && rule.selectedIndex > 0 && rule.selectedIndex - 1 !== data.ruleOf(row)) {
+        rule.selectedIndex = 0;
+        table.restrict(null);
+      }
+      table.choose(row);
+      describe(row);
+    },
+    /** Returns the next or previous change, −1 if there is none. */
+    neighbor(by: 1 | -1): number {
+      const { rows } = table;
+      const place = rows.indexOf(table.row);
+      return rows[(place < 0 && by < 0 ? 0 : place) + by] ?? rows[by > 0 ? 0 : rows.length - 1] ?? -1;
+    },
+  };
+}
+
+/** Returns what the pane shows about a change. */
+function detailOf(
+  row: number,
+  data: SimplificationData,
+  columns: readonly [Columns, Columns],
+  kernel: KernelButtons,
+  undo: (key: string) => void,
+  signal: AbortSignal,
+): HTMLElement[] {
+  if (row < 0) {
+    const hint = "Choose a change to see it in both graphs, or click a box with a mark to find its change.";
+    return [el("p.onnx-nb-dim", data.count > 0 ? hint : "Both graphs are the same.")];
+  }
+  const key = data.key(row);
+  const [rule, does, count] = data.rules[data.ruleOf(row)];
+  const fact = (text: string): HTMLElement => el("span", { title: text.slice(0, 4000) }, elide(text, 300));
+  const rows: [string, HTMLElement][] = [
+    ["what", fact(data.what(row))],
+    ["why", fact(data.why(row))],
+    ["at", fact(data.tensor(row))],
+  ];
+  for (const side of [0, 1] as const) {
+    const nodes = data.targets(side, row).filter((target) => data.changeOf(side, target) >= 0);
+    const names = nodes
+      .slice(0, NAMED)
+      .map((node) => `${columns[side].opOf(node.id)} ${columns[side].nameOf(node)}`.trim());
+    if (nodes.length > NAMED) names.push(`${plain(nodes.length - NAMED)} more`);
+    if (names.length > 0) rows.push([side === 0 ? "before" : "after", fact(names.join(", "))]);
+  }
+  const act = (text: string, undone: string, hint: string): HTMLElement =>
+    kernel.create(text, () => undo(undone), signal, { class: "onnx-nb-wide", hint });
+  return [
+    el(
+      "div.onnx-nb-dim",
+      "change",
+      copyButton(() => key, signal, "Copy key"),
+    ),
+    el("h4.onnx-nb-mono", elide(rule, 80)),
+    el("p", `${does}.`),
+    el(
+      "div.onnx-nb-acts",
+      act("Undo this change", key, "Simplify again without this change (u)"),
+      act(`Undo the rule (${plain(count)})`, rule, "Simplify again without any change of this rule"),
+    ),
+    facts(rows),
+  ];
+}
+
+function changeColumns(data: SimplificationData): readonly TableColumn[] {
+  const counts = Float64Array.from({ length: data.count }, (_, row) => row + 1);
+  const wide = [16 + 9 * plain(data.count).length, 0] as const;
+  return [
+    numbers("number", "#", wide, counts, plain, { hint: "In the order in which they were made" }),
+    texts("rule", "Rule", [150, 1.2], (row) => data.rule(row)),
+    texts("what", "What", [150, 1.6], (row) => data.what(row)),
+    texts("at", "At", [110, 1], (row) => data.tensor(row), { hint: "The tensor made there" }),
+    texts("why", "Why", [110, 1.4], (row) => data.why(row)),
+  ];
+}
+
+function operatorTable({ operators }: Account, signal: AbortSignal): Table {
+  const of = (number: (row: Account["operators"][number]) => number): Float64Array =>
+    Float64Array.from(operators, number);
+  const signed = (x: number): string => (x === 0 ? "" : x > 0 ? `+${plain(x)}` : `−${plain(-x)}`);
+  const columns = [
+    texts("operator", "Operator", [150, 2], (row) => operators[row][0]),
+    numbers(
+      "before",
+      "Before",
+      [70, 1],
+      of(([, before]) => before),
+      plain,
+    ),
+    numbers(
+      "after",
+      "After",
+      [70, 1],
+      of(([, , after]) => after),
+      plain,
+    ),
+    numbers(
+      "difference",
+      "Difference",
+      [80, 1],
+      of(([, before, after]) => after - before),
+      signed,
+    ),
+  ];
+  const label = "Operators before and after";
+  return new Table({ label, noun: "operator", count: operators.length, columns }, signal);
+}
+
+function leftTable({ left }: Account, signal: AbortSignal): Table {
+  const sizes = Float64Array.from(left, ([, , nbytes]) => nbytes || Number.NaN);
+  const hint = "Bytes that its outputs would take as constants";
+  const columns = [
+    texts("node", "Node", [150, 1.4], (row) => left[row][0]),
+    texts("op", "Op", [110, 0.7], (row) => left[row][1]),
+    numbers("bytes", "Size", [80, 0], sizes, (x) => (Number.isNaN(x) ? "" : bytes(x)), { hint }),
+    texts("why", "Why", [200, 3], (row) => left[row][3]),
+  ];
+  return new Table({ label: "Left as it is", noun: "node", count: left.length, columns }, signal);
 }

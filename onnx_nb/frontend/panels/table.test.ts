@@ -1,8 +1,7 @@
+// @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import { csvOf, RowOrder, Table, type TableColumn } from "./table.ts";
 import { furnish, settled } from "./testing.ts";
-
-// @vitest-environment jsdom
 
 const NAMES = ["layer.10", "layer.2", "=cmd()", "stem"];
 const MAXIMA = Float64Array.of(3, Number.NaN, 1e-3, -7);

@@ -21,6 +21,29 @@ export interface TableColumn extends RowColumn {
   readonly spare?: number;
 }
 
+/** A column of texts. */
+export function texts(
+  key: string,
+  title: string,
+  width: TableColumn["width"],
+  text: (row: number) => string,
+  more: Partial<TableColumn> = {},
+): TableColumn {
+  return { key, title, width, text, ...more };
+}
+
+/** A column of numbers, NaN where there is none, with four digits if nothing else is given. */
+export function numbers(
+  key: string,
+  title: string,
+  width: TableColumn["width"],
+  of: ArrayLike<number>,
+  write?: RowColumn["write"],
+  more: Partial<TableColumn> = {},
+): TableColumn {
+  return { key, title, width, numbers: of, ...(write && { write }), ...more };
+}
+
 export interface TableOptions {
   /** accessible name */
   readonly label: string;
@@ -455,16 +478,9 @@ export class RowOrder {
    * @param only rows besides that
    */
   rows(filter: string, sorting: Sorting | null, only?: (row: number) => boolean): Uint32Array {
-    const tests = this.#tests(filter);
-    const found = new Uint32Array(this.#count);
-    let count = 0;
-    for (let row = 0; row < this.#count; row++) {
-      if (only !== undefined && !only(row)) continue;
-      let all = true;
-      for (let at = 0; at < tests.length && all; at++) all = tests[at](row);
-      if (all) found[count++] = row;
-    }
-    const rows = found.slice(0, count);
+    const tests = [...(only === undefined ? [] : [only]), ...this.#tests(filter)];
+    const all = new Uint32Array(this.#count).map((_, row) => row);
+    const rows = all.filter((row) => tests.every((test) => test(row)));
     return sorting === null ? rows : sorted(rows, sorting);
   }
 
@@ -490,15 +506,11 @@ export class RowOrder {
   }
 
   #text(row: number): string {
-    let text = this.#haystack[row];
-    if (text === undefined) {
-      text = this.#columns
-        .flatMap((column) => (column.text === undefined ? [] : [column.text(row)]))
-        .join("\n")
-        .toLowerCase();
-      this.#haystack[row] = text;
-    }
-    return text;
+    this.#haystack[row] ??= this.#columns
+      .flatMap((column) => column.text?.(row) ?? [])
+      .join("\n")
+      .toLowerCase();
+    return this.#haystack[row];
   }
 }
 
@@ -555,19 +567,12 @@ function field(text: string): string {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-export interface TableTabs {
-  readonly buttons: readonly HTMLButtonElement[];
-  readonly filters: readonly HTMLElement[];
-  readonly tables: readonly HTMLElement[];
-  show(tab: number): void;
-}
-
-/** @param shown is called with the number of the tab */
+/** Tables in one place, with a button for each; `shown` is called with the number of the one that is shown. */
 export function createTableTabs(
   tabs: readonly (readonly [name: string, count: number, table: Table])[],
-  shown: (tab: number) => void,
   signal: AbortSignal,
-): TableTabs {
+  shown: (tab: number) => void = () => undefined,
+) {
   const buttons = tabs.map(([name, count], at) =>
     button(`${name} (${plain(count)})`, () => show(at), signal, { class: "onnx-nb-small" }),
   );

@@ -136,10 +136,7 @@ export function detailsOf({ meta, arrays }: Packed): Details {
       errors: array("worst"),
       channels: array("channels"),
       sample: array("sample"),
-      histogram: (kind) => ({
-        counts: Array.from(array(`${kind}_counts`)),
-        edges: Array.from(array(`${kind}_edges`)),
-      }),
+      histogram: (kind) => ({ counts: Array.from(array(`${kind}_counts`)), edges: Array.from(array(`${kind}_edges`)) }),
     };
   }
   return found;

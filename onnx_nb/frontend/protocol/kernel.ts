@@ -35,10 +35,7 @@ export function pageHost(baked?: Baked): GraphHost {
     extract: noKernel,
     inspect: noKernel,
     changed: () => undefined,
-    ...(baked !== undefined && {
-      baked,
-      overlay: async (name: string) => baked.overlay(name) ?? noKernel(),
-    }),
+    ...(baked !== undefined && { baked, overlay: async (name: string) => baked.overlay(name) ?? noKernel() }),
   };
 }
 

@@ -1,3 +1,4 @@
+// @vitest-environment jsdom
 import { describe, expect, test } from "vitest";
 import type { Columns } from "../protocol/columns.ts";
 import { columnsOf, measure } from "../protocol/testing.ts";
@@ -9,8 +10,6 @@ import { marksOf } from "./highlights.ts";
 import { HitIndex } from "./hit.ts";
 import { toSvg } from "./svg.ts";
 import { createRamp, type Theme } from "./theme.ts";
-
-// @vitest-environment jsdom
 
 const THEME: Theme = {
   dark: false,

@@ -35,9 +35,9 @@ export const comparisonWidget: Widget = (model, channel) => {
         detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: ended })));
 
     let drilled: ComparisonView | null = null;
-    const drill: ComparisonOptions["drill"] = async (name, ended, progress) => {
+    const drill: NonNullable<ComparisonOptions["drill"]> = async (name, ended, progress) => {
       const inside = new Points(await unpack(await channel.bytes("drill", { name }, { signal: ended, progress })));
-      if (ended.aborted) return;
+      if (ended.aborted) return "";
       const whole = [...root.childNodes];
       const closing = new AbortController();
       signal.addEventListener("abort", () => closing.abort(), { once: true });
@@ -53,6 +53,7 @@ export const comparisonWidget: Widget = (model, channel) => {
       drilled = createComparison(root, inside, { height, detail, back }, closing.signal);
       root.querySelector("button")?.focus(); // the one that leads back
       if (inside.about.notable >= 0) drilled.choose(inside.text("name", inside.about.notable));
+      return "";
     };
     const view = createComparison(
       root,

@@ -1,7 +1,7 @@
 /** Mounts two graphs side by side: of a comparison, or before and after a simplification. */
 
 import { createDiff } from "../panels/diff.ts";
-import { createSimplification } from "../panels/simplification.ts";
+import { Simplification, type SimplificationHost } from "../panels/simplification.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
@@ -83,7 +83,7 @@ export const diffPage: Page = async (root, about, part, signal) => {
   );
 };
 
-type Loaded = ReturnType<Parameters<typeof createSimplification>[2]["load"]>;
+type Loaded = ReturnType<SimplificationHost["load"]>;
 
 async function loadStep(part: Parts, step: number): Loaded {
   const end = step === 0 ? "" : `-${step}`;
@@ -106,7 +106,7 @@ export const simplificationWidget: Widget = (model, channel) => {
   return (root, signal) => {
     let live = true;
     const account = (): Account => model.get("_about") as Account;
-    const view = createSimplification(
+    const view = new Simplification(
       root,
       account(),
       {
@@ -153,7 +153,7 @@ export const simplificationWidget: Widget = (model, channel) => {
 /** A page shows the steps; what takes a kernel cannot be pressed. */
 export const simplificationPage: Page = async (root, about, part, signal) => {
   const hosts = await pageHosts(part);
-  createSimplification(
+  new Simplification(
     root,
     about as Account,
     {
