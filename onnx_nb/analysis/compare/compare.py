@@ -1,19 +1,31 @@
-"""Compare two ONNX models that run on the same feeds, at every value that both have."""
+"""Compare two ONNX models that run on the same feeds, at every value that both have.
+
+After quantization, fusion or renaming, a value may have several possible counterparts. `options` lists them from names
+and structure, `chosen` picks one of them once the errors are known, and `matched_by_values` finds the rest by their
+shapes and values.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 import functools
+import math
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from onnx_nb.analysis.compare import lockstep, value_matching
+import numpy as np
+
+from onnx_nb.analysis.compare import lockstep
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
-from onnx_nb.analysis.compare.diff import Diff, diff
+from onnx_nb.analysis.compare.diff import diff
+from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
+from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
@@ -22,16 +34,40 @@ from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.value_recorder import available_memory, spread
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.node_matching import Matching
-    from onnx_nb.analysis.compare.value_matching import Option
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
 
-_Sides = tuple[lockstep.Side, lockstep.Side]
-_SIDES: Final[tuple[tuple[int, Literal["reference", "candidate"], str], ...]] = (
-    (0, "reference", "candidate"),
-    (1, "candidate", "reference"),
-)
+DEQUANTIZED: Final = "_DequantizeLinear_Output"
+"""Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
+QUANTIZED: Final = "_quantized"
+"""Suffix for its integers, where operators compute on these."""
+
+DOUBT: Final = 0.1
+"""Distance relative to the norm beyond which a match is doubtful."""
+_FAR_BETTER: Final = 8.0
+"""Factor by which the error of a later option must be smaller than that of the first to be preferred."""
+_SAME: Final = 0.05
+"""Maximum distance of two values that are matched without a common name."""
+_FEWEST: Final = 8
+"""Elements below which two values may be equal by chance."""
+_ACTIVATIONS: Final = frozenset(("Relu", "Clip"))
+"""Operators that quantization removes, as the range of the integers has the same effect."""
+
+_WEAK: Final = ("", "order", "place")
+"""Kinds of node matches that are ambiguous, and not used for values."""
+
+# indices of a node's inputs that hold the scale and the zero point of its output
+_SCALES: Final = {
+    "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QGemm": (7, 8), "QLinearAdd": (6, 7),
+    "QLinearMul": (6, 7), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearSoftmax": (3, 4),
+    "QLinearAveragePool": (3, 4), "QLinearGlobalAveragePool": (3, 4), "QLinearReduceMean": (3, 4),
+    "QLinearConcat": (0, 1), "QLinearWhere": (7, 8),
+}  # fmt: skip
+_MOVES: Final = frozenset((
+    "MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Slice", "Split", "Identity",
+    "Resize", "Pad", "DepthToSpace", "SpaceToDepth", "Expand",
+))  # fmt: skip
+"""Operators that move integers without changing them, and so keep their scale."""
 
 
 @known_keywords
@@ -108,155 +144,54 @@ def compare(
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
     sides = _side(reference, limit // 2, providers), _side(candidate, limit // 2, providers)
-    differing = diff(sides[0].graph.model, sides[1].graph.model, weights=False)
-    plan, there = _plan(sides, differing.matching, tensors, rtol=rtol, atol=atol, limit=limit)
-    done = CountedWork(progress, _feed_count(sides, feeds))
+    graphs = sides[0].graph, sides[1].graph
+    differing = diff(graphs[0].model, graphs[1].model, weights=False)
+    # the values that either side has, in order of execution
+    there = [
+        [value for value in values(side.graph).values() if isinstance(side, Running) or value in side.names]
+        for side in sides
+    ]
+    if tensors is not None:
+        asked = set(named(graphs[0], tensors, there[0], "tensors"))
+        there[0] = [value for value in there[0] if value in asked]
+    usable = set(there[0]), set(there[1])
+    proposed = [
+        option
+        for option in options(*graphs, differing.matching)
+        if option.reference in usable[0] and option.candidate in usable[1]
+    ]
+    if tensors is not None and {option.reference for option in proposed} == usable[0]:
+        needed = {option.candidate for option in proposed}
+        there[1] = [value for value in there[1] if value in needed]  # the rest need not run
+    outputs = frozenset(graphs[0].outputs.tolist())
+    seen = frozenset(there[0]), frozenset(there[1])
+    plan = lockstep.Plan(tuple(proposed), rtol, atol, limit, outputs, seen)
+    captured = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
+    done = CountedWork(progress, count_of(feeds) if captured is None else captured)
     numbered = enumerate(_feeds(sides, feeds))
     _, first = next(numbered, (0, None))
     if first is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
     errors, misfits = _first(sides, plan, first, done)
-    proposed, plan = plan.options, plan._replace(options=tuple(errors))
     feeds_run = 1
-    for found in _rest(sides, plan, numbered, executor, done):
+    for found in _rest(sides, plan._replace(options=tuple(errors)), numbered, executor, done):
         feeds_run += 1
         errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
     done.finished()
-    graphs = sides[0].graph, sides[1].graph
-    points = _points(graphs, differing, errors, there[0])
-    if not points:
+    if not errors:
         message = f"{label_of(graphs[0].model)} and {label_of(graphs[1].model)} have no value in common."
         why = next(iter(misfits.values()), "")
-        advice = "Are they the same model, run on the same feeds?"
-        raise AlignmentError(
-            f"{message} The first values of one name cannot be compared: {why}." if why else message, advice=advice
-        )
-    unmatched = _unmatched(graphs, errors, misfits, proposed, there)
-    labels = [graph.model.name for graph in graphs]
-    comparison = Comparison(labels[0], labels[1], tuple(points), tuple(unmatched), feeds_run)
-    return explained(comparison, functools.partial(_weight_differences, graphs))
-
-
-# --- running --------------------------------------------------------------------------------------------------------
-
-
-def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> lockstep.Side:
-    if not isinstance(given, Capture):
-        return lockstep.Running(load(given), memory_limit=limit, providers=providers)
-    side = lockstep.Recorded(given)
-    if not side.names:
-        message = f"the capture of {label_of(given.model)} kept no arrays."
-        raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
-    return side
-
-
-def _plan(
-    sides: _Sides,
-    matching: Matching,
-    tensors: str | Iterable[str] | None,
-    *,
-    rtol: float,
-    atol: float,
-    limit: int,
-) -> tuple[lockstep.Plan, tuple[list[int], list[int]]]:
-    """Return what to compare, and the values that either side has in order of execution."""
-    graphs = sides[0].graph, sides[1].graph
-    mine, yours = (
-        [
-            value
-            for value in value_matching.values(side.graph).values()
-            if not isinstance(side, lockstep.Recorded) or value in side.names
-        ]
-        for side in sides
-    )
-    if tensors is not None:
-        asked = set(named(graphs[0], tensors, mine, "tensors"))
-        mine = [value for value in mine if value in asked]
-    usable = set(mine), set(yours)
-    options = [
-        option
-        for option in value_matching.options(*graphs, matching)
-        if option.reference in usable[0] and option.candidate in usable[1]
-    ]
-    if tensors is not None and {option.reference for option in options} == usable[0]:
-        yours = sorted({option.candidate for option in options}, key=yours.index)  # the rest need not run
-    outputs = frozenset(graphs[0].outputs.tolist())
-    seen = frozenset(mine), frozenset(yours)
-    return lockstep.Plan(tuple(options), rtol, atol, limit, outputs, seen), (mine, yours)
-
-
-def _first(
-    sides: _Sides,
-    plan: lockstep.Plan,
-    feed: Mapping[str, Any],
-    done: CountedWork,
-) -> tuple[dict[Option, ErrorStats], dict[Option, str]]:
-    """Run the first feed and decide which values match; return their errors, and why others cannot be compared."""
-    found = lockstep.run(sides, plan, feed, 0, sampled=True, progress=done.reached)
-    errors = {option: found.errors[option] for option in value_matching.chosen(found.errors, plan.options)}
-    distance = {option: by_norm(each) for option, each in errors.items()}
-    doubtful = {
-        option.reference: (option.candidate, far) for option, far in distance.items() if far > value_matching.DOUBT
-    }
-    sure = [option for option in errors if option.reference not in doubtful]
-    settled = {option.reference for option in sure}, {option.candidate for option in sure}
-    samples, operators = [], []
-    for side, graph in enumerate((sides[0].graph, sides[1].graph)):
-        left = {value: sample for value, sample in found.samples[side].items() if value not in settled[side]}
-        samples.append(left)
-        operators.append({value: _operator(graph, value) for value in left})
-    by_values = value_matching.matched_by_values(samples[0], samples[1], doubtful, (operators[0], operators[1]))
-    if not by_values:
-        return errors, found.misfits
-    again = lockstep.run(
-        sides, plan._replace(options=tuple(by_values)), feed, 0, progress=lambda _, what: done.reached(1.0, what)
-    )
-    replaced = {option.reference for option in by_values}, {option.candidate for option in by_values}
-    rest = {
-        option: each
-        for option, each in errors.items()
-        if option.reference not in replaced[0] and option.candidate not in replaced[1]
-    }
-    return rest | again.errors, found.misfits
-
-
-def _rest(
-    sides: _Sides,
-    plan: lockstep.Plan,
-    feeds: Iterator[tuple[int, dict[str, Any]]],
-    executor: concurrent.futures.Executor | None,
-    done: CountedWork,
-) -> Iterator[lockstep.Found]:
-    """Run the other feeds, here or on an executor; yield their results in order."""
-    if executor is None:
-        for number, feed in feeds:
-            report = functools.partial(lambda number, part, what: done.reached(number + part, what), number)
-            yield lockstep.run(sides, plan, feed, number, progress=report)
-        return
-    results = spread(executor, lockstep.run_remote, lockstep.pickled(sides, plan), feeds)
-    for number, found in enumerate(results, 2):
-        yield found
-        done.reached(number, f"{number} feeds done")
-
-
-# --- results --------------------------------------------------------------------------------------------------------
-
-
-def _points(
-    graphs: tuple[Graph, Graph], differing: Diff, errors: Mapping[Option, ErrorStats], values: Sequence[int]
-) -> list[Point]:
-    """Return the points of the matched values, in the reference's order of execution."""
-    options = {option.reference: option for option in errors}
-    differences = _attribute_differences(differing)
-    outputs = set(graphs[0].outputs.tolist())
-    points = []
-    for depth, value in enumerate(values):
-        option = options.get(value)
-        if option is None:
-            continue
-        makers = int(graphs[0].producer[value]), int(graphs[1].producer[option.candidate])
-        point = point_at(
+        message += f" The first values of one name cannot be compared: {why}." if why else ""
+        raise AlignmentError(message, advice="Are they the same model, run on the same feeds?")
+    unlike: dict[tuple[int, int], list[str]] = {}
+    for each in differing.changes:
+        if each.kind == "attribute":
+            text = f"{each.detail} is {each.candidate or 'not given'} instead of {each.reference or 'not given'}"
+            unlike.setdefault(each.nodes, []).append(text)
+    by_reference = {option.reference: option for option in errors}
+    points = tuple(
+        point_at(
             graphs[1],
             option.candidate,
             graphs[0].value_names[value],
@@ -264,96 +199,43 @@ def _points(
             depth,
             op_type=_operator(graphs[0], value),
             output=value in outputs,
-            difference=differences.get(makers, ""),
+            difference=", ".join(
+                unlike.get((int(graphs[0].producer[value]), int(graphs[1].producer[option.candidate])), ())
+            ),
             cumulative=errors[option],
         )
-        points.append(point)
-    return points
+        for depth, value in enumerate(there[0])
+        if (option := by_reference.get(value)) is not None
+    )
+    unmatched = tuple(_unmatched(graphs, errors, misfits, proposed, there))
+    comparison = Comparison(graphs[0].model.name, graphs[1].model.name, points, unmatched, feeds_run)
+    return explained(comparison, functools.partial(_weight_differences, graphs))
 
 
-def _unmatched(
-    graphs: tuple[Graph, Graph],
-    errors: Mapping[Option, ErrorStats],
-    misfits: Mapping[Option, str],
-    proposed: Sequence[Option],
-    there: tuple[list[int], list[int]],
-) -> Iterator[Unmatched]:
-    """Yield the values that only one side has, with the reason."""
-    reasons: list[dict[int, str]] = [{}, {}]
-    for option, why in misfits.items():
-        for at in (0, 1):
-            reasons[at].setdefault(option.of(at), why)
-    matched = {option.reference for option in errors}, {option.candidate for option in errors}
-    owner = {option.candidate: option.reference for option in errors}
-    for option in proposed:
-        if option.reference not in matched[0] and option.candidate in owner:
-            names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
-            why = f"the candidate's {quoted(names[0])} is what {quoted(names[1])} is in the reference"
-            reasons[0].setdefault(option.reference, why)
-    for at, side, other in _SIDES:
-        unknown = f"the {other} has no value of its name or structure, nor one with its values"
-        for value in there[at]:
-            if value not in matched[at]:
-                reason = reasons[at].get(value, unknown)
-                yield Unmatched(graphs[at].value_names[value], side, reason, _operator(graphs[at], value))
+# --- running --------------------------------------------------------------------------------------------------------
 
 
-def _operator(graph: Graph, value: int) -> str:
-    maker = int(graph.producer[value])
-    return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
+def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> Side:
+    if not isinstance(given, Capture):
+        return Running(load(given), memory_limit=limit, providers=providers)
+    side = Recorded(given)
+    if not side.names:
+        message = f"the capture of {label_of(given.model)} kept no arrays."
+        raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
+    return side
 
 
-def _attribute_differences(differing: Diff) -> dict[tuple[int, int], str]:
-    """Return which attributes of matched nodes differ, as text."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for each in differing.changes:
-        if each.kind == "attribute":
-            text = f"{each.detail} is {each.candidate or 'not given'} instead of {each.reference or 'not given'}"
-            found.setdefault(each.nodes, []).append(text)
-    return {nodes: ", ".join(texts) for nodes, texts in found.items()}
-
-
-def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[str]:
-    """Yield how the weights differ that the nodes of a point read, if these have the same operator."""
-    makers = [
-        int(graph.producer[graph.value(name)])
-        for graph, name in zip(graphs, (point.reference, point.candidate), strict=True)
-    ]
-    if min(makers) < 0:
-        return
-    operators = [graph.operators[int(graph.op_index[maker])] for graph, maker in zip(graphs, makers, strict=True)]
-    if operators[0] != operators[1]:
-        return
-    inputs = [graph.node_inputs(maker).tolist() for graph, maker in zip(graphs, makers, strict=True)]
-    for pair in zip(*inputs, strict=False):
-        names = [graph.value_names[value] if value >= 0 else "" for graph, value in zip(graphs, pair, strict=True)]
-        if not all(name in graph.model.initializers for graph, name in zip(graphs, names, strict=True)):
-            continue
-        mine, yours = (graph.model.initializers[name] for graph, name in zip(graphs, names, strict=True))
-        if mine.shape != yours.shape:
-            yield f"weight {quoted(names[0])} is {shape_text(yours.shape)} instead of {shape_text(mine.shape)}"
-            continue
-        errors = ErrorStats.of(*(graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True)))
-        if not errors.is_equal:
-            many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
-            yield f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}"
-
-
-# --- feeds ----------------------------------------------------------------------------------------------------------
-
-
-def _feeds(sides: _Sides, feeds: Any) -> Iterator[dict[str, Any]]:
+def _feeds(sides: tuple[Side, Side], feeds: Any) -> Iterator[dict[str, Any]]:
     """Yield the feeds, as the reference takes them if it runs."""
-    captures = [side for side in sides if isinstance(side, lockstep.Recorded)]
-    counts = {side.feeds for side in captures}
-    if len(counts) > 1:
-        message = f"the captures were run on {captures[0].feeds} and {captures[1].feeds} feeds."
-        raise AlignmentError(message, advice="Capture both on the same feeds.")
-    running = next((side for side in sides if isinstance(side, lockstep.Running)), None)
+    captures = [side for side in sides if isinstance(side, Recorded)]
+    running = next((side for side in sides if isinstance(side, Running)), None)
     if not captures:
         yield from read_feeds(sides[0].graph.model, feeds)
         return
-    count = counts.pop()
+    count = captures[0].feeds
+    if captures[-1].feeds != count:
+        message = f"the captures were run on {count} and {captures[-1].feeds} feeds."
+        raise AlignmentError(message, advice="Capture both on the same feeds.")
     if running is None:
         yield from ({} for _ in range(count))
         return
@@ -370,7 +252,7 @@ def _feeds(sides: _Sides, feeds: Any) -> Iterator[dict[str, Any]]:
         raise FeedError(message, advice="Pass the feeds of the capture.")
 
 
-def _captured_feed(side: lockstep.Recorded, number: int) -> dict[str, Any]:
+def _captured_feed(side: Recorded, number: int) -> dict[str, Any]:
     model = side.graph.model
     feed = {}
     for name in input_types(model):
@@ -382,6 +264,280 @@ def _captured_feed(side: lockstep.Recorded, number: int) -> dict[str, Any]:
     return feed
 
 
-def _feed_count(sides: _Sides, feeds: Any) -> int | None:
-    captured = next((side.feeds for side in sides if isinstance(side, lockstep.Recorded)), None)
-    return count_of(feeds) if captured is None else captured
+def _first(
+    sides: tuple[Side, Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
+) -> tuple[dict[Option, ErrorStats], dict[Option, str]]:
+    """Run the first feed and decide which values match; return their errors, and why others cannot be compared."""
+    found = lockstep.run(sides, plan, feed, 0, sampled=True, progress=done.reached)
+    errors = {option: found.errors[option] for option in chosen(found.errors, plan.options)}
+    doubtful = {option.reference: far for option, each in errors.items() if (far := by_norm(each)) > DOUBT}
+    samples: list[dict[int, Sample]] = []
+    for at in (0, 1):
+        sure = {option.of(at) for option in errors if option.reference not in doubtful}
+        samples.append({value: sample for value, sample in found.samples[at].items() if value not in sure})
+    by_values = tuple(matched_by_values((sides[0].graph, sides[1].graph), samples, doubtful))
+    if not by_values:
+        return errors, found.misfits
+    plan = plan._replace(options=by_values)
+    again = lockstep.run(sides, plan, feed, 0, progress=lambda _, what: done.reached(1.0, what))
+    taken = [{option.of(at) for option in by_values} for at in (0, 1)]
+    rest = {
+        option: each
+        for option, each in errors.items()
+        if option.reference not in taken[0] and option.candidate not in taken[1]
+    }
+    return rest | again.errors, found.misfits
+
+
+def _rest(
+    sides: tuple[Side, Side],
+    plan: lockstep.Plan,
+    feeds: Iterator[tuple[int, dict[str, Any]]],
+    executor: concurrent.futures.Executor | None,
+    done: CountedWork,
+) -> Iterator[lockstep.Found]:
+    """Run the other feeds, here or on an executor; yield their results in order."""
+    if executor is None:
+        for number, feed in feeds:
+            report = functools.partial(lambda number, part, what: done.reached(number + part, what), number)
+            yield lockstep.run(sides, plan, feed, number, progress=report)
+        return
+    results = spread(executor, lockstep.run_remote, pickle.dumps((sides, plan)), feeds)
+    for number, found in enumerate(results, 2):
+        yield found
+        done.reached(number, f"{number} feeds done")
+
+
+# --- what differs ---------------------------------------------------------------------------------------------------
+
+
+def _operator(graph: Graph, value: int) -> str:
+    """Return the type of the operator that makes a value; empty if none does."""
+    maker = int(graph.producer[value])
+    return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
+
+
+def _unmatched(
+    graphs: tuple[Graph, Graph],
+    errors: Iterable[Option],
+    misfits: Mapping[Option, str],
+    proposed: Iterable[Option],
+    there: Sequence[Sequence[int]],
+) -> Iterator[Unmatched]:
+    """Yield the values that only one side has, with the reason."""
+    reasons: tuple[dict[int, str], dict[int, str]] = {}, {}
+    for option, why in misfits.items():
+        for at in (0, 1):
+            reasons[at].setdefault(option.of(at), why)
+    owner = {option.candidate: option.reference for option in errors}
+    matched = set(owner.values()), set(owner)
+    for option in proposed:
+        if option.candidate in owner:
+            names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
+            why = f"the candidate's {quoted(names[0])} is what {quoted(names[1])} is in the reference"
+            reasons[0].setdefault(option.reference, why)
+    for at, graph in enumerate(graphs):
+        side: Literal["reference", "candidate"] = "candidate" if at else "reference"
+        other = "reference" if at else "candidate"
+        unknown = f"the {other} has no value of its name or structure, nor one with its values"
+        for value in there[at]:
+            if value not in matched[at]:
+                reason = reasons[at].get(value, unknown)
+                yield Unmatched(graph.value_names[value], side, reason, _operator(graph, value))
+
+
+def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[str]:
+    """Yield how the weights differ that the nodes of a point read, if these have the same operator."""
+    made = [graph.value(name) for graph, name in zip(graphs, (point.reference, point.candidate), strict=True)]
+    operators = [_operator(graph, value) for graph, value in zip(graphs, made, strict=True)]
+    if not operators[0] or operators[0] != operators[1]:
+        return
+    inputs = [graph.node_inputs(int(graph.producer[value])).tolist() for graph, value in zip(graphs, made, strict=True)]
+    for read in zip(*inputs, strict=False):
+        names = [graph.value_names[value] if value >= 0 else "" for graph, value in zip(graphs, read, strict=True)]
+        if not all(name in graph.model.initializers for graph, name in zip(graphs, names, strict=True)):
+            continue
+        mine, yours = (graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True))
+        if mine.shape != yours.shape:
+            yield f"weight {quoted(names[0])} is {shape_text(yours.shape)} instead of {shape_text(mine.shape)}"
+            continue
+        errors = ErrorStats.of(mine, yours)
+        if not errors.is_equal:
+            many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
+            yield f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}"
+
+
+# --- which values may match -----------------------------------------------------------------------------------------
+
+
+def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Option]:
+    """Return the matches that names and graphs suggest for computed values of the main graphs, the likeliest first."""
+    mine, yours = values(reference), values(candidate)
+    if sum(name.endswith(DEQUANTIZED) for name in mine) > sum(name.endswith(DEQUANTIZED) for name in yours):
+        turned = _options(candidate, yours, mine)
+        found = [option._replace(reference=option.candidate, candidate=option.reference) for option in turned]
+    else:
+        found = _options(reference, mine, yours, candidate)
+    there = {(option.reference, option.candidate) for option in found}
+    computed = set(yours.values())
+    for value in mine.values():
+        other = int(structure.value[value])
+        if other in computed and (value, other) not in there and HOW[structure.value_how[value]] not in _WEAK:
+            found.append(Option(value, other, "structure"))
+    return found
+
+
+def values(graph: Graph) -> dict[str, int]:
+    """Return the values of the main graph by name, in order of execution, without weights and constants."""
+    is_weight = (graph.value_kind == INITIALIZER) | (graph.value_kind == DANGLING)
+    found = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
+    makers = graph.producer[found]
+    order = np.where(makers >= 0, graph.rank[makers], -1)
+    found = found[np.argsort(order, kind="stable")].tolist()
+    names = graph.value_names
+    return {names[value]: value for value in found if names[value] and _operator(graph, value) != "Constant"}
+
+
+def _options(
+    graph: Graph, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None = None
+) -> list[Option]:
+    """Return the options for values of a graph that names suggest; with integers, only if the candidate is known."""
+    found = []
+    for name, value in mine.items():
+        known = list(_named(name, value, mine, yours, candidate))
+        readers = graph.consumers(value).tolist() if name not in yours else []
+        if len(readers) == 1:
+            made = graph.node_outputs(readers[0]).tolist()
+            fused = yours.get(graph.value_names[made[0]], -1) if made else -1
+            if fused >= 0 and _operator(graph, made[0]) in _ACTIVATIONS:
+                known.append(Option(value, fused, "fused"))
+        if _operator(graph, value) in _ACTIVATIONS:
+            read = int(graph.node_inputs(int(graph.producer[value]))[0])
+            known += [
+                option._replace(how="fused")
+                for option in _named(graph.value_names[read] if read >= 0 else "", value, mine, yours, candidate)
+                if option.how != "name" or not known
+            ]
+        found += known
+    return found
+
+
+def _named(
+    name: str, value: int, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None
+) -> Iterator[Option]:
+    """Yield the options that have a name, with or without the suffixes of quantization."""
+    if name + DEQUANTIZED in yours and name + DEQUANTIZED not in mine:
+        yield Option(value, yours[name + DEQUANTIZED], "dequantized")
+    if name in yours:
+        yield Option(value, yours[name], "name")
+    if name + QUANTIZED in yours and name + QUANTIZED not in mine and candidate is not None:
+        scale = _scale(candidate, yours[name + QUANTIZED])
+        if scale:
+            yield Option(value, yours[name + QUANTIZED], "quantized", scale)
+
+
+def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
+    """Return the names of the weights that hold scale and zero point of a value."""
+    known = graph.model.initializers
+    for _ in range(64):  # no chain of moving operators is longer
+        op = _operator(graph, value)
+        if not op:  # a weight, from which a row was gathered
+            base = graph.value_names[value].removesuffix(QUANTIZED)
+            found = [f"{base}_scale", f"{base}_zero_point"]
+            break
+        inputs = graph.node_inputs(int(graph.producer[value])).tolist()
+        if op in _SCALES:
+            read = [inputs[place] if place < len(inputs) else -1 for place in _SCALES[op]]
+            found = [graph.value_names[each] if each >= 0 else "" for each in read]
+            break
+        if op not in _MOVES or not inputs or inputs[0] < 0:
+            return None
+        value = inputs[0]
+    else:
+        return None
+    return (found[0], found[1]) if all(name in known for name in found) else None
+
+
+# --- deciding -------------------------------------------------------------------------------------------------------
+
+
+def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list[Option]:
+    """Return one option for each value of the reference, each value of the candidate at most once."""
+    by_value: dict[int, list[Option]] = {}
+    for option in listed:
+        if option in found:
+            by_value.setdefault(option.reference, []).append(option)
+    distance = {option: by_norm(errors) for option, errors in found.items()}
+    # the candidate's value may be nearer to another value of the reference than to that of its name
+    nearest: dict[int, float] = {}
+    for option in found:
+        nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, DOUBT))
+    picked: dict[int, Option] = {}
+    for value, several in by_value.items():
+        best = several[0]
+        for option in several[1:]:
+            if distance[best] > DOUBT / 2 and distance[option] * _FAR_BETTER < distance[best]:
+                best = option
+        near = nearest[best.candidate]
+        is_another = near < DOUBT and near * _FAR_BETTER / 2 < distance[best]
+        if distance[best] <= DOUBT or (best.how not in ("structure", "fused") and not is_another):
+            picked[value] = best
+
+    def claim(option: Option) -> tuple[bool, bool, float]:
+        return distance[option] > DOUBT, option.how == "fused", distance[option]
+
+    taken: dict[int, Option] = {}
+    for option in picked.values():
+        rival = taken.get(option.candidate)
+        if rival is None or claim(option) < claim(rival):
+            taken[option.candidate] = option
+    # a value that lost its option may have another
+    for value, option in picked.items():
+        if taken[option.candidate] is not option:
+            other = next((o for o in by_value[value] if o.candidate not in taken and distance[o] <= DOUBT), option)
+            taken.setdefault(other.candidate, other)
+    return sorted(taken.values())
+
+
+def matched_by_values(
+    graphs: tuple[Graph, Graph], samples: Sequence[Mapping[int, Sample]], doubtful: Mapping[int, float]
+) -> Iterator[Option]:
+    """Match by shape and sampled elements values that are each other's nearest.
+
+    A match of ``doubtful`` values of the reference, whose distances are known, is replaced by a far better one.
+    """
+    by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
+    for at, of_side in enumerate(samples):
+        for value, sample in of_side.items():
+            if len(sample.values) >= _FEWEST:
+                by_shape.setdefault(sample.shape, ([], []))[at].append(value)
+    for mine, yours in by_shape.values():
+        if not mine or not yours:
+            continue
+        other = np.stack([samples[1][value].values for value in yours])
+        norms = np.linalg.norm(other, axis=1)
+        usable = np.isfinite(norms) & (norms > 0)
+        claims: dict[int, list[tuple[float, int]]] = {}
+        for value in mine:
+            one = samples[0][value].values
+            norm = np.linalg.norm(one)
+            # a constant resembles any other constant
+            if not np.isfinite(norm) or not norm or np.ptp(one) == 0:
+                continue
+            distance = np.linalg.norm(other - one, axis=1) / np.maximum(norms, norm)
+            distance[~usable] = np.inf
+            least = float(distance.min())
+            if least > _SAME or least * _FAR_BETTER >= doubtful.get(value, math.inf):
+                continue
+            near = [yours[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
+            if len(near) > 1:  # copies: only one that the same operator makes can be the match
+                near = [each for each in near if _operator(graphs[1], each) == _operator(graphs[0], value)]
+            if len(near) == 1:
+                claims.setdefault(near[0], []).append((least, value))
+        for each, claiming in claims.items():
+            best = min(claiming)[0]
+            left = [value for far, value in claiming if far <= max(best * 2, 1e-12)]
+            if len(left) > 1:
+                left = [value for value in left if _operator(graphs[0], value) == _operator(graphs[1], each)]
+            if len(left) == 1:
+                yield Option(left[0], each, "values")

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
-from onnx_nb.analysis.compare.value_matching import Option, Sample
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -37,9 +36,34 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.run.session import Value
+    from onnx_nb.analysis.run.statistics import Floats
 
 _SAMPLED: Final = 64
 """Elements of each value in its `Sample`."""
+
+
+class Option(NamedTuple):
+    """A possible match of a value of the reference with one of the candidate."""
+
+    reference: int
+    candidate: int
+    how: str
+    """name, dequantized, quantized (integers with a known scale), fused (an activation is part of the node that makes
+    it), structure or values."""
+    scale: tuple[str, str] = ("", "")
+    """Names of the candidate's weights that hold scale and zero point if its values are integers; else empty."""
+
+    def of(self, side: int) -> int:
+        """Return the value of the reference for 0, of the candidate for 1."""
+        return self.candidate if side else self.reference
+
+
+class Sample(NamedTuple):
+    """The fingerprint of a value: its shape and evenly spaced elements."""
+
+    shape: tuple[int, ...]
+    values: Floats
+    """Shape (n,)."""
 
 
 class Running:
@@ -56,28 +80,26 @@ class Running:
         return make, (self.graph.model,)
 
     def steps(
-        self, feed: Mapping[str, Any], _number: int, wanted: Collection[int], receiver: _Receiver
+        self, feed: Mapping[str, Any], _number: int, wanted: frozenset[int], at: int, pairing: _Pairing
     ) -> Iterator[float]:
         """Pass the wanted values of a feed on, some in each step; yield the fraction of the run that is done."""
-        if self._runs is None or self._runs[0] != frozenset(wanted):
-            self._runs = (frozenset(wanted), *self._windows(frozenset(wanted)))
+        if self._runs is None or self._runs[0] != wanted:
+            self._runs = (wanted, *self._windows(wanted))
         _, windows, original = self._runs
-        yield from windows.steps(fed(self.graph.model, feed), _Sink(windows.graph, original, receiver))
+        yield from windows.steps(fed(self.graph.model, feed), _Sink(windows.graph, original, at, pairing))
 
     def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph
+        make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self._providers)
         # as the model would run in one session, with the casts that onnxruntime inserts
         model = with_explicit_casts(graph.model, self._providers)
         low = graph if model is graph.model else Graph.of(model)
         original = {value: value for value in wanted} if low is graph else original_values(graph, low)
         if not wanted <= set(original.values()):
             low, original = graph, {value: value for value in wanted}
-        refuse_faults(graph, lambda: self._make(graph, wanted, reuse=False).runs)
+        refuse_faults(graph, lambda: make(graph, wanted, reuse=False).runs)
         lowest = {value for value, source in original.items() if source in wanted}
-        return self._make(low, lowest, reuse=True), original
-
-    def _make(self, graph: Graph, wanted: Collection[int], *, reuse: bool) -> Windows:
-        return Windows(graph, wanted, memory_limit=self._memory_limit, providers=self._providers, reuse=reuse)
+        return make(low, lowest, reuse=True), original
 
 
 class Recorded:
@@ -93,12 +115,12 @@ class Recorded:
         return Recorded, (self._capture,)
 
     def steps(
-        self, _feed: Mapping[str, Any], number: int, wanted: Collection[int], receiver: _Receiver
+        self, _feed: Mapping[str, Any], number: int, wanted: Collection[int], at: int, pairing: _Pairing
     ) -> Iterator[float]:
         """Pass the wanted values of a feed on, one in each step; yield the fraction that is done."""
         for done, (value, name) in enumerate(self.names.items(), 1):
             if value in wanted:
-                receiver.take(value, self.array(name, number))
+                pairing.take(at, value, self.array(name, number))
                 yield done / len(self.names)
 
     def array(self, name: str, number: int) -> Any:
@@ -131,17 +153,17 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Sink(Sink):
-    """Passes the values of windows on to a receiver."""
+    """Passes the values of one side's windows on."""
 
-    def __init__(self, graph: Graph, original: Mapping[int, int], receiver: _Receiver) -> None:
-        super().__init__(graph, lambda _, what: receiver.before(what))
-        self._original, self._receiver = original, receiver
+    def __init__(self, graph: Graph, original: Mapping[int, int], at: int, pairing: _Pairing) -> None:
+        super().__init__(graph, lambda _, what: pairing.report(what))
+        self._original, self._at, self._pairing = original, at, pairing
 
     def held(self) -> int:
-        return self._receiver.held()
+        return self._pairing.held()
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:  # noqa: ARG002
-        self._receiver.take(self._original[value], contents(found)[1])
+        self._pairing.take(self._at, self._original[value], contents(found)[1])
 
 
 # --- both sides ------------------------------------------------------------------------------------------------------
@@ -183,35 +205,17 @@ def run(
 ) -> Found:
     """Run reference and candidate on the feed of a number; ``sampled`` keeps a sample of every value."""
     with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
-        pairing = _Pairing(sides[1].graph.model, plan, number, sampled=sampled, pool=pool, folder=folder)
-        done, over = [0.0, 0.0], [not plan.seen[0], not plan.seen[1]]
-
-        def before(what: str) -> None:
-            if progress is not None:
-                progress(sum(done) / 2, what)
-
-        steps = [
-            side.steps(
-                feed, number, plan.seen[at], _Receiver(functools.partial(pairing.take, at), pairing.held, before)
-            )
-            for at, side in enumerate(sides)
-        ]
+        pairing = _Pairing(sides[1].graph.model, plan, number, pool, folder, sampled=sampled, progress=progress)
+        steps = [side.steps(feed, number, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
+        done, over = pairing.done, [not seen for seen in plan.seen]
         while not all(over):
-            turn = _turn(pairing.waiting, done, over)
+            behind = int((pairing.waiting[0], done[0]) > (pairing.waiting[1], done[1]))
+            turn = int(over[0]) if any(over) else behind
             try:
                 done[turn] = next(steps[turn])
             except StopIteration:
                 done[turn], over[turn] = 1.0, True
         return pairing.finish()
-
-
-def _turn(waiting: Sequence[int], done: Sequence[float], over: Sequence[bool]) -> int:
-    """Return which side is behind."""
-    if any(over):
-        return 1 if over[0] else 0
-    if waiting[0] != waiting[1]:
-        return 0 if waiting[0] < waiting[1] else 1
-    return 0 if done[0] <= done[1] else 1
 
 
 @dataclass
@@ -222,14 +226,6 @@ class _Waiting:
     uses: int
 
 
-class _Receiver(NamedTuple):
-    """The receiver of one side's values."""
-
-    take: Callable[[int, Any], None]
-    held: Callable[[], int]
-    before: Callable[[str], None]
-
-
 class _Pairing:
     """Compares values of both sides; the first of a pair waits for the second."""
 
@@ -238,16 +234,17 @@ class _Pairing:
         candidate: Model,
         plan: Plan,
         number: int,
-        *,
-        sampled: bool,
         pool: concurrent.futures.Executor,
         folder: str,
+        *,
+        sampled: bool,
+        progress: Callable[[float, str], None] | None,
     ) -> None:
         self.waiting = [0, 0]
         """Bytes of the values of each side that wait for the other."""
+        self.done = [0.0, 0.0]
         self._plan, self._number, self._pool = plan, number, pool
-        self._sampled = sampled
-        self._model = candidate
+        self._model, self._sampled, self._progress = candidate, sampled, progress
         self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
         for option in plan.options:
             for side in (0, 1):
@@ -258,12 +255,16 @@ class _Pairing:
         self._files = Store(0, folder)
         self._found = Found()
 
+    def report(self, what: str) -> None:
+        """Report what runs next."""
+        if self._progress is not None:
+            self._progress(sum(self.done) / 2, what)
+
     def take(self, side: int, value: int, content: Any) -> None:
         """Compare a value with those that wait for it, or let it wait."""
         options = self._options[side].get(value, ())
         if not isinstance(content, np.ndarray):
-            for option in options:
-                self._found.misfits[option] = "it is not a tensor"
+            self._found.misfits.update((option, "it is not a tensor") for option in options)
             return
         if self._sampled:
             self._found.samples[side][value] = _sample(content)
@@ -274,20 +275,27 @@ class _Pairing:
             if other is None:
                 uses += option not in self._found.misfits
                 continue
-            pair = (content, unspilled(other.content)) if side == 0 else (unspilled(other.content), content)
-            self._compare(option, *pair)
+            pair = content, unspilled(other.content)
+            self._compare(option, pair[side], pair[1 - side])
             other.uses -= 1
             if not other.uses:
-                self._drop(1 - side, option.of(1 - side))
+                del others[option.of(1 - side)]
+                self.waiting[1 - side] -= other.nbytes
+                if isinstance(other.content, Spilled) and os.name == "posix":  # which can remove a mapped file
+                    Path(other.content.path).unlink()
         if uses:
-            self._keep(side, value, content, uses)
+            nbytes = 0 if isinstance(content, np.memmap) else content.nbytes
+            if sum(self.waiting) + nbytes > self._plan.memory_limit // 4 and nbytes > SMALL:
+                content, nbytes = self._files.put(content), 0
+            self._arrived[side][value] = _Waiting(content, nbytes, uses)
+            self.waiting[side] += nbytes
 
     def held(self) -> int:
         """Return the bytes of values that wait or are being compared."""
         busy = sum(nbytes for _, nbytes in self._busy)
         if busy > self._plan.memory_limit // 8:
-            self._settle()
-            busy = 0
+            concurrent.futures.wait([future for future, _ in self._busy])
+            self._busy, busy = [], 0
         return sum(self.waiting) + busy
 
     def finish(self) -> Found:
@@ -295,20 +303,6 @@ class _Pairing:
         for option, errors in self._computed.items():
             self._found.errors[option] = errors if isinstance(errors, ErrorStats) else errors.result()
         return self._found
-
-    def _keep(self, side: int, value: int, content: NDArray[Any], uses: int) -> None:
-        nbytes = 0 if isinstance(content, np.memmap) else content.nbytes
-        if sum(self.waiting) + nbytes > self._plan.memory_limit // 4 and nbytes > SMALL:
-            self._arrived[side][value] = _Waiting(self._files.put(content), 0, uses)
-            return
-        self._arrived[side][value] = _Waiting(content, nbytes, uses)
-        self.waiting[side] += nbytes
-
-    def _drop(self, side: int, value: int) -> None:
-        gone = self._arrived[side].pop(value)
-        self.waiting[side] -= gone.nbytes
-        if isinstance(gone.content, Spilled) and os.name == "posix":  # which can remove a mapped file
-            Path(gone.content.path).unlink()
 
     def _compare(self, option: Option, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
         if reference.shape != candidate.shape:
@@ -320,30 +314,21 @@ class _Pairing:
             return
         plan = self._plan
         axis = classes_axis(reference) if option.reference in plan.outputs else None
-        nbytes = reference.nbytes + candidate.nbytes
 
         def compute() -> ErrorStats:
-            actual = self._dequantized(option, candidate)
+            actual = candidate
+            if option.scale[0]:  # the numbers that quantized integers represent
+                scale, zero = (np.float32(self._model.tensor(name)) for name in option.scale)
+                actual = (candidate.astype(np.float32) - zero) * scale
             return ErrorStats.of(reference, actual, rtol=plan.rtol, atol=plan.atol, argmax=axis, feed=self._number)
 
+        nbytes = reference.nbytes + candidate.nbytes
         if nbytes <= 2 * SMALL:
             self._computed[option] = compute()
             return
         future = self._pool.submit(compute)
         self._computed[option] = future
         self._busy.append((future, nbytes))
-
-    def _dequantized(self, option: Option, integers: NDArray[Any]) -> NDArray[Any]:
-        """Return the numbers that quantized integers represent."""
-        if not option.scale[0]:
-            return integers
-        scale, zero = (self._model.tensor(name) for name in option.scale)
-        return (integers.astype(np.float32) - np.float32(zero)) * np.float32(scale)
-
-    def _settle(self) -> None:
-        busy, self._busy = self._busy, []
-        for future, _ in busy:
-            future.result()
 
 
 def _sample(array: NDArray[Any]) -> Sample:
@@ -352,8 +337,7 @@ def _sample(array: NDArray[Any]) -> Sample:
         flat = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.intp)]
     if array.dtype.kind == "O":
         flat = flat[:0]
-    values = np.abs(flat) if array.dtype.kind == "c" else flat
-    return Sample(array.shape, array.dtype.name, values.astype(np.float64))
+    return Sample(array.shape, (np.abs(flat) if array.dtype.kind == "c" else flat).astype(np.float64))
 
 
 # --- elsewhere ------------------------------------------------------------------------------------------------------
@@ -361,13 +345,8 @@ def _sample(array: NDArray[Any]) -> Sample:
 _local = threading.local()
 
 
-def pickled(sides: tuple[Side, Side], plan: Plan) -> bytes:
-    """Pickle the arguments that `run_remote` needs in another process."""
-    return pickle.dumps((sides, plan))
-
-
 def run_remote(token: str, payload: bytes, numbered: tuple[int, Mapping[str, Any]]) -> bytes:
-    """Run both sides on a feed in a worker of an executor, which reuses the sessions for the next feed."""
+    """Run the pickled sides and plan on a feed in a worker of an executor, which reuses sessions for the next feed."""
     if getattr(_local, "token", "") != token:
         _local.sides, _local.plan = pickle.loads(payload)  # noqa: S301 (our own)
         _local.token = token

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, between, by_peak, classes_axis
-from onnx_nb.analysis.compare.value_matching import QUANTIZED
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
