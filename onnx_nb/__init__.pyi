@@ -6,7 +6,7 @@ from onnx_nb.analysis.compare.compare import compare as compare
 from onnx_nb.analysis.compare.comparison import Comparison as Comparison
 from onnx_nb.analysis.compare.comparison import Point as Point
 from onnx_nb.analysis.compare.comparison import Unmatched as Unmatched
-from onnx_nb.analysis.compare.counterparts import Counterparts as Counterparts
+from onnx_nb.analysis.compare.diff import Counterparts as Counterparts
 from onnx_nb.analysis.compare.diff import Diff as Diff
 from onnx_nb.analysis.compare.diff import Difference as Difference
 from onnx_nb.analysis.compare.diff import diff as diff

@@ -1,55 +1,76 @@
 """Find what differs between two models: nodes, attributes, inputs, weights, types, versions.
 
-`node_matching` matches nodes and values; matched ones are compared here.
+`node_matching` matches nodes and values; matched ones are compared here. `Counterparts` are the columns that relate two
+models: the counterpart and the state of each node, value and scope.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare import weight_values
-from onnx_nb.analysis.compare.counterparts import (
-    CHANGED,
-    ONLY,
-    SAME,
-    Counterparts,
-    States,
-    counterparts,
-    inverse,
-    mark_readers,
-    with_calls,
-)
-from onnx_nb.analysis.compare.graph_lists import attributes_of, commutative
+from onnx_nb.analysis.compare.graph_lists import Weight, Weights, attributes_of, commutative
 from onnx_nb.analysis.compare.node_matching import HOW, Matching, match
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import attribute_text
+from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.protofields import Ints
     from onnx_nb.analysis.progress import Progress
 
 What = Literal["added", "removed", "changed"]
+_ONLY: Final[tuple[What, What]] = ("removed", "added")
+"""What became of a node or value that only the reference has, or only the candidate."""
 
 LONGEST: Final = 200
 """Maximum number of characters of a value in a `Difference`."""
 AROUND: Final = 256
 """Maximum number of values followed through added or removed nodes to find that an input has the same source."""
+CHUNK: Final = 1 << 22
+"""Bytes of a weight that are compared at a time."""
+
+SAME, ONLY, CHANGED, FOLDED = range(4)
+"""States of a node or value. ONLY: the other model has no counterpart. FOLDED: it is constant in the simplified model,
+or reads a value that became constant; a `Diff` has no such state."""
+
+States = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+"""States of nodes and of values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counterparts:
+    """Columns of one of two models."""
+
+    node: Ints
+    """Counterpart of each node, −1 for none."""
+    value: Ints
+    scope: Ints
+    """Scope of the other model that shares most nodes with it, −1 for none."""
+    node_state: NDArray[np.uint8]
+    """SAME, ONLY, CHANGED or FOLDED."""
+    value_state: NDArray[np.uint8]
+    scope_only: Ints
+    """Drawn nodes in each scope, at any depth, that the other model does not have."""
+    scope_changed: Ints
+    scope_folded: Ints
 
 
 @dataclass(frozen=True)
@@ -278,14 +299,8 @@ def diff(
     graphs = Graph.of(left), Graph.of(right)
     matching = match(*graphs, mapping)
     pairs = _Pairs(*graphs, matching, read=weights)
-    about_nodes = [*pairs.nodes(), *pairs.operators(), *pairs.attributes(), *pairs.inputs()]
-    changes = [
-        *pairs.in_order(about_nodes),
-        *pairs.weights(progress),
-        *pairs.types(),
-        *pairs.ports(),
-        *_of_models(left, right),
-    ]
+    about_nodes = sorted(pairs.nodes(), key=pairs.order())
+    changes = [*about_nodes, *pairs.weights(progress), *pairs.types(), *pairs.ports(), *_of_models(left, right)]
     return Diff(left, right, tuple(changes), matching, weights)
 
 
@@ -296,14 +311,14 @@ class _Pairs:
         self.graphs = reference, candidate
         self.read = read
         """Whether values of weights may be read."""
-        self.protos = weight_values.Weights(reference), weight_values.Weights(candidate)
+        self.protos = Weights(reference), Weights(candidate)
         self.matching = matching
-        self.there = matching.node
+        self.there, self.value_there = matching.node.tolist(), matching.value.tolist()
         self.back = inverse(matching.node, candidate.node_count)
         self.value_back = inverse(matching.value, candidate.value_count)
 
-    def in_order(self, found: Iterable[Difference]) -> list[Difference]:
-        """Sort differences of nodes topologically: added nodes behind those they follow, constants last."""
+    def order(self) -> Callable[[Difference], tuple[float, ...]]:
+        """Return a key that sorts nodes topologically: added ones behind those they follow, constants last."""
         a, b = self.graphs
         rank = [np.arange(graph.node_count, dtype=np.float64) for graph in (a, b)]
         for own, graph in zip(rank, (a, b), strict=True):
@@ -320,92 +335,74 @@ class _Pairs:
                 return float(a.folded[n]), rank[0][n], 0.0, 0.0
             return float(b.folded[m]), behind[m], 1.0, rank[1][m]
 
-        return sorted(found, key=key)
+        return key
 
     def nodes(self) -> Iterator[Difference]:
-        """Yield nodes that only one model has."""
-        for side, (graph, other) in enumerate(zip(self.graphs, (self.there, self.back), strict=True)):
+        """Yield nodes that only one model has, and operators, attributes and inputs in which matched ones differ."""
+        a, b = self.graphs
+        for at, (graph, other) in enumerate(((a, self.matching.node), (b, self.back))):
             for node in np.flatnonzero(other < 0).tolist():
-                pair = (node, -1) if side == 0 else (-1, node)
                 op, name = _node(graph, node)
-                yield Difference("node", "removed" if side == 0 else "added", name, op, nodes=pair)
-
-    def operators(self) -> Iterator[Difference]:
-        """Yield matched nodes of different operators."""
-        a, b = self.graphs
-        matched = np.flatnonzero(self.there >= 0)
-        if not len(matched):
-            return
-        number = {op: index for index, op in enumerate(dict.fromkeys([*a.operators, *b.operators]))}
-        index = [np.asarray([number[op] for op in graph.operators], np.int64) for graph in (a, b)]
-        other = self.there[matched]
-        differ = index[0][a.op_index[matched]] != index[1][b.op_index[other]]
-        for n, m in zip(matched[differ].tolist(), other[differ].tolist(), strict=True):
-            old, new = a.operators[a.op_index[n]], b.operators[b.op_index[m]]
-            yield self._changed_node("operator", (n, m), "", _op(*old), _op(*new))
-
-    def attributes(self) -> Iterator[Difference]:
-        """Yield attributes that differ, of nodes of the same operator."""
-        a, b = self.graphs
-        for n, m in self.matching.attributes:
-            old, new = attributes_of(a, n), attributes_of(b, m)
-            if a.operators[a.op_index[n]][0] != b.operators[b.op_index[m]][0]:
+                yield Difference("node", _ONLY[at], name, op, nodes=(-1, node) if at else (node, -1))
+        operator = [[graph.operators[index] for index in graph.op_index.tolist()] for graph in (a, b)]
+        commutes = commutative(a).tolist()
+        unlike = set(self.matching.attributes)
+        for n, m in enumerate(self.there):
+            if m < 0:
                 continue
-            for name in dict.fromkeys([*old, *new]):
-                if name in old and name in new and old[name][0] == new[name][0]:
-                    continue
-                texts = [_attribute(graph, node, name, own) for graph, node, own in ((a, n, old), (b, m, new))]
-                if texts[0] == texts[1]:
-                    texts[1] += ", other values"
-                yield self._changed_node("attribute", (n, m), name, *texts)
+            old, new = operator[0][n], operator[1][m]
+            if old != new:
+                texts = [f"{domain}:{op}" if domain else op for op, domain in (old, new)]
+                yield self._changed("operator", (n, m), "", *texts)
+            if (n, m) in unlike and old[0] == new[0]:
+                yield from self._attributes(n, m)
+            for slot, v, w in self._unequal_inputs(n, m, commutes=commutes[n]):
+                names = operators.input_names(old[0], old[1], a.opsets.get(old[1], 0))
+                label = names[slot] if slot < len(names) else f"input {slot}"
+                texts = [quoted(graph.value_names[value]) if value >= 0 else "" for graph, value in ((a, v), (b, w))]
+                yield self._changed("input", (n, m), label, *texts)
 
-    def inputs(self) -> Iterator[Difference]:
-        """Yield inputs with another source; not those that only pass through added or removed nodes on the way."""
+    def _attributes(self, n: int, m: int) -> Iterator[Difference]:
+        """Yield the attributes that differ of nodes of the same operator."""
         a, b = self.graphs
-        for n, m, slot, v, w in self._unequal_inputs():
-            if v >= 0 and w >= 0 and (self._has_same_source(v, w) or self._hold_equal_values(v, w)):
+        old, new = attributes_of(a, n), attributes_of(b, m)
+        for name in dict.fromkeys([*old, *new]):
+            if name in old and name in new and old[name][0] == new[name][0]:
                 continue
-            if (v < 0 or w < 0) and _is_empty(self.graphs[v < 0], w if v < 0 else v):
-                continue
-            op, domain = a.operators[a.op_index[n]]
-            names = operators.input_names(op, domain, a.opsets.get(domain, 0))
-            label = names[slot] if slot < len(names) else f"input {slot}"
-            texts = [quoted(graph.value_names[value]) if value >= 0 else "" for graph, value in ((a, v), (b, w))]
-            yield self._changed_node("input", (n, m), label, *texts)
+            texts = [_attribute(graph, node, name, own) for graph, node, own in ((a, n, old), (b, m, new))]
+            if texts[0] == texts[1]:
+                texts[1] += ", other values"
+            yield self._changed("attribute", (n, m), name, *texts)
 
-    def _unequal_inputs(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield matched nodes, an input's index and its two values where these do not match."""
+    def _unequal_inputs(self, n: int, m: int, *, commutes: bool) -> Iterator[tuple[int, int, int]]:
+        """Yield the inputs with another source; not those that only pass through added or removed nodes on the way."""
         a, b = self.graphs
-        matched = np.flatnonzero(self.there >= 0)
-        other = self.there[matched]
-        nodes: tuple[NDArray[Any], NDArray[Any]] = matched, other
-        counts = np.diff(a.in_ptr)[matched], np.diff(b.in_ptr)[other]
-        # one row for each input that either node has
-        width = np.maximum(*counts)
-        row = np.repeat(np.arange(len(matched)), width)
-        slot = np.arange(len(row)) - np.repeat(np.cumsum(width) - width, width)
-        read = [np.full(len(row), -1, np.int64) for _ in (a, b)]
-        for at, graph in enumerate((a, b)):
-            inside = slot < counts[at][row]
-            read[at][inside] = graph.in_value[graph.in_ptr[nodes[at][row[inside]]] + slot[inside]]
-        there = self.matching.value
-        expected = np.where(read[0] >= 0, there[read[0]] if len(there) else -1, -1)
-        # the two inputs of a commutative operator may be swapped
-        first = np.flatnonzero((slot == 0) & (width[row] == 2) & commutative(a)[matched[row]])
-        straight = (expected[first] == read[1][first]).astype(int) + (expected[first + 1] == read[1][first + 1])
-        crossed = (expected[first] == read[1][first + 1]).astype(int) + (expected[first + 1] == read[1][first])
-        first = first[crossed > straight]
-        read[1][first], read[1][first + 1] = read[1][first + 1], read[1][first]
-        differ = np.flatnonzero(((read[0] >= 0) | (read[1] >= 0)) & ((expected != read[1]) | (expected < 0)))
-        columns = matched[row[differ]], other[row[differ]], slot[differ], read[0][differ], read[1][differ]
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+        there = self.value_there
+        read = list(
+            itertools.zip_longest(a.node_inputs(n).tolist(), b.node_inputs(m).tolist(), fillvalue=-1),
+        )
+        equal = [v >= 0 and there[v] == w for v, w in read]
+        if commutes and len(read) == 2:  # they may be swapped
+            (v, w), (x, y) = read
+            crossed = [v >= 0 and there[v] == y, x >= 0 and there[x] == w]
+            if sum(crossed) > sum(equal):
+                read, equal = [(v, y), (x, w)], crossed
+        for slot, (v, w) in enumerate(read):
+            if v >= 0 and w >= 0:
+                differs = not (equal[slot] or self._has_same_source(v, w) or self._hold_equal_values(v, w))
+            else:  # a weight without elements means the same as an omitted input
+                graph, value = (a, v) if v >= 0 else (b, w)
+                is_weight = value >= 0 and graph.value_kind[value] == INITIALIZER
+                differs = value >= 0 and not (is_weight and 0 in (graph.type_of(value).shape or ()))
+            if differs:
+                yield slot, v, w
 
     def _hold_equal_values(self, v: int, w: int) -> bool:
         """Return whether two weights, which may each be shared with others, have equal values."""
         a, b = self.graphs
         if a.value_kind[v] != INITIALIZER or b.value_kind[w] != INITIALIZER or a.type_of(v) != b.type_of(w):
             return False
-        return self.read and weight_values.difference(self.protos[0], v, self.protos[1], w, lambda: None) == ""
+        return self.read and not _unequal_values(*self.protos, v, w, lambda: None)
 
     def _has_same_source(self, v: int, w: int) -> bool:
         """Return whether two tensors come from the same ones through nodes that only one of the models has."""
@@ -420,88 +417,83 @@ class _Pairs:
     def weights(self, progress: Progress | None) -> Iterator[Difference]:
         """Yield weights that only one model has, and those whose type or values differ."""
         a, b = self.graphs
-        there = self.matching.value
-        for side, (graph, other) in enumerate(((a, there), (b, self.value_back))):
+        for at, (graph, other) in enumerate(((a, self.matching.value), (b, self.value_back))):
             for value in np.flatnonzero((graph.value_kind == INITIALIZER) & (other < 0)).tolist():
-                pair = (value, -1) if side == 0 else (-1, value)
-                type_text = str(graph.type_of(value))
-                texts = (type_text, "") if side == 0 else ("", type_text)
-                what: What = "removed" if side == 0 else "added"
-                yield Difference("weight", what, graph.value_names[value], "", "", *texts, tensors=pair)
-        mine = np.flatnonzero((a.value_kind == INITIALIZER) & (there >= 0))
-        mine = mine[b.value_kind[there[mine]] == INITIALIZER]
-        types = [graph.type_index.tolist() for graph in (a, b)]
-        equal_types = _equal_types(a, b)
-        for number, (v, w) in enumerate(zip(mine.tolist(), there[mine].tolist(), strict=True)):
-            old, new = self.protos[0].proto(v), self.protos[1].proto(w)
-            if (types[0][v], types[1][w]) in equal_types and (not self.read or weight_values.equal_inside(old, new)):
-                continue
-            check = functools.partial(_report, progress, number / len(mine), a.value_names[v])
-            check()
+                yield self._only("weight", at, value)
+        mine = self._matched_values(weights=True)
+        for number, (v, w) in enumerate(mine):
+
+            def check(part: float = number / len(mine), name: str = a.value_names[v]) -> None:
+                if progress is not None:
+                    progress(part, f"comparing {quoted(name)}")
+
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)
             if texts[0] != texts[1]:
-                yield self._changed_value("weight", (v, w), "type", *texts)
-            elif self.read and old is not None and new is not None:
-                found = weight_values.difference(self.protos[0], v, self.protos[1], w, check)
+                yield self._changed("weight", (v, w), "type", *texts)
+            elif self.read:
+                check()
+                found = _unequal_values(*self.protos, v, w, check)
                 if found:
-                    yield self._changed_value("weight", (v, w), "values", texts[0], found)
+                    yield self._changed("weight", (v, w), "values", texts[0], found)
+
+    def _matched_values(self, *, weights: bool) -> list[tuple[int, int]]:
+        """Return the matched values that are weights in both models, or in neither."""
+        are_weights = [(graph.value_kind == INITIALIZER).tolist() for graph in self.graphs]
+        return [
+            (v, w)
+            for v, w in enumerate(self.value_there)
+            if w >= 0 and are_weights[0][v] == weights == are_weights[1][w]
+        ]
 
     def types(self) -> Iterator[Difference]:
         """Yield computed tensors whose types are known in both models and differ."""
         a, b = self.graphs
-        there = self.matching.value
-        ports = {int(v) for graph_ports in (a.inputs, a.outputs) for v in graph_ports}
-        mine = np.flatnonzero((there >= 0) & (a.value_kind != INITIALIZER))
-        mine = mine[b.value_kind[there[mine]] != INITIALIZER]
-        code = a.type_index[mine].astype(np.int64) * max(len(b.known_types), 1) + b.type_index[there[mine]]
-        differ = [pair for pair in np.unique(code).tolist() if not _compatible(*_types(a, b, pair))]
-        for v in mine[np.isin(code, differ)].tolist():
-            if v not in ports:
-                w = int(there[v])
-                yield self._changed_value("type", (v, w), "", str(a.type_of(v)), str(b.type_of(w)))
+        ports = {*a.inputs.tolist(), *a.outputs.tolist()}
+        types = a.type_index.tolist(), b.type_index.tolist()
+        compatible = functools.cache(lambda x, y: _compatible(a.known_types[x], b.known_types[y]))
+        for v, w in self._matched_values(weights=False):
+            if v not in ports and not compatible(types[0][v], types[1][w]):
+                yield self._changed("type", (v, w), "", str(a.type_of(v)), str(b.type_of(w)))
 
     def ports(self) -> Iterator[Difference]:
         """Yield differences of the graph inputs and outputs."""
         a, b = self.graphs
-        there = self.matching.value
+        there = self.value_there
         for kind, mine, others in (("model input", a.inputs, b.inputs), ("model output", a.outputs, b.outputs)):
-            left = {int(v): None for v in mine if v >= 0}
-            right = {int(w): None for w in others if w >= 0}
+            left, right = (dict.fromkeys(value for value in each.tolist() if value >= 0) for each in (mine, others))
             for v in left:
-                w = int(there[v])
-                name, old = a.value_names[v], str(a.type_of(v))
+                w = there[v]
                 if w not in right:
-                    yield Difference(kind, "removed", name, "", "", old, "", tensors=(v, -1))
+                    yield self._only(kind, 0, v)
                     continue
-                if b.value_names[w] != name:
-                    yield self._changed_value(kind, (v, w), "name", quoted(name), quoted(b.value_names[w]))
-                if (new := str(b.type_of(w))) != old:
-                    yield self._changed_value(kind, (v, w), "type", old, new)
-            matched = {int(there[v]) for v in left}
-            for w in right:
-                if w not in matched:
-                    yield Difference(kind, "added", b.value_names[w], "", "", "", str(b.type_of(w)), tensors=(-1, w))
-            before = [int(there[v]) for v in left if int(there[v]) in right]
-            after = [w for w in right if w in matched]
+                names, types = (a.value_names[v], b.value_names[w]), (str(a.type_of(v)), str(b.type_of(w)))
+                if names[0] != names[1]:
+                    yield self._changed(kind, (v, w), "name", quoted(names[0]), quoted(names[1]))
+                if types[0] != types[1]:
+                    yield self._changed(kind, (v, w), "type", *types)
+            before = [there[v] for v in left if there[v] in right]
+            yield from (self._only(kind, 1, w) for w in right if w not in before)
+            after = [w for w in right if w in before]
             if before != after:
                 old, new = (shortened(", ".join(b.value_names[w] for w in ws), LONGEST) for ws in (before, after))
                 yield Difference(kind, "changed", "", f"{kind}s", "order", old, new)
 
-    def _changed_node(self, kind: str, nodes: tuple[int, int], detail: str, old: str, new: str) -> Difference:
-        op, name = _node(self.graphs[0], nodes[0])
-        how = HOW[self.matching.node_how[nodes[0]]]
-        old, new = shortened(old, LONGEST), shortened(new, LONGEST)
-        return Difference(kind, "changed", name, op, detail, old, new, how=how, nodes=nodes)
+    def _only(self, kind: str, at: int, value: int) -> Difference:
+        """Return that only one model has a value."""
+        graph = self.graphs[at]
+        texts = ("", str(graph.type_of(value))) if at else (str(graph.type_of(value)), "")
+        pair = (-1, value) if at else (value, -1)
+        return Difference(kind, _ONLY[at], graph.value_names[value], "", "", *texts, tensors=pair)
 
-    def _changed_value(self, kind: str, values: tuple[int, int], detail: str, old: str, new: str) -> Difference:
-        name, how = self.graphs[0].value_names[values[0]], HOW[self.matching.value_how[values[0]]]
-        old, new = shortened(old, LONGEST), shortened(new, LONGEST)
-        return Difference(kind, "changed", name, "", detail, old, new, how=how, tensors=values)
-
-
-def _report(progress: Progress | None, part: float, name: str) -> None:
-    if progress is not None:
-        progress(part, f"comparing {quoted(name)}")
+    def _changed(self, kind: str, pair: tuple[int, int], detail: str, old: str, new: str) -> Difference:
+        """Return that two matched nodes or values differ."""
+        texts = shortened(old, LONGEST), shortened(new, LONGEST)
+        if kind in ("operator", "attribute", "input"):
+            op, name = _node(self.graphs[0], pair[0])
+            how = HOW[self.matching.node_how[pair[0]]]
+            return Difference(kind, "changed", name, op, detail, *texts, how=how, nodes=pair)
+        name, how = self.graphs[0].value_names[pair[0]], HOW[self.matching.value_how[pair[0]]]
+        return Difference(kind, "changed", name, "", detail, *texts, how=how, tensors=pair)
 
 
 def _node(graph: Graph, node: int) -> tuple[str, str]:
@@ -509,10 +501,6 @@ def _node(graph: Graph, node: int) -> tuple[str, str]:
     made = graph.node_outputs(node)
     named = graph.names[node] or next((graph.value_names[value] for value in made.tolist() if value >= 0), "")
     return graph.operators[graph.op_index[node]][0], named
-
-
-def _op(op: str, domain: str) -> str:
-    return f"{domain}:{op}" if domain else op
 
 
 def _attribute(graph: Graph, node: int, name: str, given: Mapping[str, tuple[Any, onnx.AttributeProto]]) -> str:
@@ -525,13 +513,7 @@ def _attribute(graph: Graph, node: int, name: str, given: Mapping[str, tuple[Any
     return f"{attribute_text(onnx.helper.make_attribute(name, defaults[name]))} (default)"
 
 
-def _is_empty(graph: Graph, value: int) -> bool:
-    """Return whether a value is a weight without elements, which means the same as an omitted input."""
-    kind = graph.type_of(value)
-    return graph.value_kind[value] == INITIALIZER and kind.shape is not None and 0 in kind.shape
-
-
-def _sources(graph: Graph, value: int, other: Ints) -> set[int]:
+def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
     """Return the values from which nodes without a counterpart make a value, except weights."""
     found: set[int] = set()
     waiting, seen = [value], {value}
@@ -549,29 +531,54 @@ def _sources(graph: Graph, value: int, other: Ints) -> set[int]:
     return found
 
 
-def _equal_types(a: Graph, b: Graph) -> frozenset[tuple[int, int]]:
-    """Return the pairs of equal types, as the graphs number them."""
-    number = {kind: index for index, kind in enumerate(b.known_types)}
-    return frozenset((index, number[kind]) for index, kind in enumerate(a.known_types) if kind in number)
+def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
+    """Return how the values of two weights of one type differ; ``check`` is called between pieces."""
+    old, new = one.proto(v), other.proto(w)
+    if not isinstance(old, onnx.TensorProto) or not isinstance(new, onnx.TensorProto):
+        return "" if _without_names(old) == _without_names(new) else "other values"
+    if old.data_type == onnx.TensorProto.STRING:
+        strings = tensors.values(old, one.label(v)), tensors.values(new, other.label(w))
+        count = int(np.sum(strings[0] != strings[1]))
+        return f"{count} of {strings[0].size} differ" if count else ""
+    mine, others = one.content(v, old), other.content(w, new)
+    if mine.ctypes.data == others.ctypes.data:  # the same bytes of the same file, which are not read
+        return ""
+    is_packed = tensors.stored_bytes(onnx.TensorProto(data_type=old.data_type, dims=[8]), "a weight") < 8
+    dtype = (None if is_packed else tensors.numpy_dtype(old.data_type)) or np.dtype(np.uint8)
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    count, largest = 0, 0.0
+    for start in range(0, len(mine), CHUNK):
+        pieces = mine[start : start + CHUNK], others[start : start + CHUNK]
+        if not np.array_equal(*pieces):
+            differ = np.any(pieces[0].reshape(-1, dtype.itemsize) != pieces[1].reshape(-1, dtype.itemsize), axis=1)
+            count += int(differ.sum())
+            delta = np.abs(np.subtract(*(piece.view(dtype)[differ].astype(wide) for piece in pieces)))
+            largest = max(largest, float(np.max(delta, initial=0.0, where=np.isfinite(delta))))
+        check()
+    if not count or is_packed:
+        return "other values" if count else ""
+    return f"{count:,} of {len(mine) // dtype.itemsize:,} differ, by at most {largest:.3g}"
 
 
-def _types(a: Graph, b: Graph, code: int) -> tuple[ValueType, ValueType]:
-    old, new = divmod(code, max(len(b.known_types), 1))
-    return a.known_types[old], b.known_types[new]
+def _without_names(weight: Weight | None) -> bytes:
+    plain = onnx.SparseTensorProto()
+    if isinstance(weight, onnx.SparseTensorProto):
+        plain.CopyFrom(weight)
+        for field in ("name", "doc_string"):
+            plain.values.ClearField(field)
+            plain.indices.ClearField(field)
+    serialized: bytes = plain.SerializeToString(deterministic=True)
+    return serialized
 
 
 def _compatible(one: ValueType, other: ValueType) -> bool:
     """Return whether two types may be equal as far as they are known; names of dimensions do not matter."""
-    if not one.dtype or not other.dtype:
-        return True
     if one.dtype != other.dtype:
-        return False
+        return not one.dtype or not other.dtype
     if one.shape is None or other.shape is None:
         return True
-    if len(one.shape) != len(other.shape):
-        return False
-    return all(
-        not (isinstance(x, int) and isinstance(y, int)) or x == y for x, y in zip(one.shape, other.shape, strict=True)
+    return len(one.shape) == len(other.shape) and all(
+        x == y or not (isinstance(x, int) and isinstance(y, int)) for x, y in zip(one.shape, other.shape, strict=True)
     )
 
 
@@ -612,3 +619,110 @@ def _metadata(model: Model) -> dict[str, str]:
     proto = model.proto
     producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
     return {"producer": producer, **{plain_text(entry.key): plain_text(entry.value) for entry in proto.metadata_props}}
+
+
+# --- columns of both models ------------------------------------------------------------------------------------------
+
+
+def inverse(there: Ints, count: int) -> Ints:
+    """Return the inverse of a column of counterparts."""
+    back = np.full(count, -1, np.int32)
+    mine = np.flatnonzero(there >= 0)
+    back[there[mine]] = mine
+    return back
+
+
+def counterparts(
+    graphs: tuple[Graph, Graph], node: tuple[Ints, Ints], value: tuple[Ints, Ints], states: tuple[States, States]
+) -> tuple[Counterparts, Counterparts]:
+    """Return the columns of both models from the counterparts and states of nodes and values of the opened graphs."""
+    trees = scopes(graphs[0]), scopes(graphs[1])
+    scope = _matched_scopes(trees[0], trees[1], node[0]), _matched_scopes(trees[1], trees[0], node[1])
+    first, second = (
+        Counterparts(node[at], value[at], scope[at], *states[at], *_scope_counts(graphs[at], trees[at], states[at][0]))
+        for at in (0, 1)
+    )
+    return first, second
+
+
+def _scope_counts(graph: Graph, tree: Scopes, node_state: NDArray[np.uint8]) -> Iterator[Ints]:
+    """Yield the number of drawn nodes in each scope that are ONLY, CHANGED and FOLDED."""
+    drawn = ~graph.folded
+    # a node with bodies is drawn as a scope, whose box shows the state of the node as well
+    owners = np.flatnonzero(tree.scope_kind == BODY)
+    for state in (ONLY, CHANGED, FOLDED):
+        direct = np.bincount(tree.node_scope[(node_state == state) & drawn], minlength=len(tree.scope_parent))
+        count = upward(np.add, direct, tree.scope_parent).astype(np.int32)
+        count[owners] += node_state[tree.scope_node[owners]] == state
+        yield count
+
+
+def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, Ints]:
+    """Return the counterparts of nodes and values of opened graphs: also inside calls of equal functions."""
+    node, value = np.full(graph.node_count, -1, np.int32), np.full(graph.value_count, -1, np.int32)
+    node[: len(matching.node)], value[: len(matching.value)] = matching.node, matching.value
+    for subgraph in graph.subgraphs[len(graph.plain.subgraphs) :]:
+        owner = int(node[subgraph.owner_node])
+        candidates = [other.subgraphs[each] for each in other.bodies(owner)] if owner >= 0 else []
+        # an If has several bodies, told apart by their attribute; a call has one without an attribute
+        twin = next((each for each in candidates if each.attribute == subgraph.attribute), None)
+        if twin is None or _operators(graph, subgraph.start, subgraph.stop) != _operators(other, twin.start, twin.stop):
+            continue
+        node[subgraph.start : subgraph.stop] = np.arange(twin.start, twin.stop)
+        for n, m in zip(range(subgraph.start, subgraph.stop), range(twin.start, twin.stop), strict=True):
+            for v, w in zip(graph.node_outputs(n).tolist(), other.node_outputs(m).tolist(), strict=False):
+                if v >= 0 and w >= 0:
+                    value[v] = w
+    return node, value
+
+
+def _operators(graph: Graph, start: int, stop: int) -> list[tuple[str, str]]:
+    return [graph.operators[index] for index in graph.op_index[start:stop].tolist()]
+
+
+def mark_readers(graph: Graph, state: NDArray[np.uint8]) -> None:
+    """Mark readers of a changed constant as changed: constants are drawn inside their readers."""
+    waiting = np.flatnonzero((state == CHANGED) & graph.folded).tolist()
+    while waiting:
+        made = graph.node_outputs(waiting.pop())
+        for reader in {reader for value in made[made >= 0].tolist() for reader in graph.consumers(value).tolist()}:
+            if state[reader] == SAME:
+                state[reader] = CHANGED
+                if graph.folded[reader]:
+                    waiting.append(reader)
+
+
+def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
+    """Return for each scope the one that shares most nodes, by Dice's coefficient; one of the same path first."""
+    count, others = len(tree.scope_parent), len(other.scope_parent)
+    matched = np.flatnonzero(there >= 0)
+    direct = tree.node_scope[matched].astype(np.int64) * others + other.node_scope[there[matched]]
+    direct, nodes = np.unique(direct, return_counts=True)
+    codes, shares = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for mine in _ancestors(direct // others, tree.scope_parent):
+        for theirs in _ancestors(direct % others, other.scope_parent):
+            both = (mine >= 0) & (theirs >= 0)
+            codes.append(mine[both] * others + theirs[both])
+            shares.append(nodes[both])
+    pairs, index = np.unique(np.concatenate(codes), return_inverse=True)
+    shared = np.bincount(index, np.concatenate(shares), minlength=len(pairs))
+    mine, theirs = pairs // others, pairs % others
+    sizes = [
+        upward(np.add, np.bincount(each.node_scope, minlength=len(each.scope_parent)), each.scope_parent)
+        for each in (tree, other)
+    ]
+    score = 2 * shared / (sizes[0][mine] + sizes[1][theirs])
+    paths = zip(mine.tolist(), theirs.tolist(), strict=True)
+    score += np.asarray([tree.scope_path[g] == other.scope_path[h] != "" for g, h in paths], float)
+    order = np.lexsort((-theirs, score, mine))
+    found = np.full(count, -1, np.int32)
+    found[mine[order]] = theirs[order]  # the last entry of a scope, its best, is the one that stays
+    found[0] = 0
+    return found
+
+
+def _ancestors(scope: NDArray[np.int64], parent: Ints) -> Iterator[NDArray[np.int64]]:
+    """Yield scopes, their parents, and so on until all are above the root: −1."""
+    while np.any(scope >= 0):
+        yield scope
+        scope = np.where(scope >= 0, parent[scope], -1).astype(np.int64)

@@ -15,12 +15,12 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.weight_values import Weights
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.names import INITIALIZER, LARGE
 from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import label_of, storage_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -33,6 +33,7 @@ COMMUTATIVE: Final = frozenset(("Add", "Mul", "Sum", "Max", "Min", "Mean", "And"
 SAMPLE: Final = 256
 """Bytes of a weight that distinguish it from others of its type."""
 
+Weight = onnx.TensorProto | onnx.SparseTensorProto
 Attributes = dict[str, tuple[Hashable, onnx.AttributeProto]]
 """Content of each attribute for comparison, and the attribute."""
 
@@ -76,37 +77,63 @@ def _attributes(attributes: Iterable[onnx.AttributeProto], defaults: Mapping[str
 
 
 def _content(attribute: onnx.AttributeProto) -> Hashable:
-    """Return the value of an attribute for comparison; that of a large one as its hash."""
-    kind = onnx.AttributeProto
-    if attribute.ref_attr_name:
-        return "reference", plain_text(attribute.ref_attr_name)
-    match attribute.type:
-        case kind.INT:
-            return attribute.i
-        case kind.FLOAT:
-            return np.float32(attribute.f).tobytes()
-        case kind.STRING:
-            return "string", plain_text(attribute.s)
-        case kind.INTS:
-            return "ints", tuple(attribute.ints)
-        case kind.FLOATS:
-            return "floats", np.asarray(attribute.floats, np.float32).tobytes()
-        case kind.TENSOR if attribute.t.data_location != onnx.TensorProto.EXTERNAL:
-            tensor = attribute.t
-            try:
-                values = tensors.values(tensor, "an attribute")
-            except OnnxNbError:  # a broken one is compared byte by byte
-                return "tensor", hashlib.sha256(tensor.SerializeToString()).digest()
-            data = repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
-            return "tensor", tensor.data_type, tuple(tensor.dims), hashlib.sha256(data).digest()
-        case _:
-            plain = onnx.AttributeProto()
-            plain.CopyFrom(attribute)
-            plain.ClearField("doc_string")
-            return "other", hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()
+    """Return the value of an attribute for comparison: numbers of tensors wherever they are stored, bytes of others."""
+    tensor = attribute.t
+    if attribute.type == onnx.AttributeProto.TENSOR and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        try:
+            values = tensors.values(tensor, "an attribute")
+        except OnnxNbError:  # a broken one is compared byte by byte
+            return hashlib.sha256(tensor.SerializeToString()).digest()
+        data = repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
+        return tensor.data_type, tuple(tensor.dims), hashlib.sha256(data).digest()
+    plain = onnx.AttributeProto()
+    plain.CopyFrom(attribute)
+    plain.ClearField("doc_string")
+    return hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------
+
+
+class Weights:
+    """The weights of a graph by value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._by_value: dict[int, Weight] = {}
+        for subgraph in graph.subgraphs:
+            protos = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
+            self._by_value.update(zip(subgraph.weights.tolist(), protos, strict=True))
+
+    def proto(self, value: int) -> Weight | None:
+        """Return the proto of a weight."""
+        return self._by_value.get(value)
+
+    def type_text(self, value: int) -> str:
+        """Return the type and shape of a weight."""
+        sparse = "sparse " if isinstance(self.proto(value), onnx.SparseTensorProto) else ""
+        return f"{sparse}{self.graph.type_of(value)}"
+
+    def label(self, value: int) -> str:
+        """Return what to call a weight in an error."""
+        return f"weight {quoted(self.graph.value_names[value])} of {label_of(self.graph.model)}"
+
+    def content(self, value: int, tensor: onnx.TensorProto) -> NDArray[np.uint8]:
+        """Return the bytes of a weight; those of a file are mapped."""
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return storage_of(self.graph.model).extent(tensor, self.label(value)).array()
+        return np.frombuffer(tensors.raw_bytes(tensor, self.label(value)), np.uint8)
+
+    def head(self, value: int) -> bytes:
+        """Return the first bytes of a weight, which distinguish it from nearly all others of its type.
+
+        There are none if they cannot be read, as those of strings.
+        """
+        tensor = self.proto(value)
+        try:
+            return self.content(value, tensor)[:SAMPLE].tobytes() if isinstance(tensor, onnx.TensorProto) else b""
+        except (OnnxNbError, ValueError):
+            return b""
 
 
 class Numbers:
@@ -125,6 +152,7 @@ class GraphLists:
 
     def __init__(self, graph: Graph, number: Numbers) -> None:
         self.graph = graph
+        self._weights = Weights(graph)
         op = [number(("op", *key)) for key in graph.operators]
         self.op = [op[index] for index in graph.op_index.tolist()]
         self.commutes = commutative(graph).tolist()
@@ -142,8 +170,6 @@ class GraphLists:
         self.reader_node = node[by_value].tolist()
         self.reader_slot = (by_value - graph.in_ptr[node[by_value]]).tolist()
         self.reader_ptr = np.searchsorted(read[by_value], np.arange(graph.value_count + 1)).tolist()
-        weight = (read >= 0) & (graph.value_kind == INITIALIZER)[read] if graph.value_count else read >= 0
-        self._with_weights = set(node[weight].tolist())
         self.slot = [0] * graph.value_count
         """Index of each value among the outputs of its node."""
         for made in self.outputs:
@@ -194,8 +220,6 @@ class GraphLists:
 
     def weights(self, node: int) -> list[int]:
         """Return the weights that a node reads."""
-        if node not in self._with_weights:
-            return []
         return [value for value in self.inputs[node] if value >= 0 and self.kind[value] == INITIALIZER]
 
     def weight_types(self, node: int) -> tuple[int, ...]:
@@ -209,12 +233,8 @@ class GraphLists:
         return self.op[node], self.attributes[node], self.weight_types(node), before, after
 
     def sample(self, value: int) -> bytes:
-        """Return the first bytes of a weight, which distinguish it from nearly all others of its type."""
-        return self._weights.head(value, SAMPLE)
-
-    @functools.cached_property
-    def _weights(self) -> Weights:
-        return Weights(self.graph)
+        """Return the first bytes of a weight."""
+        return self._weights.head(value)
 
 
 def _lists(ptr: Ints, values: Ints) -> list[list[int]]:
@@ -297,54 +317,34 @@ class _Names:
 
     def doubtful(self, ends: Ends) -> list[int]:
         """Return the nodes of the reference whose match is contradicted, or confirmed by nothing."""
-        evidence = _Evidence()
-        for n, m in self.pairs.items():
-            self._weigh_inputs(n, m, evidence)
+        balance: Counter[int] = Counter()
+        confirmed, contradicted, uncertain = set[int](), set[int](), set[int]()
         a, b = self._sides
+        for n, m in self.pairs.items():
+            # the inputs of a pair are evidence for it, and for the nodes that make them
+            for v, w in zip(a.inputs[n], b.inputs[m], strict=False):
+                if v < 0 or w < 0:
+                    continue
+                weight = 2 if a.kind[v] == INITIALIZER else 1  # names of weights are those of parameters
+                if self._value.get(v, -1) == w:
+                    found = {n, a.producer[v]}
+                    confirmed |= found
+                elif v in self._value and w in self._value_back:  # both belong to other values
+                    makers = {a.producer[v], self._back.get(b.producer[w], -1)}
+                    found, weight = {n, *(maker for maker in makers if maker in self.pairs)}, -weight
+                    contradicted |= found
+                else:
+                    found = set()
+                    uncertain.add(n)
+                balance.update(dict.fromkeys(found, weight))
         for v, number in ends[0].items():
             n = a.producer[v]
             m = self.pairs.get(n, -1)
             if m >= 0 and any(ends[1].get(w, -1) == number for w in b.outputs[m]):
-                evidence.confirm((n,), 1)
-        return [n for n in self.pairs if evidence.is_doubtful(n)]
-
-    def _weigh_inputs(self, n: int, m: int, evidence: _Evidence) -> None:
-        """Take the inputs of a pair as evidence for it, and for the nodes that make them."""
-        a, b = self._sides
-        for v, w in zip(a.inputs[n], b.inputs[m], strict=False):
-            if v < 0 or w < 0:
-                continue
-            weight = 2 if a.kind[v] == INITIALIZER else 1  # names of weights are those of parameters
-            if self._value.get(v, -1) == w:
-                evidence.confirm((n, a.producer[v]), weight)
-            elif v in self._value and w in self._value_back:  # both belong to other values
-                makers = {a.producer[v], self._back.get(b.producer[w], -1)}
-                evidence.contradict((n, *(maker for maker in makers if maker in self.pairs)), weight)
-            else:
-                evidence.uncertain.add(n)
-
-
-class _Evidence:
-    """What confirms and contradicts the matches of nodes."""
-
-    def __init__(self) -> None:
-        self.uncertain: set[int] = set()
-        self._confirmed: set[int] = set()
-        self._contradicted: set[int] = set()
-        self._balance: Counter[int] = Counter()
-
-    def confirm(self, nodes: Iterable[int], weight: int) -> None:
-        for node in nodes:
-            self._balance[node] += weight
-            self._confirmed.add(node)
-
-    def contradict(self, nodes: Iterable[int], weight: int) -> None:
-        for node in nodes:
-            self._balance[node] -= weight
-            self._contradicted.add(node)
-
-    def is_doubtful(self, node: int) -> bool:
-        """Return whether more contradicts than confirms a match, or nothing confirms one that is not certain."""
-        if node in self._contradicted:
-            return self._balance[node] < 0 or node not in self._confirmed
-        return node in self.uncertain and node not in self._confirmed
+                balance[n] += 1
+                confirmed.add(n)
+        return [
+            n
+            for n in self.pairs
+            if (n in contradicted and balance[n] < 0) or (n not in confirmed and (n in contradicted or n in uncertain))
+        ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from onnx_nb.analysis.compare.counterparts import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
+from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted, shape_text, shortened

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
-from onnx_nb.analysis.compare.counterparts import CHANGED, ONLY, SAME
+from onnx_nb.analysis.compare.diff import CHANGED, ONLY, SAME
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.scopes.scopes import scopes
