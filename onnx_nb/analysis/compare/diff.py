@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import Weight, Weights, attributes_of, commutative
+from onnx_nb.analysis.compare.graph_lists import Weights, attributes_of, commutative, undocumented
 from onnx_nb.analysis.compare.node_matching import HOW, Matching, match
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
@@ -239,7 +239,14 @@ class Diff(Displayed, Table):
         for weight in np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist():
             readers = graph.consumers(weight)
             node_state[readers[node_state[readers] == SAME]] = CHANGED
-        mark_readers(graph, node_state)
+        # readers of a changed constant, which is drawn inside them, are changed as well
+        waiting = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
+        while waiting:
+            made = graph.node_outputs(waiting.pop())
+            for reader in {reader for value in made[made >= 0].tolist() for reader in graph.consumers(value).tolist()}:
+                if node_state[reader] == SAME:
+                    node_state[reader] = CHANGED
+                    waiting += [reader] if graph.folded[reader] else []
         return node_state, value_state
 
 
@@ -534,8 +541,9 @@ def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
 def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
     """Return how the values of two weights of one type differ; ``check`` is called between pieces."""
     old, new = one.proto(v), other.proto(w)
-    if not isinstance(old, onnx.TensorProto) or not isinstance(new, onnx.TensorProto):
-        return "" if _without_names(old) == _without_names(new) else "other values"
+    if isinstance(old, onnx.SparseTensorProto) or isinstance(new, onnx.SparseTensorProto):
+        parts = [(undocumented(w.values), undocumented(w.indices)) for w in (old, new) if hasattr(w, "indices")]
+        return "" if len(parts) == 2 and parts[0] == parts[1] else "other values"
     if old.data_type == onnx.TensorProto.STRING:
         strings = tensors.values(old, one.label(v)), tensors.values(new, other.label(w))
         count = int(np.sum(strings[0] != strings[1]))
@@ -560,17 +568,6 @@ def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callabl
     return f"{count:,} of {len(mine) // dtype.itemsize:,} differ, by at most {largest:.3g}"
 
 
-def _without_names(weight: Weight | None) -> bytes:
-    plain = onnx.SparseTensorProto()
-    if isinstance(weight, onnx.SparseTensorProto):
-        plain.CopyFrom(weight)
-        for field in ("name", "doc_string"):
-            plain.values.ClearField(field)
-            plain.indices.ClearField(field)
-    serialized: bytes = plain.SerializeToString(deterministic=True)
-    return serialized
-
-
 def _compatible(one: ValueType, other: ValueType) -> bool:
     """Return whether two types may be equal as far as they are known; names of dimensions do not matter."""
     if one.dtype != other.dtype:
@@ -582,16 +579,18 @@ def _compatible(one: ValueType, other: ValueType) -> bool:
     )
 
 
-def _of_models(left: Model, right: Model) -> Iterator[Difference]:
-    """Yield differences of the models as a whole."""
-    models = left, right
-    opsets = ({domain or "ai.onnx": str(version) for domain, version in Graph.of(m).opsets.items()} for m in models)
-    tables = {
-        "function": map(_functions, models),
-        "opset": opsets,
-        "model": ({"ir_version": str(model.proto.ir_version)} for model in models),
-        "metadata": map(_metadata, models),
-    }
+def _of_models(*models: Model) -> Iterator[Difference]:
+    """Yield differences of two models as a whole."""
+    tables: dict[str, list[dict[str, str]]] = {"function": [], "opset": [], "model": [], "metadata": []}
+    for model in models:
+        graph, proto = Graph.of(model), model.proto
+        functions = {":".join(filter(None, key)): undocumented(each).hex() for key, each in graph.functions.items()}
+        tables["function"].append(functions)
+        tables["opset"].append({domain or "ai.onnx": str(version) for domain, version in graph.opsets.items()})
+        tables["model"].append({"ir_version": str(proto.ir_version)})
+        producer = " ".join(filter(None, map(plain_text, (proto.producer_name, proto.producer_version))))
+        entries = {plain_text(entry.key): plain_text(entry.value) for entry in proto.metadata_props}
+        tables["metadata"].append({"producer": producer, **entries})
     for kind, (mine, others) in tables.items():
         for key in dict.fromkeys([*mine, *others]):
             old, new = mine.get(key), others.get(key)
@@ -602,23 +601,6 @@ def _of_models(left: Model, right: Model) -> Iterator[Difference]:
             if kind == "function":
                 texts = ("one body", "another") if what == "changed" else ("", "")
             yield Difference(kind, what, key, "", "", *texts)
-
-
-def _functions(model: Model) -> dict[str, str]:
-    """Return the functions of a model as bytes in hexadecimal, without their documentation."""
-    found = {}
-    for key, function in Graph.of(model).functions.items():
-        plain = onnx.FunctionProto()
-        plain.CopyFrom(function)
-        plain.ClearField("doc_string")
-        found[":".join(part for part in key if part)] = plain.SerializeToString(deterministic=True).hex()
-    return found
-
-
-def _metadata(model: Model) -> dict[str, str]:
-    proto = model.proto
-    producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
-    return {"producer": producer, **{plain_text(entry.key): plain_text(entry.value) for entry in proto.metadata_props}}
 
 
 # --- columns of both models ------------------------------------------------------------------------------------------
@@ -666,30 +648,17 @@ def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, In
         candidates = [other.subgraphs[each] for each in other.bodies(owner)] if owner >= 0 else []
         # an If has several bodies, told apart by their attribute; a call has one without an attribute
         twin = next((each for each in candidates if each.attribute == subgraph.attribute), None)
-        if twin is None or _operators(graph, subgraph.start, subgraph.stop) != _operators(other, twin.start, twin.stop):
+        if twin is None:
             continue
-        node[subgraph.start : subgraph.stop] = np.arange(twin.start, twin.stop)
-        for n, m in zip(range(subgraph.start, subgraph.stop), range(twin.start, twin.stop), strict=True):
+        mine, others = range(subgraph.start, subgraph.stop), range(twin.start, twin.stop)
+        if [graph.operators[graph.op_index[n]] for n in mine] != [other.operators[other.op_index[m]] for m in others]:
+            continue
+        node[subgraph.start : subgraph.stop] = others
+        for n, m in zip(mine, others, strict=True):
             for v, w in zip(graph.node_outputs(n).tolist(), other.node_outputs(m).tolist(), strict=False):
                 if v >= 0 and w >= 0:
                     value[v] = w
     return node, value
-
-
-def _operators(graph: Graph, start: int, stop: int) -> list[tuple[str, str]]:
-    return [graph.operators[index] for index in graph.op_index[start:stop].tolist()]
-
-
-def mark_readers(graph: Graph, state: NDArray[np.uint8]) -> None:
-    """Mark readers of a changed constant as changed: constants are drawn inside their readers."""
-    waiting = np.flatnonzero((state == CHANGED) & graph.folded).tolist()
-    while waiting:
-        made = graph.node_outputs(waiting.pop())
-        for reader in {reader for value in made[made >= 0].tolist() for reader in graph.consumers(value).tolist()}:
-            if state[reader] == SAME:
-                state[reader] = CHANGED
-                if graph.folded[reader]:
-                    waiting.append(reader)
 
 
 def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:

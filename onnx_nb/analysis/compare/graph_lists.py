@@ -86,10 +86,17 @@ def _content(attribute: onnx.AttributeProto) -> Hashable:
             return hashlib.sha256(tensor.SerializeToString()).digest()
         data = repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
         return tensor.data_type, tuple(tensor.dims), hashlib.sha256(data).digest()
-    plain = onnx.AttributeProto()
-    plain.CopyFrom(attribute)
+    return hashlib.sha256(undocumented(attribute)).digest()
+
+
+def undocumented(message: onnx.AttributeProto | onnx.FunctionProto | onnx.TensorProto) -> bytes:
+    """Return the bytes of a message without its name and documentation."""
+    plain = type(message)()
+    plain.CopyFrom(message)
+    plain.ClearField("name")
     plain.ClearField("doc_string")
-    return hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()
+    serialized: bytes = plain.SerializeToString(deterministic=True)
+    return serialized
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------
@@ -105,9 +112,9 @@ class Weights:
             protos = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
             self._by_value.update(zip(subgraph.weights.tolist(), protos, strict=True))
 
-    def proto(self, value: int) -> Weight | None:
+    def proto(self, value: int) -> Weight:
         """Return the proto of a weight."""
-        return self._by_value.get(value)
+        return self._by_value[value]
 
     def type_text(self, value: int) -> str:
         """Return the type and shape of a weight."""
