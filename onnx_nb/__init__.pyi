@@ -30,7 +30,7 @@ from onnx_nb.analysis.errors import OnnxNbError as OnnxNbError
 from onnx_nb.analysis.errors import SimplificationError as SimplificationError
 from onnx_nb.analysis.graph.diagnostics import Problem as Problem
 from onnx_nb.analysis.graph.graph import Graph as Graph
-from onnx_nb.analysis.graph.graph import Subgraph as Subgraph
+from onnx_nb.analysis.graph.subgraphs import Subgraph as Subgraph
 from onnx_nb.analysis.graph.types import ValueType as ValueType
 from onnx_nb.analysis.model import external_data as external_data
 from onnx_nb.analysis.model.external_data import Audit as Audit

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import heapq
-import itertools
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -57,12 +56,6 @@ class Flow:
     def reads(self, node: int) -> list[int]:
         """Return the values of the main graph that a main node reads, those that only its bodies read included."""
         return self._read[self._start[node] : self._start[node + 1]]
-
-    def reads_of(self, nodes: Sequence[int]) -> set[int]:
-        """Return the values that some of sorted nodes read."""
-        if nodes[-1] - nodes[0] == len(nodes) - 1:  # a run of neighbors: one slice
-            return set(self._read[self._start[nodes[0]] : self._start[nodes[-1] + 1]])
-        return set(itertools.chain.from_iterable(map(self.reads, nodes)))
 
     @functools.cached_property
     def edges(self) -> tuple[Ints, Ints]:
@@ -144,11 +137,7 @@ class Flow:
         place = {node: i for i, node in enumerate(order)}
         if all(place[source] < place[target] for source, target in edges):
             return [members[i] for i in order]
-        after: dict[int, list[int]] = {}
-        for source, target in edges:
-            after.setdefault(source, []).append(target)
-        found = strongly_connected(order, after)
-        cycle = next(c for c in found if len(c) > 1 or c[0] in after.get(c[0], ()))
+        cycle = cycles(order, followers(edges))[0]
         labels = " → ".join(self.graph.node_label(members[i]) for i in cycle[:4][::-1])
         message = f"nodes form a cycle: {labels}{' …' if len(cycle) > 4 else ''}."
         raise ExtractionError(message, advice="Choose inputs after the cycle, or fix the model.")
@@ -298,10 +287,9 @@ Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
     """Order the numbers from start to stop by edges, the lowest free one first; those on or behind cycles last."""
-    readers: dict[int, list[int]] = {}
+    readers = followers(distinct := dict.fromkeys(edges))
     waiting = dict.fromkeys(range(start, stop), 0)
-    for maker, reader in dict.fromkeys(edges):
-        readers.setdefault(maker, []).append(reader)
+    for _, reader in distinct:
         waiting[reader] += 1
     free = [node for node, count in waiting.items() if not count]
     order = []
@@ -315,16 +303,18 @@ def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list
     return order + [node for node, count in waiting.items() if count]
 
 
-def cycles(start: int, stop: int, source: Ints, target: Ints) -> list[list[int]]:
-    """Return the cycles among nodes: each strongly connected set, in file order."""
-    readers: dict[int, list[int]] = {}
-    for maker, reader in zip(source.tolist(), target.tolist(), strict=True):
-        readers.setdefault(maker, []).append(reader)
-    return [
-        sorted(members)
-        for members in strongly_connected(range(start, stop), readers)
-        if len(members) > 1 or members[0] in readers.get(members[0], ())
-    ]
+def followers(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """Return the targets of each vertex with edges."""
+    found: dict[int, list[int]] = {}
+    for source, target in edges:
+        found.setdefault(source, []).append(target)
+    return found
+
+
+def cycles(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Return the strongly connected sets that hold a cycle, each sorted."""
+    found = strongly_connected(items, after)
+    return [sorted(members) for members in found if len(members) > 1 or members[0] in after.get(members[0], ())]
 
 
 def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:

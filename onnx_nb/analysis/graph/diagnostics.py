@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import cycles
+from onnx_nb.analysis.graph.dataflow import cycles, followers
 from onnx_nb.analysis.graph.subgraphs import recursive
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class ProblemFinder:
             late = np.flatnonzero(source >= target)
             if not len(late):
                 continue
-            circles = cycles(frame.start, frame.stop, source, target)
+            after = followers(zip(source.tolist(), target.tolist(), strict=True))
+            circles = cycles(range(frame.start, frame.stop), after)
             for members in circles:
                 circle = " → ".join(graph.node_label(node) for node in members[:4])
                 more = f" and {len(members) - 4} more" if len(members) > 4 else ""
@@ -130,9 +131,9 @@ class ProblemFinder:
             circle = " → ".join(quoted(name) for _, name, _ in [*members[:4], members[0]])
             more = f" and {len(members) - 4} more" if len(members) > 4 else ""
             message = f"functions call each other in a cycle, which ONNX forbids: {circle}{more}."
-            names = {(domain, name) for domain, name, _ in members}
-            calls = [(domain, op) in names for op, domain in graph.operators]
-            nodes = np.flatnonzero(np.asarray(calls, bool)[graph.op_index]).tolist() if calls else []
+            names = {(name, domain) for domain, name, _ in members}
+            calls = [number for number, key in enumerate(graph.operators) if key in names]
+            nodes = np.flatnonzero(np.isin(graph.op_index, calls)).tolist()
             self._add("recursion", message, nodes[0] if nodes else -1)
             self._nodes.update(nodes)
 

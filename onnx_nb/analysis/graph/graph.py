@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -20,55 +19,21 @@ from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import topological
 from onnx_nb.analysis.graph.diagnostics import Problem, ProblemFinder
-from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER, Names, NodeTable
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER, Names, NodeTable, ints
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.shape_inference import Inference, Walk
-from onnx_nb.analysis.graph.subgraphs import (
-    Body,
-    Calls,
-    Key,
-    bodies,
-    functions_of,
-    inlined_sizes,
-    key_of,
-    may_hold_graphs,
-)
+from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Key, Subgraph, functions_of, may_hold_graphs
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 INFERENCE_LIMIT = 20_000
 """Nodes of the largest graphs whose types are inferred for display; of larger ones the declared types are known."""
-
-
-@dataclass(frozen=True, eq=False)
-class Subgraph:
-    """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or a call opened."""
-
-    graph: onnx.GraphProto
-    """The subgraph's proto; empty for an opened call."""
-    owner_node: int
-    """The flat node whose body this is; −1 for the main graph."""
-    attribute: str
-    """Name of the attribute that holds the body, as "then_branch"; empty for a call."""
-    parent: int
-    """The subgraph of the owner; −1 for the main graph."""
-    start: int
-    stop: int
-    """Its nodes are ``Graph.nodes[start:stop]``."""
-    function: onnx.FunctionProto | None
-    """The local function that `owner_node` calls. Its inputs are the values that the call names."""
-    inputs: Ints
-    """Values; for the main graph without inputs that have an initializer."""
-    outputs: Ints
-    """Values, in order; a body may name an outer value."""
-    weights: Ints
-    """Values of ``graph.initializer`` and ``graph.sparse_initializer``, in order."""
 
 
 class Graph:
@@ -176,47 +141,30 @@ class Graph:
         self.opsets = MappingProxyType(
             {canonical(plain_text(o.domain)): int(o.version) for each in importers for o in each.opset_import}
         )
-        main = NodeTable(proto.graph.node)
-        self.main_count = main.count
-        owners = _owners(main, self.opsets)
-        self._body_nodes, inner = bodies(proto.graph, owners, self.opsets)
-        calls = Calls(self.functions, self.opsets, main.count, self._body_nodes, inner)
+        table = NodeTable.of(proto.graph.node)
+        self.main_count = len(proto.graph.node)
+        able = {key for key in table.operators if may_hold_graphs(*key, self.opsets)}
+        inside = Inside(proto.graph, table.rows_of(able), self.opsets)
         if plain:
-            calls.open((proto.graph.node[node], node) for node in self._calling(main) if plain.called(node) is not None)
-        self.closed_calls = MappingProxyType(calls.closed)
-        rest = NodeTable(self._body_nodes)
-        self.node_count = main.count + rest.count
-        self._tables = (main, rest)
-        self.operators = list(dict.fromkeys([*main.operators, *rest.operators]))
-        number = {key: i for i, key in enumerate(self.operators)}
-        merged = [_ints(map(number.__getitem__, table.operators))[table.op_index] for table in (main, rest)]
-        self.op_index = np.concatenate(merged)
-        self.in_ptr = _pointers(main.in_count, rest.in_count)
-        self.out_ptr = _pointers(main.out_count, rest.out_count)
+            inside.open_calls(self.functions, table.rows_of({(name, domain) for domain, name, _ in self.functions}))
+        self.closed_calls = MappingProxyType(inside.closed)
+        self._inner_nodes = inside.nodes
+        self._table = table = table.joined(NodeTable.of(inside.nodes))
+        self.node_count = len(table.names)
+        self.operators, self.op_index = table.operators, table.op_index.astype(np.int32)
+        self.in_ptr, self.out_ptr = _pointers(table.in_count), _pointers(table.out_count)
 
-        names = Names(main, rest, self.in_ptr, self.out_ptr)
-        places = [Body(proto.graph, -1, "", -1, 0, self.main_count), *inner]
-        for place in places:
-            names.resolve(place)
-        self._resolved = names
+        self._resolved = names = Names(table, self.in_ptr, self.out_ptr)
+        self.subgraphs = tuple(map(names.resolve, inside.subgraphs))
         self.value_count = len(names.kinds)
         self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
-        self.value_subgraph = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(names.subgraph_ends, prepend=0))
+        counts = np.diff(names.subgraph_ends, prepend=0)
+        self.value_subgraph = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.in_value, self.out_value = names.in_value, names.out_value
-        self.subgraphs = tuple(
-            Subgraph(
-                *place,
-                inputs=_ints(names.inputs[f]),
-                outputs=_ints(names.outputs[f]),
-                weights=_ints(names.weights[f]),
-            )
-            for f, place in enumerate(places)
-        )
-        self.node_subgraph = np.repeat(
-            np.arange(len(places), dtype=np.int32), [place.stop - place.start for place in places]
-        )
+        sizes = [place.stop - place.start for place in self.subgraphs]
+        self.node_subgraph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self.inputs, self.outputs = self.subgraphs[0].inputs, self.subgraphs[0].outputs
-        self.overridable = _ints(names.overridable)
+        self.overridable = ints(names.overridable)
         self._connect()
         self.order = self.subgraph_order(0)
         self.rank = np.empty(self.main_count, np.int32)
@@ -225,7 +173,7 @@ class Graph:
     @functools.cached_property
     def nodes(self) -> list[onnx.NodeProto]:
         """The nodes of the main graph in file order, then those of bodies, depth first."""
-        return [*self.model.proto.graph.node, *self._body_nodes]
+        return [*self.model.proto.graph.node, *self._inner_nodes]
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -234,13 +182,13 @@ class Graph:
 
     @functools.cached_property
     def name_spans(self) -> Spans:
-        """The name of each flat node, where it lies."""
-        main, rest = (table.names for table in self._tables)
-        plain = self.plain.node_count - self.main_count
-        inside = self._resolved.called_names(self.subgraphs, rest, self.main_count) if self.plain is not self else None
-        if inside is not None:
-            return Spans.joined([main, rest[:plain], inside])
-        return Spans.joined([main, rest]) if len(rest) else main
+        """The name of each flat node, in a buffer; those in calls behind the names of their calls."""
+        names, count = self._table.names, self.plain.node_count
+        if self.plain is self:
+            return names
+        prefixes = [prefix.encode() for prefix in self._resolved.prefixes]
+        inner = zip(names[count:].pieces(), self.node_subgraph[count:].tolist(), strict=True)
+        return Spans.joined([names[:count], Spans.of(prefixes[f] + name if name else b"" for name, f in inner)])
 
     def prefix(self, frame: int) -> str:
         """Return what the names of nodes and values in a frame begin with: the name of the call it is in, "call::"."""
@@ -253,7 +201,7 @@ class Graph:
 
     @property
     def value_spans(self) -> Spans:
-        """The name of each value, where it lies."""
+        """The name of each value, in a buffer."""
         return self._resolved.value_spans
 
     def __repr__(self) -> str:
@@ -292,7 +240,7 @@ class Graph:
 
     def outer_values(self, node: int) -> Ints:
         """Return the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
-        return self._captured.get(node, _NOTHING)
+        return self._captured.get(node, NO_VALUES)
 
     def called(self, node: int) -> onnx.FunctionProto | None:
         """Return the local function that a node calls."""
@@ -336,20 +284,18 @@ class Graph:
 
         Bodies and large tensors may be left out: ask ``nodes[node]`` for them.
         """
-        main, rest = self._tables
-        return main.attributes(node) if node < self.main_count else rest.attributes(node - self.main_count)
+        attributes = self._table.attributes
+        return attributes.buffer[int(attributes.begin[node]) : int(attributes.end[node])]
 
     @functools.cached_property
     def attribute_numbers(self) -> Longs:
         """A number for each node that it shares with nodes of equal `attribute_bytes`; −1 without attributes."""
-        parts = [table.attribute_spans for table in self._tables]
-        return Spans.joined(parts).numbered()[0]
+        return self._table.attributes.numbered()[0]
 
     def with_attributes(self) -> Iterator[tuple[int, bytes]]:
-        """Return each node that has attributes, and its `attribute_bytes`."""
-        for base, table in zip((0, self.main_count), self._tables, strict=True):
-            for row, serialized in table.rows_with_attributes():
-                yield base + row, serialized
+        """Yield each node that has attributes, and its `attribute_bytes`."""
+        nodes = np.flatnonzero(self._table.attributes.end)
+        yield from zip(nodes.tolist(), self._table.attributes[nodes].pieces(), strict=True)
 
     def type_of(self, value: int) -> ValueType:
         """Return the type of a value: as declared, else as inferred (in graphs of at most `INFERENCE_LIMIT` nodes)."""
@@ -434,21 +380,6 @@ class Graph:
         return np.asarray(kept, bool)
 
     @functools.cached_property
-    def inlined_sizes(self) -> Mapping[Key, float]:
-        """How many nodes each function has with what it calls in place of its calls; infinite if it calls itself."""
-        return inlined_sizes(self.functions)
-
-    @functools.cached_property
-    def inlined_count(self) -> float:
-        """How many nodes the calls stand for."""
-        if not self.functions:
-            return 0
-        plain = self.plain
-        calls = [*self._calling(self._tables[0]), *range(plain.main_count, plain.node_count)]
-        sizes = self.inlined_sizes
-        return sum(sizes.get(key_of(plain.nodes[node]), 0) for node in calls)
-
-    @functools.cached_property
     def incomplete_nodes(self) -> frozenset[int]:
         """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
         required = np.zeros(len(self.operators), np.int64)
@@ -497,7 +428,7 @@ class Graph:
         source, target = self.subgraph_edges(frame)
         if bool(np.all(source < target)):
             return np.arange(place.start, place.stop, dtype=np.int32)
-        return _ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
+        return ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
 
     def subgraph_edges(self, frame: int) -> tuple[Ints, Ints]:
         """Return (producer, consumer) of every read inside a frame; outer-scope values count as read by the owner."""
@@ -510,7 +441,7 @@ class Graph:
         owners = self._capturing[first:last]
         if owners:
             read = [self._captured[node] for node in owners]
-            target = np.concatenate([target, np.repeat(_ints(owners), [len(values) for values in read])])
+            target = np.concatenate([target, np.repeat(ints(owners), [len(values) for values in read])])
             value = np.concatenate([value, *read])
         source = np.where(value >= 0, self.producer[value], -1) if len(self.producer) else np.full_like(value, -1)
         inside = (source >= place.start) & (source < place.stop)
@@ -545,18 +476,12 @@ class Graph:
                         break
                     owned[v] = None
                     f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
-        self._captured = {node: _ints(found) for node, found in captured.items()}
+        self._captured = {node: ints(found) for node, found in captured.items()}
         self._capturing = sorted(captured)
         bodies: dict[int, list[int]] = {}
         for f, frame in enumerate(self.subgraphs[1:], 1):
             bodies.setdefault(frame.owner_node, []).append(f)
         self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
-
-    def _calling(self, main: NodeTable) -> list[int]:
-        """Return the nodes of the main graph whose operator has the name of a local function."""
-        names = {(domain, name) for domain, name, _ in self.functions}
-        calls = np.asarray([(domain, op) in names for op, domain in main.operators], bool)
-        return np.flatnonzero(calls[main.op_index]).tolist() if len(calls) else []
 
     @property
     def _structural_problems(self) -> tuple[Problem, ...]:
@@ -567,19 +492,5 @@ class Graph:
         return ProblemFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
 
 
-_NOTHING = np.empty(0, np.int32)
-_NOTHING.setflags(write=False)
-
-
-def _owners(main: NodeTable, opsets: Mapping[str, int]) -> list[int]:
-    """Return the rows whose operator can hold graphs."""
-    able = np.asarray([may_hold_graphs(*key, opsets) for key in main.operators], bool)
-    return np.flatnonzero(able[main.op_index]).tolist() if len(able) else []
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int32)
-
-
-def _pointers(*counts: NDArray[np.int64]) -> Ints:
-    return np.concatenate([np.zeros(1, np.int32), np.cumsum(np.concatenate(counts))]).astype(np.int32)
+def _pointers(counts: NDArray[np.int64]) -> Ints:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -7,7 +7,8 @@ the other, takes several times as long at 100,000 nodes.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx
@@ -19,11 +20,16 @@ from onnx_nb.analysis.model import protofields, wire
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from onnx_nb.analysis.graph.graph import Subgraph
-    from onnx_nb.analysis.graph.subgraphs import Body
+    from onnx_nb.analysis.graph.subgraphs import Subgraph
 
+
+# Fields of NodeProto in onnx.proto.
+_INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
+
+Resolved = tuple[list[int], list[int], list[int]]
+"""The values of the inputs, outputs and weights of a subgraph."""
 
 NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
 """Kinds of values, as in `Graph.value_kind`. DANGLING: a node reads it, but nothing makes it."""
@@ -33,43 +39,39 @@ LONGEST_PREFIX = 200
 
 
 class Names:
-    """Turns the names of tensors into values, frame after frame; outer frames first."""
+    """Turns the names of tensors into values, subgraph after subgraph; outer ones first."""
 
-    def __init__(self, main: NodeTable, rest: NodeTable, in_ptr: Ints, out_ptr: Ints) -> None:
+    def __init__(self, table: NodeTable, in_ptr: Ints, out_ptr: Ints) -> None:
         self.in_value = np.empty(in_ptr[-1], np.int32)
         self.out_value = np.empty(out_ptr[-1], np.int32)
         self.kinds = bytearray()
         self.subgraph_ends: list[int] = []
         self.given: list[list[int]] = []
-        """The value of each graph input of each frame, those with an initializer included."""
-        self.inputs: list[list[int]] = []
-        self.outputs: list[list[int]] = []
-        self.weights: list[list[int]] = []
+        """The value of each graph input of each subgraph, those with an initializer included."""
         self.tables: list[WeightTable] = []
         self.overridable: list[int] = []
         self.duplicates: list[tuple[int, int]] = []
         """(value that takes an existing name, node that makes it or −1)"""
         self.prefixes: list[str] = []
-        """What the names of each frame begin with."""
-        self._main, self._rest, self._in_ptr, self._out_ptr = main, rest, in_ptr, out_ptr
+        """What the names of each subgraph begin with."""
+        self._table, self._in_ptr, self._out_ptr = table, in_ptr, out_ptr
         self._parents: list[int] = []
-        # The names of the first values may lie in a buffer, those of the others are listed.
+        # The names of the first values may be in a buffer, those of the others are listed.
         self._spans: Spans | None = None
         self._listed: list[str] = []
         self._scopes: list[dict[str, int]] = []
 
-    def resolve(self, place: Body) -> None:
-        """Make the values of one frame."""
+    def resolve(self, place: Subgraph) -> Subgraph:
+        """Make the values of a subgraph; return it with its inputs, outputs and weights."""
         table = WeightTable(place.graph)
         self.tables.append(table)
         # a function does not see what is around its call
         self._parents.append(place.parent if place.function is None else -1)
         self.prefixes.append(self._prefix(place))
-        if place.function is not None:
-            self._resolve_call(place, place.function)
-        elif place.parent >= 0 or not self._resolve_unique(place.graph, table.names):
-            self._resolve_in_turn(place, table.names.strings())
+        found = self._resolve_unique(place, table.names) if place.owner_node < 0 else None
+        inputs, outputs, weights = found or self._resolve_in_turn(place, table.names.strings())
         self.subgraph_ends.append(len(self.kinds))
+        return replace(place, inputs=ints(inputs), outputs=ints(outputs), weights=ints(weights))
 
     @property
     def value_spans(self) -> Spans:
@@ -91,17 +93,18 @@ class Names:
 
     @functools.cached_property
     def _in_names(self) -> list[str]:
-        return self._main.inputs.strings() + self._rest.inputs.strings()
+        return self._table.inputs.strings()
 
     @functools.cached_property
     def _out_names(self) -> list[str]:
-        return self._main.outputs.strings() + self._rest.outputs.strings()
+        return self._table.outputs.strings()
 
-    def _resolve_unique(self, graph: onnx.GraphProto, weights: Spans) -> bool:
+    def _resolve_unique(self, place: Subgraph, weights: Spans) -> Resolved | None:
         """Resolve the main graph if every name is made once: without a Python loop over its nodes."""
-        inputs = Spans.of(info.name for info in graph.input)
-        outputs = Spans.of(info.name for info in graph.output)
-        parts = (inputs, weights, self._main.outputs, self._main.inputs, outputs)
+        inputs = Spans.of(info.name for info in place.graph.input)
+        outputs = Spans.of(info.name for info in place.graph.output)
+        made, read = self._table.outputs[: self._out_ptr[place.stop]], self._table.inputs[: self._in_ptr[place.stop]]
+        parts = (inputs, weights, made, read, outputs)
         every = Spans.joined(parts)
         number, first = every.numbered()
         ends = np.cumsum([len(part) for part in parts])
@@ -112,33 +115,35 @@ class Names:
         again = of_weights[~new[ends[0] : ends[1]]]
         shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
         if not (shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
-            return False
+            return None
         kinds = np.asarray([GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, DANGLING, DANGLING], np.uint8)
         kind = kinds[np.searchsorted(ends, first, side="right")]
         kind[of_weights] = INITIALIZER
         self.kinds = bytearray(kind.tobytes())
         self.in_value[: len(of_read)], self.out_value[: len(of_made)] = of_read, of_made
         self._spans = every[first]
-        given = of_inputs.tolist()
-        self.given.append(given)
-        self.weights.append(of_weights.tolist())
-        self.inputs.append([value for value in given if kind[value] != INITIALIZER])
-        self.overridable = [value for value in given if kind[value] == INITIALIZER]
-        self.outputs.append(of_outputs.tolist())
-        return True
+        self.given.append(of_inputs.tolist())
+        fed = kind[of_inputs] != INITIALIZER
+        self.overridable = of_inputs[~fed].tolist()
+        return of_inputs[fed].tolist(), of_outputs.tolist(), of_weights.tolist()
 
-    def _resolve_in_turn(self, place: Body, weights: list[str]) -> None:
-        """Resolve a frame node by node: a name means its latest definition before the node that reads it."""
-        inputs = [plain_text(info.name) for info in place.graph.input]
-        outputs = [plain_text(info.name) for info in place.graph.output]
+    def _resolve_in_turn(self, place: Subgraph, weights: list[str]) -> Resolved:
+        """Resolve a subgraph node by node: a name means its latest definition before the node that reads it."""
+        out_ptr, in_ptr, function, main = self._out_ptr, self._in_ptr, place.function, place.owner_node < 0
         now: dict[str, int] = {}
-        main = place.parent < 0
-        for name in inputs:
-            if name in now:
-                self.duplicates.append((now[name], -1))
-            now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
-        self.given.append([now[name] for name in inputs])
-        given = list(dict.fromkeys(self.given[-1]))
+        first: dict[str, int] = {}
+        """The first definition of each name by a node."""
+        if function is None:
+            names = [plain_text(info.name) for info in place.graph.input]
+            for name in names:
+                if name in now:
+                    self.duplicates.append((now[name], -1))
+                now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
+            self.given.append([now[name] for name in names])
+        else:  # the inputs are those of the caller
+            passed = self.in_value[in_ptr[place.owner_node] : in_ptr[place.owner_node + 1]].tolist()
+            now = dict(zip(map(plain_text, function.input), [*passed, *[-1] * len(function.input)], strict=False))
+            self.given.append([value for value in now.values() if value >= 0])
         seen: set[str] = set()
         for name in weights:
             if name in seen:
@@ -150,36 +155,14 @@ class Names:
             else:
                 now[name] = self._new(name, INITIALIZER)
             seen.add(name)
-        self.weights.append([now[name] for name in weights])
-        first = self._resolve_nodes(place, now)
-        self.inputs.append([value for value in given if self.kinds[value] != INITIALIZER])
-        self.outputs.append([self._meaning(name, now, first, place.parent) for name in outputs])
-        self._scopes.append(now)
-
-    def _resolve_call(self, place: Body, function: onnx.FunctionProto) -> None:
-        """Resolve a function whose inputs are those of its caller."""
-        begin, end = self._in_ptr[place.owner_node], self._in_ptr[place.owner_node + 1]
-        given = [*self.in_value[begin:end].tolist(), *[-1] * len(function.input)]
-        now = dict(zip(map(plain_text, function.input), given, strict=False))
-        self.given.append([])
-        self.weights.append([])
-        self.inputs.append(list(dict.fromkeys(value for value in now.values() if value >= 0)))
-        first = self._resolve_nodes(place, now)
-        self.outputs.append([self._meaning(plain_text(name), now, first, -1) for name in function.output])
-        self._scopes.append(now)
-
-    def _resolve_nodes(self, place: Body, now: dict[str, int]) -> dict[str, int]:
-        """Resolve the nodes of a frame; give the first definition of each name."""
-        out_ptr, in_ptr = self._out_ptr, self._in_ptr
-        first: dict[str, int] = {}
+        weight_values = [now[name] for name in weights]
         for node in range(place.start, place.stop):
             for slot in range(out_ptr[node], out_ptr[node + 1]):
                 name = self._out_names[slot]
                 if not name:
                     self.out_value[slot] = -1
                     continue
-                value = self._new(name, NODE_OUTPUT)
-                self.out_value[slot] = value
+                self.out_value[slot] = value = self._new(name, NODE_OUTPUT)
                 if name in first or name in now:
                     self.duplicates.append((value, node))
                 first.setdefault(name, value)
@@ -189,7 +172,11 @@ class Names:
             for slot in range(out_ptr[node], out_ptr[node + 1]):
                 if self.out_value[slot] >= 0:
                     now[self._out_names[slot]] = int(self.out_value[slot])
-        return first
+        fed = [v for v in dict.fromkeys(self.given[-1]) if function is not None or self.kinds[v] != INITIALIZER]
+        named = function.output if function is not None else [info.name for info in place.graph.output]
+        made = [self._meaning(plain_text(name), now, first, self._parents[-1]) for name in named]
+        self._scopes.append(now)
+        return fed, made, weight_values
 
     def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
         if not name:
@@ -204,31 +191,16 @@ class Names:
             found = now[name] = self._new(name, DANGLING)
         return found
 
-    def _prefix(self, place: Body) -> str:
+    def _prefix(self, place: Subgraph) -> str:
+        above = self.prefixes[place.parent] if place.parent >= 0 else ""
         if place.function is None:
-            return self.prefixes[place.parent] if place.parent >= 0 else ""
+            return above
         owner = place.owner_node
-        name = self._node_name(owner)
-        made = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
+        name = plain_text(self._table.names[owner : owner + 1].pieces()[0])
         # outputs have names of their own where calls have none
-        name = (
-            f"{self.prefixes[place.parent]}{name}" if name else next((self._value_name(v) for v in made if v >= 0), "")
-        )
+        made = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
+        name = above + name if name else next((self._value_name(value) for value in made if value >= 0), "")
         return f"{shortened(name, LONGEST_PREFIX)}::"
-
-    def _node_name(self, node: int) -> str:
-        table, row = (self._main, node) if node < self._main.count else (self._rest, node - self._main.count)
-        return plain_text(table.names[row : row + 1].pieces()[0])
-
-    def called_names(self, subgraphs: Sequence[Subgraph], names: Spans, base: int) -> Spans:
-        """Return the names of the nodes in calls, behind those of their calls."""
-        first = next((f for f, subgraph in enumerate(subgraphs) if subgraph.function is not None), len(subgraphs))
-        inside = [
-            self.prefixes[f].encode() + name if name else b""
-            for f in range(first, len(subgraphs))
-            for name in names[subgraphs[f].start - base : subgraphs[f].stop - base].pieces()
-        ]
-        return Spans.of(inside)
 
     def _value_name(self, value: int) -> str:
         count = len(self._spans) if self._spans is not None else 0
@@ -246,68 +218,79 @@ LARGE = 1 << 16
 """Of nodes with more bytes, as those with bodies or large constants, only small attributes are kept in columns."""
 
 
-class NodeTable:
+class NodeTable(NamedTuple):
     """The fields of many NodeProtos as columns."""
 
-    # Fields of NodeProto in onnx.proto; tags of length-delimited fields are field << 3 | 2.
-    _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = (field << 3 | 2 for field in (1, 2, 3, 4, 5, 7))
+    inputs: Spans
+    in_count: Longs
+    outputs: Spans
+    out_count: Longs
+    names: Spans
+    operators: list[tuple[str, str]]
+    """The distinct (op_type, domain)."""
+    op_index: Longs
+    """The operator of each node."""
+    attributes: Spans
+    """The attributes of each node, as in its message."""
 
-    def __init__(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        self.count = len(nodes)
-        self._buffer, self._fields = _serialized(
+    @classmethod
+    def of(cls, nodes: Sequence[onnx.NodeProto]) -> NodeTable:
+        """Read the fields of nodes."""
+        buffer, (row, tags, start, begin, end) = _serialized(
             part if len(part := node.SerializeToString()) < LARGE else _without_large_attributes(node) for node in nodes
         )
-        self.inputs, self.in_count = self._repeated(self._INPUT)
-        self.outputs, self.out_count = self._repeated(self._OUTPUT)
-        self.names = self._single(self._NAME)
-        self.operators, self.op_index = self._operators()
-        # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
-        row, tag, start, _, end = self._fields
-        mine = (tag == self._ATTRIBUTE).nonzero()[0]
-        self._attribute_start = np.zeros(self.count, np.int64)
-        self._attribute_end = np.zeros(self.count, np.int64)
-        self._attribute_end[row[mine]] = end[mine]
-        self._attribute_start[row[mine[::-1]]] = start[mine[::-1]]
-        del self._fields
 
-    def attributes(self, row: int) -> bytes:
-        """Return the attributes of a node as they lie in its message."""
-        return self._buffer[int(self._attribute_start[row]) : int(self._attribute_end[row])]
+        def repeated(field: int) -> tuple[Spans, Longs]:
+            mine = (tags == field << 3 | 2).nonzero()[0]
+            mine = mine[np.argsort(row[mine], kind="stable")]
+            return Spans(buffer, begin[mine], end[mine]), np.bincount(row[mine], minlength=len(nodes))
 
-    @property
-    def attribute_spans(self) -> Spans:
-        """The attributes of each node."""
-        return Spans(self._buffer, self._attribute_start, self._attribute_end)
+        def single(field: int, starts: Longs = begin) -> Spans:
+            """Return the field of each node, from its first occurrence to its last."""
+            mine = (tags == field << 3 | 2).nonzero()[0]
+            begins, ends = np.zeros((2, len(nodes)), np.int64)
+            ends[row[mine]], begins[row[mine[::-1]]] = end[mine], starts[mine[::-1]]
+            return Spans(buffer, begins, ends)
 
-    def rows_with_attributes(self) -> Iterator[tuple[int, bytes]]:
-        """Return each node that has attributes, and these."""
-        rows = np.flatnonzero(self._attribute_end)
-        spans = Spans(self._buffer, self._attribute_start[rows], self._attribute_end[rows])
-        return zip(rows.tolist(), spans.pieces(), strict=True)
-
-    def _repeated(self, tag: int) -> tuple[Spans, Longs]:
-        row, tags, _, begin, end = self._fields
-        mine = (tags == tag).nonzero()[0]
-        mine = mine[np.argsort(row[mine], kind="stable")]
-        return Spans(self._buffer, begin[mine], end[mine]), np.bincount(row[mine], minlength=self.count)
-
-    def _single(self, tag: int) -> Spans:
-        row, tags, _, begin, end = self._fields
-        mine = (tags == tag).nonzero()[0]
-        begins, ends = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        begins[row[mine]], ends[row[mine]] = begin[mine], end[mine]
-        return Spans(self._buffer, begins, ends)
-
-    def _operators(self) -> tuple[list[tuple[str, str]], Ints]:
-        """Return the distinct (op_type, domain) and which of them each node has."""
         coded, texts = [], []
-        for spans in (self._single(self._OP_TYPE), self._single(self._DOMAIN)):
+        for spans in (single(_OP_TYPE), single(_DOMAIN)):
             number, first = spans.numbered()
             coded.append(number + 1)
             texts.append(["", *spans[first].strings()])
-        pair, index = np.unique(coded[0] * len(texts[1]) + coded[1], return_inverse=True)
+        pair, op_index = np.unique(coded[0] * len(texts[1]) + coded[1], return_inverse=True)
         keys = [divmod(code, len(texts[1])) for code in pair.tolist()]
-        return [(texts[0][op], canonical(texts[1][domain])) for op, domain in keys], index.astype(np.int32)
+        operators = [(texts[0][op], canonical(texts[1][domain])) for op, domain in keys]
+        # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
+        attributes = single(_ATTRIBUTE, start)
+        return cls(*repeated(_INPUT), *repeated(_OUTPUT), single(_NAME), operators, op_index, attributes)
+
+    def rows_of(self, operators: Collection[tuple[str, str]]) -> list[int]:
+        """Return the nodes of some operators."""
+        wanted = [number for number, key in enumerate(self.operators) if key in operators]
+        return np.flatnonzero(np.isin(self.op_index, wanted)).tolist()
+
+    def joined(self, other: NodeTable) -> NodeTable:
+        """Return the nodes of two tables."""
+        if not len(other.names):
+            return self
+        buffer, shift = self.names.buffer + other.names.buffer, len(self.names.buffer)
+        operators = list(dict.fromkeys([*self.operators, *other.operators]))
+        number = {key: i for i, key in enumerate(operators)}
+        of_other = np.asarray([number[key] for key in other.operators])[other.op_index]
+
+        def both(a: Spans, b: Spans) -> Spans:
+            return Spans(buffer, np.concatenate([a.begin, b.begin + shift]), np.concatenate([a.end, b.end + shift]))
+
+        return NodeTable(
+            both(self.inputs, other.inputs),
+            np.concatenate([self.in_count, other.in_count]),
+            both(self.outputs, other.outputs),
+            np.concatenate([self.out_count, other.out_count]),
+            both(self.names, other.names),
+            operators,
+            np.concatenate([self.op_index, of_other]),
+            both(self.attributes, other.attributes),
+        )
 
 
 class WeightTable:
@@ -341,6 +324,11 @@ class WeightTable:
         sparse = np.arange(len(kinds), len(kinds) + len(self._sparse))
         kinds += [(each.values.data_type, *each.dims) for each in self._sparse]
         return np.concatenate([number + 1, sparse]), kinds
+
+
+def ints(values: Iterable[int]) -> Ints:
+    """Return numbers as a column."""
+    return np.fromiter(values, np.int32)
 
 
 def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:

@@ -6,20 +6,23 @@ each other so often that no memory would hold them; the outermost calls are open
 
 from __future__ import annotations
 
-import math
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import onnx
 
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import strongly_connected
+from onnx_nb.analysis.graph.dataflow import cycles
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+
+    from onnx_nb.analysis.model.protofields import Ints
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
@@ -28,56 +31,37 @@ NODES_OPENED = 50_000
 """Nodes that calls are opened to, besides twice those of the functions themselves."""
 BYTES_OPENED = 64_000_000
 """Bytes that calls are opened to: names and attributes of each copy count again."""
-INLINED = 100_000
-"""Nodes that calls are inlined to when random feeds are made."""
 DEPTH_OPENED = 32
 """Levels of calls in calls that are opened."""
 
 
-class Body(NamedTuple):
-    """A graph inside of a node, and where its nodes are among all."""
+NO_VALUES: Ints = np.empty(0, np.int32)
+NO_VALUES.setflags(write=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Subgraph:
+    """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or a call opened."""
 
     graph: onnx.GraphProto
-    """Of a function an empty one: see `function`."""
+    """The subgraph's proto; empty for an opened call."""
     owner_node: int
+    """The flat node whose body this is; −1 for the main graph."""
     attribute: str
+    """Name of the attribute that holds the body, as "then_branch"; empty for a call."""
     parent: int
+    """The subgraph of the owner; −1 for the main graph."""
     start: int
     stop: int
+    """Its nodes are ``Graph.nodes[start:stop]``."""
     function: onnx.FunctionProto | None = None
-
-
-def bodies(
-    graph: onnx.GraphProto, owners: Sequence[int], opsets: Mapping[str, int]
-) -> tuple[list[onnx.NodeProto], list[Body]]:
-    """Return the nodes of all bodies in a graph, depth first, and the bodies."""
-    nodes: list[onnx.NodeProto] = []
-    found: list[Body] = []
-    _add_bodies([(graph.node[owner], owner, 0) for owner in owners], nodes, found, len(graph.node), opsets)
-    return nodes, found
-
-
-def _add_bodies(
-    owners: Iterable[tuple[onnx.NodeProto, int, int]],
-    nodes: list[onnx.NodeProto],
-    found: list[Body],
-    base: int,
-    opsets: Mapping[str, int],
-) -> None:
-    """Add what lies in the bodies of nodes (node, its number, its frame); without recursion, so that any depth goes."""
-    waiting = [(graph, owner, name, parent) for node, owner, parent in owners for name, graph in graphs_of(node)][::-1]
-    while waiting:
-        graph, owner, attribute, outer = waiting.pop()
-        start = base + len(nodes)
-        nodes.extend(graph.node)
-        found.append(Body(graph, owner, attribute, outer, start, base + len(nodes)))
-        inner = [
-            (body, start + i, name, len(found))
-            for i, node in enumerate(graph.node)
-            if may_hold_graphs(node.op_type, node.domain, opsets)
-            for name, body in graphs_of(node)
-        ]
-        waiting.extend(reversed(inner))
+    """The local function that `owner_node` calls. Its inputs are the values that the call names."""
+    inputs: Ints = field(default_factory=lambda: NO_VALUES)
+    """Values; for the main graph without inputs that have an initializer."""
+    outputs: Ints = field(default_factory=lambda: NO_VALUES)
+    """Values, in order; a body may name an outer value."""
+    weights: Ints = field(default_factory=lambda: NO_VALUES)
+    """Values of ``graph.initializer`` and ``graph.sparse_initializer``, in order."""
 
 
 def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
@@ -98,62 +82,59 @@ def key_of(node: onnx.NodeProto) -> Key:
 
 def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
     """Return the sets of functions that call each other in a cycle, which ONNX forbids."""
-    return [members for members, circle, _ in _callees_first(functions) if circle]
-
-
-def inlined_sizes(functions: Mapping[Key, onnx.FunctionProto]) -> dict[Key, float]:
-    """Count the nodes of each function with all calls in it replaced by what they call; infinite if recursive."""
-    sizes: dict[Key, float] = {}
-    for members, circle, called in _callees_first(functions):
-        for key in members:
-            sizes[key] = math.inf if circle else sum(sizes.get(each, 1.0) for each in called)
-    return sizes
-
-
-def _callees_first(functions: Mapping[Key, onnx.FunctionProto]) -> Iterator[tuple[list[Key], bool, list[Key]]]:
-    """Return functions after those they call, mutually recursive ones together, and the keys of their nodes."""
-    number = {key: i for i, key in enumerate(functions)}
     keys = list(functions)
-    inside = [[key_of(node) for node in all_nodes(function.node)] for function in functions.values()]
-    after = {i: [number[key] for key in each if key in number] for i, each in enumerate(inside)}
-    for members in strongly_connected(range(len(keys)), after):
-        circle = len(members) > 1 or members[0] in after[members[0]]
-        yield [keys[i] for i in sorted(members)], circle, [] if circle else inside[members[0]]
+    number = {key: i for i, key in enumerate(keys)}
+    called = [map(key_of, all_nodes(function.node)) for function in functions.values()]
+    after = {i: [number[key] for key in each if key in number] for i, each in enumerate(called)}
+    return [[keys[i] for i in members] for members in cycles(range(len(keys)), after)]
 
 
 class _Call(NamedTuple):
     node: onnx.NodeProto
     owner: int
-    frame: int
+    subgraph: int
     around: tuple[Key, ...]
     """The functions it is in, the outermost first."""
 
 
-class Calls:
-    """The calls of local functions, opened: appends to the nodes and bodies that it is given."""
+class Inside:
+    """The subgraphs of the main graph and their nodes: bodies, depth first, and then the calls that are opened."""
 
-    def __init__(
-        self,
-        functions: Mapping[Key, onnx.FunctionProto],
-        opsets: Mapping[str, int],
-        base: int,
-        nodes: list[onnx.NodeProto],
-        found: list[Body],
-    ) -> None:
-        self._functions, self._opsets, self._base = functions, opsets, base
-        self._nodes, self._found = nodes, found
+    def __init__(self, graph: onnx.GraphProto, owners: Iterable[int], opsets: Mapping[str, int]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.subgraphs = [Subgraph(graph, -1, "", -1, 0, len(graph.node))]
+        self.closed: dict[int, str] = {}
+        """Calls that stay closed, and why."""
+        self._opsets, self._base = opsets, len(graph.node)
+        self._add_bodies((graph.node[owner], owner, 0) for owner in owners)
+
+    def _add_bodies(self, owners: Iterable[tuple[onnx.NodeProto, int, int]]) -> None:
+        """Add the bodies of nodes (node, its number, its subgraph); without recursion, so that any depth works."""
+        waiting = [(graph, owner, name, parent) for node, owner, parent in owners for name, graph in graphs_of(node)]
+        waiting.reverse()
+        while waiting:
+            graph, owner, attribute, outer = waiting.pop()
+            start, number = self._base + len(self.nodes), len(self.subgraphs)
+            self.nodes.extend(graph.node)
+            self.subgraphs.append(Subgraph(graph, owner, attribute, outer, start, self._base + len(self.nodes)))
+            inner = [
+                (body, start + i, name, number)
+                for i, node in enumerate(graph.node)
+                if may_hold_graphs(node.op_type, node.domain, self._opsets)
+                for name, body in graphs_of(node)
+            ]
+            waiting.extend(reversed(inner))
+
+    def open_calls(self, functions: Mapping[Key, onnx.FunctionProto], main: Iterable[int]) -> None:
+        """Open calls among nodes of the main graph, those in its bodies, and calls in them, outermost first."""
+        self._functions = functions
         self._sizes = {key: _size(function) for key, function in functions.items()}
         self._refers: dict[Key, list[bool]] = {}
         self._nodes_left = NODES_OPENED + 2 * sum(size for size, _ in self._sizes.values())
         self._bytes_left = BYTES_OPENED + 2 * sum(size for _, size in self._sizes.values())
-        self.closed: dict[int, str] = {}
-        """Calls that stay closed, and why."""
-
-    def open(self, called: Iterable[tuple[onnx.NodeProto, int]]) -> None:
-        """Open calls of the main graph, those in the bodies that were there, and calls in them, outermost first."""
-        waiting = deque(_Call(node, owner, 0, ()) for node, owner in called)
-        for frame, body in enumerate(self._found, 1):
-            waiting.extend(self._calls(body.start, body.stop, frame, ()))
+        graph = self.subgraphs[0].graph
+        waiting = deque(_Call(graph.node[n], n, 0, ()) for n in main if key_of(graph.node[n]) in functions)
+        waiting.extend(self._calls(1, ()))
         while waiting:
             call = waiting.popleft()
             key = key_of(call.node)
@@ -176,39 +157,37 @@ class Calls:
         self._bytes_left -= nbytes
         return ""
 
-    def _opened(self, key: Key, call: _Call) -> Iterator[_Call]:
+    def _opened(self, key: Key, call: _Call) -> list[_Call]:
+        """Add the nodes of a call and of the bodies in it; return the calls in them."""
         function = self._functions[key]
         if key not in self._refers:
             self._refers[key] = [
                 any(a.ref_attr_name for n in all_nodes([node]) for a in n.attribute) for node in function.node
             ]
         given = {a.name: a for a in (*function.attribute_proto, *call.node.attribute)}
-        start = self._base + len(self._nodes)
-        self._nodes.extend(
+        start, number = self._base + len(self.nodes), len(self.subgraphs)
+        self.nodes.extend(
             _bound(node, given) if refers else node
             for node, refers in zip(function.node, self._refers[key], strict=True)
         )
-        stop = self._base + len(self._nodes)
-        name = onnx.GraphProto(name=function.name)
-        self._found.append(Body(name, call.owner, "", call.frame, start, stop, function))
-        first = len(self._found)
-        around = (*call.around, key)
-        mine = [(node, start + i, first) for i, node in enumerate(self._nodes[start - self._base :])]
-        _add_bodies(mine, self._nodes, self._found, self._base, self._opsets)
-        for frame, body in enumerate(self._found[first - 1 :], first):
-            yield from self._calls(body.start, body.stop, frame, around)
+        stop = self._base + len(self.nodes)
+        empty = onnx.GraphProto(name=function.name)
+        self.subgraphs.append(Subgraph(empty, call.owner, "", call.subgraph, start, stop, function))
+        self._add_bodies((self.nodes[node - self._base], node, number) for node in range(start, stop))
+        return self._calls(number, (*call.around, key))
 
-    def _calls(self, start: int, stop: int, frame: int, around: tuple[Key, ...]) -> list[_Call]:
-        nodes = self._nodes[start - self._base : stop - self._base]
+    def _calls(self, first: int, around: tuple[Key, ...]) -> list[_Call]:
+        """Return the calls in subgraphs from a number on."""
         return [
-            _Call(node, owner, frame, around)
-            for owner, node in enumerate(nodes, start)
-            if key_of(node) in self._functions
+            _Call(self.nodes[node - self._base], node, number, around)
+            for number, inside in enumerate(self.subgraphs[first:], first)
+            for node in range(inside.start, inside.stop)
+            if key_of(self.nodes[node - self._base]) in self._functions
         ]
 
 
 def _size(function: onnx.FunctionProto) -> tuple[int, int]:
-    """Return nodes, with so many inputs and outputs counted as one more, and bytes."""
+    """Return nodes, with every eight inputs and outputs counted as one more, and bytes."""
     ports = len(function.input) + len(function.output) + 4
     nodes = 1
     for node in all_nodes(function.node):

@@ -182,7 +182,7 @@ class DeclaredTypes:
             read(known)
             if subgraph.function is None:
                 read(zip(names.given[s], proto.input, strict=True))
-                read(zip(names.outputs[s], proto.output, strict=True))
+                read(zip(subgraph.outputs.tolist(), proto.output, strict=True))
             index, kinds = names.tables[s].types()
             of_value[subgraph.weights] = np.asarray([table.tensor(kind[0], kind[1:]) for kind in kinds])[index]
         return cls(table, of_value)

@@ -146,8 +146,6 @@ def test_opened_calls_are_what_the_inliner_makes_of_them(proto: onnx.ModelProto)
     assert structure(opened, 0) == structure(inlined, 0)
     assert not opened.closed_calls
     assert opened.problems == ()
-    sizes = opened.inlined_count
-    assert sizes + opened.main_count - sum(opened.called(n) is not None for n in range(opened.main_count)) >= 1
 
 
 @given(calling())
@@ -291,7 +289,6 @@ def doubling(levels: int) -> onnx.ModelProto:
 def test_calls_that_multiply_are_opened_up_to_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subgraphs, "NODES_OPENED", 500)
     proto = doubling(40)
-    assert Graph.of(proto).inlined_count == 2.0**39
     graph = Graph.opened(proto)
     assert 300 < graph.node_count < 1000
     assert graph.closed_calls
