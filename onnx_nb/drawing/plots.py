@@ -39,7 +39,6 @@ BAD: Final = "#d8443c"
 _FONT: Final = 9.0
 _DOTS: Final = 300
 """Maximum number of points that are each drawn as a dot on the line."""
-_TITLES: Final = {"absolute": "absolute error", "signed": "signed error", "relative": "relative error", "ulp": "ULP"}
 
 
 class NotebookFigure(Figure):
@@ -86,40 +85,39 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     if not comparison.points:
         raise OnnxNbError("the comparison has no points to draw.")
     series = [
-        ("cumulative", CUMULATIVE, _numbers(comparison, "cumulative", metric)),
-        ("isolated", ISOLATED, _numbers(comparison, "isolated", metric)),
+        (which, color, values)
+        for which, color in (("cumulative", CUMULATIVE), ("isolated", ISOLATED))
+        if not np.isnan(values := _numbers(comparison, which, metric)).all()
     ]
-    series = [entry for entry in series if not np.all(np.isnan(entry[2]))]
     if not series:
         message = f"no point has the metric {metric!r}."
         raise OnnxNbError(message, advice="Draw another; argmax is known of outputs only.")
-    figure = _figure(7.6, 3.3)
-    axes = _axes(figure.add_subplot())
+    figure = _figure(7.6, 3.3, comparison.message, 108)
+    axes = _styled(figure.add_subplot())
     logarithmic = METRICS[metric].logarithmic
     known = np.concatenate([values for *_, values in series])
     ends = _scale(axes, known, logarithmic=logarithmic)
-    for name, color, values in series:
-        _draw_series(axes, name, color, values, ends, logarithmic=logarithmic)
+    for which, color, values in series:
+        _draw_series(axes, which, color, values, ends, logarithmic=logarithmic)
     if logarithmic and np.any(known == 0):
         _label_height(axes, ends[0], "0", TEXT)
         axes.axhline(ends[0], color=LINE, alpha=0.28, linewidth=0.7, zorder=0)
     if np.any(np.isinf(known)):
         _label_height(axes, ends[1], "NaN, Inf", BAD)
-    _mark_first(axes, comparison, series, ends, logarithmic=logarithmic)
+    first = comparison.first_divergent()
+    if first is not None:
+        place = comparison.points.index(first)
+        axes.axvline(place, color=BAD, linewidth=1.0, linestyle=(0, (3, 3)), zorder=2)
+        drawn = [values[place] for *_, values in series if not math.isnan(values[place])]
+        if drawn and math.isfinite(drawn[-1]):
+            height = ends[0] if logarithmic and drawn[-1] == 0 else drawn[-1]
+            axes.scatter([place], [height], s=34, color=BAD, linewidths=0, zorder=7)
     _label_sections(axes, [point.name for point in comparison.points])
     axes.set_ylabel(METRICS[metric].label)
     if len(series) > 1:
-        axes.legend(
-            loc="lower right",
-            bbox_to_anchor=(1, 1),
-            ncols=2,
-            frameon=False,
-            labelcolor=TEXT,
-            borderaxespad=0.1,
-            fontsize=_FONT,
-            markerscale=1 if len(comparison.points) <= _DOTS else 2.5,
-        )
-    _title(figure, comparison.message, 108)
+        look = {"ncols": 2, "frameon": False, "labelcolor": TEXT, "borderaxespad": 0.1, "fontsize": _FONT}
+        scale = 1 if len(comparison.points) <= _DOTS else 2.5
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), markerscale=scale, **look)
     return figure
 
 
@@ -157,16 +155,16 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
     kinds: Sequence[Kind] = ("absolute", "signed") if kind is None else (kind,)
     point = comparison[name]
     errors = point.errors(which)
-    figure = _figure(3.9 * len(kinds) if len(kinds) > 1 else 4.8, 2.9)
-    color = ISOLATED if point.isolated is not None and errors is point.isolated else CUMULATIVE
+    wide = len(kinds) > 1
+    figure = _figure(7.8 if wide else 4.8, 2.9, _summary(point, errors), 112 if wide else 70)
     for place, each in enumerate(kinds, 1):
-        axes = _axes(figure.add_subplot(1, len(kinds), place))
+        axes = _styled(figure.add_subplot(1, len(kinds), place))
         if errors.is_equal:
             _write(axes, "no difference")
         else:
+            color = ISOLATED if errors is point.isolated else CUMULATIVE
             _draw_histogram(axes, comparison.histogram(name, each, which), color)
-        axes.set_xlabel(_TITLES[each])
-    _title(figure, _summary(point, errors), 112 if len(kinds) > 1 else 70)
+        axes.set_xlabel("ULP" if each == "ulp" else f"{each} error")
     return figure
 
 
@@ -174,22 +172,30 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
 
 
 def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
+    """Return the metric of each point: NaN where it is unknown, infinity for NaN or Inf on one side only."""
     found = []
     for point in comparison.points:
         errors: ErrorStats | None = getattr(point, which)
-        if errors is None:
-            found.append(math.nan)
-        else:
-            found.append(math.inf if errors.mismatches and metric != "mismatches" else errors.metric(metric))
+        broken = errors is not None and errors.mismatches and metric != "mismatches"
+        found.append(math.inf if broken else math.nan if errors is None else errors.metric(metric))
     return np.asarray(found, np.float64)
 
 
 def _scale(axes: Axes, known: Any, *, logarithmic: bool) -> tuple[float, float]:
     """Set the scale; return the heights at which 0 and infinity are drawn."""
-    low, high = _limits(known, logarithmic=logarithmic)
-    axes.set_ylim(low, high)
+    some = known[np.isfinite(known) & ((known > 0) | (not logarithmic))]
     if not logarithmic:
-        return low, high
+        low, high = (float(some.min()), float(some.max())) if some.size else (0.0, 1.0)
+        margin = (high - low or abs(high) or 1.0) * 0.06
+        axes.set_ylim(low - margin, high + margin)
+        return low - margin, high + margin
+    low, high = 1e-9, 20.0
+    if some.size:
+        least, most = math.floor(math.log10(float(some.min()))), math.ceil(math.log10(float(some.max())))
+        # room for points without a number, so that they are not mistaken for the nearest one
+        shelf = max(0.7, 0.14 * (most - least))
+        low = 10.0 ** (least - (shelf if np.any(known == 0) else 0.0))
+        high = 10.0 ** (most + (shelf if np.any(np.isinf(known)) else 0.1))
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(numticks=7))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -197,46 +203,22 @@ def _scale(axes: Axes, known: Any, *, logarithmic: bool) -> tuple[float, float]:
     return low * 1.6, high / 1.6
 
 
-def _limits(known: Any, *, logarithmic: bool) -> tuple[float, float]:
-    if not logarithmic:
-        some = known[np.isfinite(known)]
-        low, high = (float(some.min()), float(some.max())) if some.size else (0.0, 1.0)
-        margin = (high - low or abs(high) or 1.0) * 0.06
-        return low - margin, high + margin
-    finite = known[np.isfinite(known) & (known > 0)]
-    if not finite.size:
-        return 1e-9, 20.0
-    least, most = math.floor(math.log10(float(finite.min()))), math.ceil(math.log10(float(finite.max())))
-    # room for points without a number, so that they are not mistaken for the nearest one
-    shelf = max(0.7, 0.14 * (most - least))
-    low = least - (shelf if np.any(known == 0) else 0.0)
-    high = most + (shelf if np.any(np.isinf(known)) else 0.1)
-    return float(10.0**low), float(10.0**high)
-
-
 def _draw_series(
     axes: Axes, name: str, color: str, values: Any, ends: tuple[float, float], *, logarithmic: bool
 ) -> None:
-    places = np.arange(len(values))
-    shown = np.where(np.isposinf(values), ends[1], values)
-    shown = np.where(np.isneginf(values), ends[0], shown)
-    if logarithmic:
-        shown = np.where(shown == 0, ends[0], shown)
-    there = ~np.isnan(shown)
-    equal = there & (values == 0) & logarithmic
-    broken = np.isinf(values)
-    dots = there & ~equal & ~broken
-    size = 9.0 if len(values) <= _DOTS else 3.0
+    places, few = np.arange(len(values)), len(values) <= _DOTS
+    broken, equal = np.isinf(values), (values == 0) & logarithmic
+    shown = np.where(equal | np.isneginf(values), ends[0], np.where(broken, ends[1], values))
+    dots = ~(np.isnan(shown) | equal | broken)
+    size = 9.0 if few else 3.0
+    look: dict[str, Any] = {"color": color, "linewidths": 0}
     if name == "cumulative":
         # the line passes over equal points, which shapes and other integers mostly are
         axes.plot(places[dots], shown[dots], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
-        if len(values) <= _DOTS:
-            axes.scatter(places[dots], shown[dots], s=size, color=color, linewidths=0, zorder=4)
+        if few:
+            axes.scatter(places[dots], shown[dots], s=size, zorder=4, **look)
     else:
-        alpha = 1.0 if len(values) <= _DOTS else 0.5
-        axes.scatter(
-            places[dots], shown[dots], s=size * 1.3, color=color, linewidths=0, zorder=5, label=name, alpha=alpha
-        )
+        axes.scatter(places[dots], shown[dots], s=size * 1.3, zorder=5, label=name, alpha=1 if few else 0.5, **look)
     axes.scatter(places[equal], shown[equal], s=size, facecolors="none", edgecolors=color, linewidths=0.7, zorder=4)
     axes.scatter(places[broken], shown[broken], s=size * 3, color=BAD, marker="^", linewidths=0, zorder=6)
 
@@ -245,25 +227,6 @@ def _label_height(axes: Axes, height: float, text: str, color: str) -> None:
     """Label the points that have no number on the axis."""
     place = axes.get_yaxis_transform()
     axes.text(-0.01, height, text, transform=place, ha="right", va="center", color=color, fontsize=_FONT)
-
-
-def _mark_first(
-    axes: Axes,
-    comparison: Comparison,
-    series: Sequence[tuple[str, str, Any]],
-    ends: tuple[float, float],
-    *,
-    logarithmic: bool,
-) -> None:
-    first = comparison.first_divergent()
-    if first is None:
-        return
-    place = comparison.points.index(first)
-    axes.axvline(place, color=BAD, linewidth=1.0, linestyle=(0, (3, 3)), zorder=2)
-    value = next((values[place] for name, _, values in reversed(series) if not math.isnan(values[place])), math.nan)
-    if math.isfinite(value):
-        height = ends[0] if logarithmic and value == 0 else value
-        axes.scatter([place], [height], s=34, color=BAD, linewidths=0, zorder=7)
 
 
 def _label_sections(axes: Axes, names: Sequence[str]) -> None:
@@ -323,8 +286,7 @@ def _write(axes: Axes, text: str) -> None:
 
 
 def _summary(point: Point, errors: ErrorStats) -> str:
-    op_type = f" ({point.op_type})" if point.op_type else ""
-    lines = [printable(f"{shortened(point.name, 70)}{op_type}")]
+    lines = [printable(shortened(point.name, 70) + (f" ({point.op_type})" if point.op_type else ""))]
     if errors.is_equal:
         lines.append(f"all {errors.count:,} values are equal")
     elif errors.finite:
@@ -345,30 +307,23 @@ def _summary(point: Point, errors: ErrorStats) -> str:
 # --- the look -------------------------------------------------------------------------------------------------------
 
 
-def _figure(width: float, height: float) -> NotebookFigure:
+def _figure(width: float, height: float, title: str, characters: int) -> NotebookFigure:
+    """Return an empty figure under a title of lines of at most this number of characters."""
     figure = NotebookFigure(figsize=(width, height), layout="constrained", facecolor="none", edgecolor="none")
     FigureCanvasAgg(figure)
+    lines = [line for part in title.splitlines() for line in textwrap.wrap(part, characters)]
+    # names come from files: a dollar does not begin a formula
+    figure.suptitle("\n".join(lines), x=0.012, ha="left", fontsize=_FONT, color=TEXT, parse_math=False)
     return figure
 
 
-def _title(figure: Figure, text: str, width: int) -> None:
-    lines = [line for part in text.splitlines() for line in textwrap.wrap(part, width)]
-    # names come from files: a dollar does not begin a formula
-    figure.suptitle("\n".join(lines), x=0.012, ha="left", fontsize=_FONT, color=TEXT, parse_math=False)
-
-
-def _axes(axes: Axes) -> Axes:
+def _styled(axes: Axes) -> Axes:
     axes.set_facecolor("none")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(LINE)
-        axes.spines[side].set_linewidth(0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=LINE, linewidth=0.8)
     axes.tick_params(colors=TEXT, labelsize=_FONT, width=0.8, which="both")
     axes.grid(visible=True, axis="y", color=LINE, alpha=0.28, linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.xaxis.label.set_color(TEXT)
-    axes.yaxis.label.set_color(TEXT)
-    axes.xaxis.label.set_fontsize(_FONT)
-    axes.yaxis.label.set_fontsize(_FONT)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=TEXT, fontsize=_FONT)
     return axes
