@@ -86,9 +86,9 @@ from onnx_nb.widgets.capture import CapturePanel as CapturePanel
 from onnx_nb.widgets.comparison import ComparisonPanel as ComparisonPanel
 from onnx_nb.widgets.diff import DiffPanel as DiffPanel
 from onnx_nb.widgets.graph import ModelGraph as ModelGraph
+from onnx_nb.widgets.graph import ModelView as ModelView
 from onnx_nb.widgets.simplification import SimplificationPanel as SimplificationPanel
 from onnx_nb.widgets.summary import ModelSummary as ModelSummary
-from onnx_nb.widgets.view import ModelView as ModelView
 
 __version__: str
 __all__: list[str]  # noqa: PYI035 (the names imported above)

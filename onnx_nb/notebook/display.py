@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
 
 WIDGETS = {
-    "Model": ("view", "ModelView"),
+    "Model": ("graph", "ModelView"),
     "Capture": ("capture", "CapturePanel"),
     "Comparison": ("comparison", "ComparisonPanel"),
     "Diff": ("diff", "DiffPanel"),

@@ -11,7 +11,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from onnx_nb.widgets.view import ModelView
+    from onnx_nb.widgets.graph import ModelView
 
 NAME = "onnx"
 
@@ -30,7 +30,7 @@ def add_magics(shell: InteractiveShell) -> None:
         """
         from onnx_nb.analysis.errors import OnnxNbError
         from onnx_nb.analysis.model.model import load
-        from onnx_nb.widgets.view import ModelView
+        from onnx_nb.widgets.graph import ModelView
 
         # not POSIX: keeps the backslashes of Windows paths
         words = [word.strip("'\"") for word in shlex.split(line, posix=False)]

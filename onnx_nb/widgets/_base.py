@@ -1,9 +1,25 @@
-"""The base of all widgets: the bundle, the theme, checked keyword arguments, the channel, and the saved picture."""
+"""The bases of the widgets: the bundle, checked keyword arguments, the channel, packed columns, the saved picture.
+
+**The bundle.** There is one copy a kernel and a saved notebook. Each widget's own module is a stub of a kilobyte, which
+takes the bundle from a shared model by reference, as ipywidgets refer to each other: tried in JupyterLab, html-manager,
+and marimo with its kernel. Where a reference cannot be resolved, the stub asks the kernel for the code. marimo serves
+equal modules once by itself, so its widgets carry the bundle, which its static exports then hold.
+
+**The picture** of a widget is for GitHub, untrusted notebooks, and notebooks without their kernel. They ignore a
+widget's output and its fallbacks, so the picture is an output of its own. It starts empty or as a table. The browser
+draws it after the widget, and hides it while the widget is shown.
+"""
 
 from __future__ import annotations
 
+import base64
 import difflib
+import functools
+import html
+import secrets
+import sys
 import uuid
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
@@ -12,27 +28,59 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.view.inspection import tensors_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
-from onnx_nb.widgets._code import SharedCode, bundle, shared_code, stub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from onnx_nb.widgets._snapshot import Picture
-
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.widgets.graph import ModelGraph
 
 COLUMNS_IN_STATE: Final = 1_000_000
 """Bytes of columns up to which a widget saves them with the notebook, which then reopens without a kernel."""
+PICTURE_LIMIT: Final = 2_000_000
+"""Bytes of a picture up to which it is put into the notebook."""
+
+
+@functools.cache
+def static_text(name: str) -> str:
+    """Return the text of the bundle, ``"widget.js"``, or of the module that loads it, ``"stub.js"``."""
+    return (resources.files("onnx_nb") / "static" / name).read_text(encoding="utf-8")
+
+
+def in_marimo() -> bool:
+    """Return whether this runs in a marimo notebook."""
+    return "marimo" in sys.modules and bool(sys.modules["marimo"].running_in_notebook())
+
+
+class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
+    """A model without a view that holds the bundle."""
+
+    code = traitlets.Unicode().tag(sync=True)
+    """Text of the bundle."""
+
+    _this: SharedCode | None = None
+
+    @classmethod
+    def this(cls) -> SharedCode | None:
+        """Return this kernel's copy of the bundle; None in a host where models cannot refer to each other."""
+        if in_marimo():
+            return None
+        if cls._this is None or cls._this.comm is None:  # closed, as by Widget.close_all()
+            cls._this = cls(code=static_text("widget.js"))
+        return cls._this
 
 
 class OnnxWidget(anywidget.AnyWidget):
     """Base of the widgets.
 
-    A subclass names its kind in `_kind` and what the browser may ask in `_verbs`. An unknown keyword argument raises
-    a `TypeError` that names the closest one.
+    A subclass names its kind in `_kind`; the browser may ask for each of its methods called ``_on_…``. An unknown
+    keyword argument raises a `TypeError` that names the closest one.
     """
 
-    _esm = stub()
+    _esm = static_text("stub.js")
 
     _code = traitlets.Instance(SharedCode, allow_none=True).tag(sync=True, **ipywidgets.widget_serialization)
     """The model that holds the bundle; ``None`` where `_esm` is the bundle."""
@@ -47,7 +95,7 @@ class OnnxWidget(anywidget.AnyWidget):
     """Colors of the view; ``"auto"`` follows the notebook."""
 
     _channel: Channel | None = None
-    """Answers the browser; ``None`` if an argument was wrong."""
+    """``None`` if an argument was wrong."""
 
     def __init__(self, **traits: Any) -> None:
         for name in traits:
@@ -56,11 +104,11 @@ class OnnxWidget(anywidget.AnyWidget):
                 near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
-        own, code = uuid.uuid4().hex, shared_code()
+        own, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
-            self._esm = bundle()
+            self._esm = static_text("widget.js")
         super().__init__(model_id=own, _own=own, _code=code, **traits)
-        self._channel = Channel(self, {"code": lambda _call: Reply(bundle()), **self._verbs()})
+        self._channel = Channel(self, self._verbs())
 
     def close(self) -> None:
         """Remove the view and end its worker."""
@@ -70,30 +118,61 @@ class OnnxWidget(anywidget.AnyWidget):
 
     def _verbs(self) -> dict[str, Verb]:
         """Return what the browser may ask, by name."""
-        return {}
+        return {name[4:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_on_")}
+
+    def _on_code(self, _call: Call) -> Reply:
+        return Reply(static_text("widget.js"))
 
 
 class PackedWidget(OnnxWidget):
-    """Base of the widgets that show packed columns, and leave a picture for places where widgets are not shown."""
+    """Base of the widgets that show packed columns, and leave a picture for places where widgets are not shown.
+
+    ``still`` is static HTML that is shown until the browser has drawn the picture.
+    """
 
     _picture_id = traitlets.Unicode().tag(sync=True)
-    """Id of the picture, which the browser hides while the widget is shown."""
+    """Id by which the browser finds the picture, also in a reopened notebook."""
 
     _parts = traitlets.Dict(value_trait=traitlets.Bytes()).tag(sync=True)
     """``Columns.to_bytes()`` by name; empty if they are too large to be saved, then the browser asks for each."""
 
-    def __init__(self, picture: Picture, packed: Mapping[str, bytes], **traits: Any) -> None:
-        self._picture = picture
+    def __init__(self, alt: str, packed: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
+        self._alt, self._still, self._displayed = alt, still, False
         self._packed = dict(packed)
-        super().__init__(_picture_id=picture.id, _parts=in_state(packed), **traits)
+        super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(packed), **traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         self.show_picture()
         return super()._repr_mimebundle_(**kwargs)
 
+    @property
+    def _picture_class(self) -> str:
+        return f"onnx-nb-picture onnx-nb-picture-{self._picture_id}"
+
     def show_picture(self) -> None:
-        """Put the picture's output before the widget's; called on display."""
-        self._picture.show()
+        """Put the picture's output before the widget's, on display; does nothing outside a notebook."""
+        if "IPython" not in sys.modules:
+            return
+        from IPython import get_ipython
+        from IPython.display import HTML, display
+
+        if getattr(get_ipython(), "kernel", None) is not None:
+            place = HTML(f'<div class="{self._picture_class}">{self._still}</div>')
+            display(place, display_id=f"onnx_nb-{self._picture_id}", metadata={})
+            self._displayed = True
+
+    def _on_picture(self, call: Call) -> Reply:
+        """Fill the picture's output with the SVG that the browser drew, as an image, in which scripts do not run."""
+        svg = str(call.args.get("svg"))
+        if not svg.startswith("<svg ") or len(svg) > PICTURE_LIMIT:
+            raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
+        if self._displayed:
+            from IPython.display import HTML, update_display
+
+            source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode()}"
+            image = f'<img class="{self._picture_class}" alt="{html.escape(self._alt)}" src="{source}">'
+            update_display(HTML(image), display_id=f"onnx_nb-{self._picture_id}")
+        return Reply()
 
     def _part(self, name: str) -> bytes:
         """Return one part by name."""
@@ -102,17 +181,108 @@ class PackedWidget(OnnxWidget):
             raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
         return self._packed[name]
 
-    def _verbs(self) -> dict[str, Verb]:
-        return {**super()._verbs(), "columns": self._answer_columns, "picture": self._answer_picture}
-
-    def _answer_columns(self, call: Call) -> Reply:
+    def _on_columns(self, call: Call) -> Reply:
         return Reply(buffers=[self._part(str(call.args.get("part")))])
-
-    def _answer_picture(self, call: Call) -> Reply:
-        self._picture.draw(str(call.args.get("svg")))
-        return Reply()
 
 
 def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the parts to save with the notebook: all of them or, above `COLUMNS_IN_STATE`, none."""
     return dict(packed) if sum(map(len, packed.values())) <= COLUMNS_IN_STATE else {}
+
+
+class LinkedWidget(PackedWidget):
+    """Base of the widgets that can be linked with a graph: the tensor selected in one is selected in the other.
+
+    Neither side repeats a selection that the other already stands for, so a node stays selected in the graph while this
+    widget selects the tensor that the node makes.
+    """
+
+    selection = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """What is selected: ``[{"kind": "tensor", "name": …}]``, empty for nothing."""
+
+    _linked = traitlets.Unicode().tag(sync=True)
+    """A sentence about the linked graph; empty without one."""
+
+    _graph: ModelGraph | None = None
+
+    @property
+    def graph(self) -> ModelGraph | None:
+        """The linked graph. Another one, or ``None`` to unlink, can be set at any time.
+
+        Raises
+        ------
+        OnnxNbError
+            If the graph's model has none of the tensors. The link stays as it was.
+        """
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: ModelGraph | None) -> None:
+        if graph is self._graph:
+            return
+        linked = "" if graph is None else self._link_text(graph.model)
+        if self._graph is not None:
+            self._graph.unobserve(self._follow, "selection")
+            self._leave()
+        self._graph, self._linked = graph, linked
+        if graph is not None:
+            graph.observe(self._follow, "selection")
+            self._enter(graph)
+            (self._follow if graph.selection else self._lead)()
+
+    def close(self) -> None:
+        """Remove the view, end its worker, and unlink the graph."""
+        self.graph = None
+        super().close()
+
+    @property
+    def _selected_name(self) -> str:
+        return str(self.selection[0].get("name", "")) if self.selection else ""
+
+    def _found(self, model: Model) -> tuple[int, int]:
+        """Return how many of the tensors a model has, and how many there are."""
+        raise NotImplementedError
+
+    def _tensor(self, model: Model) -> dict[str, Any] | None:
+        """Return what is selected here as a graph of the model names it; None if the model has no such tensor."""
+        raise NotImplementedError
+
+    def _selected(self, tensor: str) -> dict[str, Any] | None:
+        """Return a tensor of a model as it is selected here; None if there is no such tensor."""
+        raise NotImplementedError
+
+    def _enter(self, graph: ModelGraph) -> None:
+        """Do what else a link does to a graph."""
+
+    def _leave(self) -> None:
+        """Undo that."""
+
+    def _link_text(self, model: Model) -> str:
+        found, count = self._found(model)
+        if count and not found:
+            message = f"none of the {count:,} tensors of {self!r} is in {label_of(model)}."
+            raise OnnxNbError(message, advice="Link a graph of the model that they belong to.")
+        part = "" if found == count else f", which has {found:,} of {count:,} tensors"
+        return f"Linked with the graph of {label_of(model)}{part}"
+
+    def _in_graph(self) -> list[dict[str, Any]]:
+        """Return what is selected in the graph as it is selected here; empty if there is no such tensor."""
+        if self._graph is None or not self._graph.selection:
+            return []
+        first = self._graph.selection[0]
+        tensors = tensors_of(self._graph.model, str(first.get("kind")), str(first.get("name")), first.get("id"))
+        return [selected for tensor in tensors if (selected := self._selected(tensor)) is not None][:1]
+
+    @traitlets.observe("selection")
+    def _lead(self, _change: Any = None) -> None:
+        """Select in the graph what is selected here."""
+        if self._graph is None or not self.selection or self.selection == self._in_graph():
+            return
+        wanted = self._tensor(self._graph.model)
+        if wanted is not None:
+            self._graph.selection = [wanted]
+
+    def _follow(self, _change: Any = None) -> None:
+        """Select here what is selected in the graph."""
+        if found := self._in_graph():
+            self.selection = found

@@ -1,14 +1,10 @@
-"""The channel between a widget's browser side and the kernel. Every request gets exactly one answer.
+"""The channel between a widget's browser side and the kernel. Every request gets exactly one reply.
 
-The browser sends ``{id, verb, args}``. The kernel answers with one of
-
-- ``{id, value}`` and binary buffers,
-- ``{id, error: {type, message, advice}}``,
-- ``{id, cancelled: true}``,
-
-and before that, at most ten times a second, ``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the
-browser stops a request while it waits or runs. One worker thread a widget runs the verbs in order, so a long one does
-not block the kernel's message loop. Ids and promises are an idea of manzt/quak.
+The browser sends ``{id, verb, args}``. The kernel replies with ``{id, value}`` and binary buffers, with ``{id, error:
+{type, message, advice}}`` or with ``{id, cancelled: true}``, and before that, at most ten times a second, it sends
+``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the browser stops a request while it waits or runs.
+One worker thread a widget runs the verbs in order, so a long one does not block the kernel's message loop. Ids and
+promises are an idea of manzt/quak.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -32,16 +28,16 @@ PROGRESS_INTERVAL = 0.1
 """Seconds between progress messages; the notebook server drops messages, also replies, of a faster sender."""
 
 
-class Cancelled(Exception):  # noqa: N818 - an answer, not an error
+class Cancelled(Exception):  # noqa: N818 - a reply, not an error
     """The browser asked that a request stop."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The value of an answer: JSON, and buffers that are sent as they are."""
+    """The value of a reply: JSON, and buffers that are sent as they are."""
 
     value: Any = None
-    buffers: Sequence[bytes | memoryview] = ()
+    buffers: list[bytes] = field(default_factory=list)
 
 
 @dataclass
@@ -51,7 +47,7 @@ class Call:
     id: int
     verb: str
     args: Mapping[str, Any]
-    send: Callable[[dict[str, Any], Sequence[bytes | memoryview]], None]
+    send: Callable[[dict[str, Any], list[bytes]], None]
     stop: threading.Event = field(default_factory=threading.Event)
     _reported: float = 0.0
 
@@ -61,7 +57,7 @@ class Call:
         now = time.monotonic()
         if now - self._reported >= PROGRESS_INTERVAL:
             self._reported = now
-            self.send({"id": self.id, "progress": {"fraction": fraction, "message": message}}, ())
+            self.send({"id": self.id, "progress": {"fraction": fraction, "message": message}}, [])
 
     def check(self) -> None:
         """Raise `Cancelled` if the browser asked to stop."""
@@ -73,18 +69,9 @@ Verb = Callable[[Call], Reply]
 
 
 class Channel:
-    """The kernel's end of a widget's channel.
+    """The kernel's end of the channel of a widget, whose custom messages are requests.
 
-    Parameters
-    ----------
-    widget
-        The widget whose custom messages are requests.
-    verbs
-        What the browser may ask, by name. ``"ping"`` is always answered and shows that a kernel is there.
-
-    Notes
-    -----
-    Only names in `verbs` can be called: a message is data, never code.
+    Only names in ``verbs`` can be called: a message is data, never code. ``"ping"`` shows that a kernel is there.
     """
 
     def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
@@ -116,7 +103,7 @@ class Channel:
                 call.stop.set()
             return
         args = content.get("args")
-        call = Call(number, str(content.get("verb")), args if isinstance(args, dict) else {}, self._send)
+        call = Call(number, str(content.get("verb")), args if isinstance(args, dict) else {}, self._widget.send)
         with self._lock:
             self._calls[number] = call
             if self._worker is None:
@@ -128,30 +115,25 @@ class Channel:
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
             try:
-                content, buffers = self._answer(call)
-                self._send({"id": call.id, **content}, buffers)
+                content, buffers = self._reply(call)
+                self._widget.send({"id": call.id, **content}, buffers)
             finally:
                 with self._lock:
                     self._calls.pop(call.id, None)
 
-    def _answer(self, call: Call) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
+    def _reply(self, call: Call) -> tuple[dict[str, Any], list[bytes]]:
         try:
             call.check()
-            reply = self._verbs.get(call.verb, _unknown)(call)
+            if call.verb not in self._verbs:
+                message = f"this kernel's onnx_nb does not know the request {call.verb!r}."
+                raise OnnxNbError(message, advice="Restart the kernel if onnx_nb was upgraded.")  # noqa: TRY301
+            reply = self._verbs[call.verb](call)
         except Cancelled:
-            return {"cancelled": True}, ()
+            return {"cancelled": True}, []
         except OnnxNbError as error:
-            return {"error": {"type": type(error).__name__, "message": error.message, "advice": error.advice}}, ()
-        except Exception as error:  # the browser must get an answer whatever happens; the traceback goes to the log
+            return {"error": {"type": type(error).__name__, "message": error.message, "advice": error.advice}}, []
+        except Exception as error:  # the browser must get a reply whatever happens; the traceback goes to the log
             logger.exception("request %r failed", call.verb)
             advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
-            return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}, ()
+            return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}, []
         return {"value": reply.value}, reply.buffers
-
-    def _send(self, content: dict[str, Any], buffers: Sequence[bytes | memoryview]) -> None:
-        self._widget.send(content, list(buffers))
-
-
-def _unknown(call: Call) -> Reply:
-    message = f"this kernel's onnx_nb does not know the request {call.verb!r}."
-    raise OnnxNbError(message, advice="Restart the kernel if onnx_nb was upgraded while it ran.")

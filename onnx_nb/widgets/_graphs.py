@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import traitlets
 
@@ -14,7 +14,7 @@ from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, write_page
 from onnx_nb.widgets._base import PackedWidget
-from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._channel import Call, Reply
 
 if TYPE_CHECKING:
     import os
@@ -71,19 +71,16 @@ class GraphWidget(PackedWidget):
         """Return the model that a request is about."""
         raise NotImplementedError
 
-    def _verbs(self) -> dict[str, Verb]:
-        verbs = {"inspect": self._answer_inspect, "figures": self._answer_figures, "overlay": self._answer_overlay}
-        return {**super()._verbs(), **verbs}
-
-    def _answer_inspect(self, call: Call) -> Reply:
+    def _on_inspect(self, call: Call) -> Reply:
         return Reply(inspect(self._model(call), *_target(call)).to_json())
 
-    def _answer_figures(self, call: Call) -> Reply:
+    def _on_figures(self, call: Call) -> Reply:
         times = None if self.captured is None else overlay(self._model(call), self.captured, label="seconds")
         return Reply(figures(self._model(call), *_target(call), times))
 
-    def _answer_overlay(self, call: Call) -> Reply:
-        return Reply(*packed_overlay(named_overlay(self._model(call), str(call.args.get("name")), self.captured)))
+    def _on_overlay(self, call: Call) -> Reply:
+        made = named_overlay(self._model(call), str(call.args.get("name")), self.captured)
+        return Reply(made.to_json(), [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)])
 
 
 class PairWidget(GraphWidget):
@@ -119,11 +116,6 @@ def named_overlay(model: Model, name: str, captured: Capture | None = None) -> O
         return overlay(model, captured, label=name)
     advice = "Press Capture first." if name in (*COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
     raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=advice)
-
-
-def packed_overlay(made: Overlay) -> tuple[dict[str, Any], list[bytes]]:
-    """Return an overlay as a reply holds it: what the numbers are, and those of nodes and of scopes."""
-    return made.to_json(), [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)]
 
 
 def _target(call: Call) -> tuple[str, int]:

@@ -20,6 +20,7 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.view.array_preview import looks, page, picture, weight
+from onnx_nb.analysis.view.result_columns import NUMBERS
 from onnx_nb.widgets._channel import Call, Reply, Verb
 
 if TYPE_CHECKING:
@@ -43,13 +44,7 @@ class _Captured:
 
 
 class Values:
-    """The numbers of one model's tensors, as far as they are known.
-
-    Parameters
-    ----------
-    model
-        The model.
-    """
+    """The numbers of one model's tensors, as far as they are known."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -80,23 +75,21 @@ class Values:
         if given is not None:
             self._capture_one(known, int(given), call)
             return Reply({"message": f"captured {self._name(int(given))}"})
-        known.whole = capture(self.model, known.feeds, progress=call.progress)
-        self._check_feeds(known)
+        known.whole = self._run(known, call)
         return Reply({"message": repr(known.whole)})
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it was not captured."""
-        value = int(call.args.get("value") or 0)
-        known = self.known
+        value, known = int(call.args.get("value") or 0), self.known
         found = self._statistics(known, value, call)
         if found is None:
             return Reply(None)
         numbers = {
-            name: _plain(getattr(found, name))
-            for name in ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
+            name: number if isinstance(number := getattr(found, name), int) or np.isfinite(number) else str(number)
+            for name in NUMBERS
         }
-        counts = [int(count) for count in found.histogram.counts]
-        edges = [float(edge) for edge in found.histogram.edges] if counts else []
+        counts = np.asarray(found.histogram.counts, int).tolist()
+        edges = np.asarray(found.histogram.edges, float).tolist() if counts else []
         return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(known, value)})
 
     def page(self, call: Call) -> Reply:
@@ -105,11 +98,10 @@ class Values:
         array = self._array(value, call)
         index = [int(number) for number in args.get("index") or []]
         shown_page = page(array, index=index, row=int(args.get("row") or 0), column=int(args.get("column") or 0))
-        value_page = {**shown_page.to_json(), "looks": looks(array.shape)}
         drawn = picture(array, index=index, look=args.get("look") or "slice")
-        if drawn is None:
-            return Reply(value_page)
-        return Reply({**value_page, "picture": drawn.to_json()}, [drawn.pixels.tobytes()])
+        drawing = {} if drawn is None else {"picture": drawn.to_json()}
+        about = {**shown_page.to_json(), "looks": looks(array.shape), **drawing}
+        return Reply(about, [] if drawn is None else [drawn.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
         """Reply with a value as the content of a .npy file."""
@@ -126,12 +118,13 @@ class Values:
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
         return Reply({"name": name}, [file.getvalue()])
 
-    def _check_feeds(self, known: _Captured) -> None:
-        """Raise if other feeds were set since: nobody can ask for this capture anymore."""
+    def _run(self, known: _Captured, call: Call, **options: Any) -> Capture:
+        """Capture; raise if other feeds were set meanwhile: nobody can ask for this capture anymore."""
+        made = capture(self.model, known.feeds, progress=call.progress, **options)
         if known is not self.known:
-            raise OnnxNbError(
-                "the feeds were changed while the model ran.", advice="Capture again to run on the new ones."
-            )
+            message = "the feeds were changed while the model ran."
+            raise OnnxNbError(message, advice="Capture again to run on the new ones.")
+        return made
 
     def _capture_one(self, known: _Captured, value: int, call: Call) -> Capture:
         graph = Graph.opened(self.model)
@@ -145,9 +138,7 @@ class Values:
             owner = graph.node_label(graph.subgraphs[graph.value_subgraph[value]].owner_node)
             message = f"{quoted(name)} is inside a body of {owner}, which may run many times, or not at all."
             raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
-        made = capture(self.model, known.feeds, tensors=[name], keep=[name], progress=call.progress)
-        self._check_feeds(known)
-        known.single[value] = made
+        made = known.single[value] = self._run(known, call, tensors=[name], keep=[name])
         while len(known.single) > KEPT:
             known.single.popitem(last=False)
         return made
@@ -196,8 +187,3 @@ class Values:
         if not 0 <= value < graph.value_count:
             raise OnnxNbError(f"the model has no tensor number {value}.", advice="Show the model again.")
         return graph.value_names[value]
-
-
-def _plain(number: float) -> float | str:
-    """Return a number in a form that JSON can hold."""
-    return number if isinstance(number, int) or np.isfinite(number) else str(number)

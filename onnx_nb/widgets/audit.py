@@ -11,7 +11,6 @@ from onnx_nb.analysis.model.external_data import Audit, audit
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.drawing.html import audit_still
 from onnx_nb.widgets._base import PackedWidget
-from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import ModelLike
@@ -31,8 +30,6 @@ class AuditPanel(PackedWidget):
     ------
     ModelFileError
         If the model itself cannot be opened.
-    TypeError
-        If an argument is unknown.
 
     Examples
     --------
@@ -57,8 +54,8 @@ class AuditPanel(PackedWidget):
             "files": [asdict(file) for file in self.audit.files],
             "tensors": self.audit.rows(),
         }
-        picture = Picture(repr(self.audit), audit_still(self.audit))
-        super().__init__(picture, {"columns": Columns({}, found).to_bytes()}, **traits)
+        packed = {"columns": Columns({}, found).to_bytes()}
+        super().__init__(repr(self.audit), packed, audit_still(self.audit), **traits)
 
     def __repr__(self) -> str:
         return f"AuditPanel({self.audit!r})"

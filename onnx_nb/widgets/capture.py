@@ -12,8 +12,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns
 from onnx_nb.drawing.html import capture_still
-from onnx_nb.widgets._linked import LinkedWidget, selected_name
-from onnx_nb.widgets._snapshot import Picture
+from onnx_nb.widgets._base import LinkedWidget
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -37,8 +36,6 @@ class CapturePanel(LinkedWidget):
     ------
     OnnxNbError
         If the graph has none of the values.
-    TypeError
-        If an argument is unknown.
 
     Examples
     --------
@@ -69,8 +66,7 @@ class CapturePanel(LinkedWidget):
             stopped="" if stopped is None else f"Stopped at {quoted(stopped.name)}: nothing after it was run.",
             nonfinite=None if first is None else {"name": first.name, "message": first.message},
         )
-        picture = Picture(repr(capture), capture_still(capture))
-        super().__init__(picture, {"columns": packed.to_bytes()}, **traits)
+        super().__init__(repr(capture), {"columns": packed.to_bytes()}, capture_still(capture), **traits)
         self.graph = graph
 
     def __repr__(self) -> str:
@@ -81,9 +77,9 @@ class CapturePanel(LinkedWidget):
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
         there = Graph.of(model)
-        name = selected_name(self.selection)
+        values = self.capture.values.__getitem__ if there is Graph.of(self.capture.model) else there.value
         try:
-            value = self.capture.values[name] if there is Graph.of(self.capture.model) else there.value(name)
+            value = values(self._selected_name)
         except (KeyError, OnnxNbError):
             return None
         return {"kind": "tensor", "name": there.value_names[value], "id": value}

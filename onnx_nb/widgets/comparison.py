@@ -15,9 +15,8 @@ from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
 from onnx_nb.drawing.html import page, write_page
+from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Reply, Verb
-from onnx_nb.widgets._linked import LinkedWidget, selected_name
-from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
     import os
@@ -50,8 +49,6 @@ class ComparisonPanel(LinkedWidget):
     ------
     OnnxNbError
         If the graph has none of the tensors.
-    TypeError
-        If an argument is unknown.
 
     Examples
     --------
@@ -93,13 +90,13 @@ class ComparisonPanel(LinkedWidget):
         self.comparison = comparison
         self._inside: dict[str, Comparison] = {}
         first = notable(comparison)
-        picture = Picture(f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}")
+        alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
         packed = comparison_columns(comparison, details=DETAILS_IN_STATE).to_bytes()
         given = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
             actions = ["reproduce", *(["drill"] if comparison.run is not None else [])]
-        super().__init__(picture, {"columns": packed}, _actions=actions, **given, **traits)
+        super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 
     def __repr__(self) -> str:
@@ -130,15 +127,10 @@ class ComparisonPanel(LinkedWidget):
         return page(f"{self.comparison.reference} and {self.comparison.candidate}", {}, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
-        actions = {"reproduce": self._answer_reproduce, "drill": self._answer_drill}
-        return {
-            **super()._verbs(),
-            "detail": self._answer_detail,
-            "page": self._answer_page,
-            **{name: verb for name, verb in actions.items() if name in self._actions},
-        }
+        off = {"reproduce", "drill"} - set(self._actions)
+        return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
-    def _answer_detail(self, call: Call) -> Reply:
+    def _on_detail(self, call: Call) -> Reply:
         inside = str(call.args.get("inside") or "")
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
@@ -148,16 +140,16 @@ class ComparisonPanel(LinkedWidget):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
-    def _answer_page(self, call: Call) -> Reply:
+    def _on_page(self, call: Call) -> Reply:
         return Reply(buffers=[self._page(DETAILS, call.progress).encode()])
 
-    def _answer_reproduce(self, call: Call) -> Reply:
+    def _on_reproduce(self, call: Call) -> Reply:
         found = self.reproduction = self._torch().reproduce(str(call.args.get("name")), progress=call.progress)
         return Reply(
             {"message": f"{found!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."}
         )
 
-    def _answer_drill(self, call: Call) -> Reply:
+    def _on_drill(self, call: Call) -> Reply:
         drilled = self._torch().drill(str(call.args.get("name")), progress=call.progress)
         packed = comparison_columns(drilled, details=DETAILS_IN_STATE).to_bytes()
         self._inside[str(call.args.get("name"))] = self.drilled = drilled
@@ -175,7 +167,7 @@ class ComparisonPanel(LinkedWidget):
 
     @traitlets.observe("selection")
     def _tensor_selected(self, _change: Any) -> None:
-        name = selected_name(self.selection)
+        name = self._selected_name
         if self.selection != self._of_point(self.point):
             self.point = self.comparison[name].name if name in self.comparison else ""
 

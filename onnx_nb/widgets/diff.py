@@ -13,7 +13,6 @@ from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
 from onnx_nb.drawing.html import page
 from onnx_nb.widgets._graphs import SIDES, PairWidget
-from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -38,8 +37,6 @@ class DiffPanel(PairWidget):
         If a model cannot be read.
     OnnxNbError
         If ``differences`` belongs to other models.
-    TypeError
-        If an argument is unknown.
 
     Examples
     --------
@@ -69,8 +66,7 @@ class DiffPanel(PairWidget):
             "differences": diff_columns(self.differences).to_bytes(),
         }
         names = _distinct_names(self.reference, self.candidate)
-        picture = Picture(f"{names[0]} beside {names[1]}: {self.differences.message}")
-        super().__init__(picture, packed, _names=names, **traits)
+        super().__init__(f"{names[0]} beside {names[1]}: {self.differences.message}", packed, _names=names, **traits)
 
     def __repr__(self) -> str:
         return f"DiffPanel({self.reference!r}, {self.candidate!r})"

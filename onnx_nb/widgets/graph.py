@@ -5,15 +5,20 @@ Everything a click does is one call of `onnx_nb.analysis`, which also works in a
 
 from __future__ import annotations
 
+import difflib
+import math
+import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import ipywidgets
 import traitlets
+from traitlets import TraitError
 
 from onnx_nb.analysis.cost.summary import summarize
-from onnx_nb.analysis.formatting import count_text
+from onnx_nb.analysis.formatting import count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
@@ -23,12 +28,14 @@ from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, overlay
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page
 from onnx_nb.widgets._channel import Call, Reply, Verb
-from onnx_nb.widgets._graphs import GraphWidget, named_overlay, packed_overlay
-from onnx_nb.widgets._snapshot import Picture
+from onnx_nb.widgets._graphs import GraphWidget, named_overlay
 from onnx_nb.widgets._values import Values
-from onnx_nb.widgets._viewstate import checked
+from onnx_nb.widgets.summary import ModelSummary
 
 if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
     import graphviz
 
     from onnx_nb.analysis.progress import Progress
@@ -50,8 +57,6 @@ class ModelGraph(GraphWidget):
     ------
     ModelFileError
         If the model cannot be read.
-    TypeError
-        If an argument is unknown.
 
     Examples
     --------
@@ -111,15 +116,17 @@ class ModelGraph(GraphWidget):
         self._lock = threading.RLock()
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
-        picture = Picture(f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}")
-        super().__init__(picture, {"columns": columns(self.model).to_bytes()}, **traits)
+        alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
+        super().__init__(alt, {"columns": columns(self.model).to_bytes()}, **traits)
 
     def __repr__(self) -> str:
         return f"ModelGraph({self.model!r})"
 
     @traitlets.validate("view")
     def _checked_view(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        return checked(proposal["value"])
+        view = proposal["value"]
+        _check_keys(view, _VIEW, "view")
+        return {key: check(view[key], f"view['{key}']") for key, check in _VIEW.items() if key in view}
 
     @property
     def feeds(self) -> Any:
@@ -190,8 +197,8 @@ class ModelGraph(GraphWidget):
             self.set_trait("_overlay", None)
             return None
         made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
-        about, (nodes, groups) = packed_overlay(made)
-        self._overlay = {**about, "nodes": nodes, "groups": groups}
+        nodes, groups = (column.astype("<f8").tobytes() for column in (made.nodes, made.scopes))
+        self._overlay = {**made.to_json(), "nodes": nodes, "groups": groups}
         numbers = {each.name: getattr(made, each.name) for each in fields(Overlay)}
         self._shown = ShownOverlay(**numbers, graph=self)
         return self._shown
@@ -252,16 +259,9 @@ class ModelGraph(GraphWidget):
         return self.model
 
     def _verbs(self) -> dict[str, Verb]:
-        return {
-            **super()._verbs(),
-            **self._values.verbs(),
-            "plan": self._answer_plan,
-            "select": self._answer_select,
-            "extract": self._answer_extract,
-            "page": self._answer_page,
-        }
+        return {**super()._verbs(), **self._values.verbs()}
 
-    def _answer_select(self, call: Call) -> Reply:
+    def _on_select(self, call: Call) -> Reply:
         found = select(self.model, _numbers(call.args.get("nodes")), _numbers(call.args.get("groups")))
         graph = Graph.of(self.model)
         return Reply(
@@ -273,7 +273,7 @@ class ModelGraph(GraphWidget):
             }
         )
 
-    def _answer_plan(self, call: Call) -> Reply:
+    def _on_plan(self, call: Call) -> Reply:
         plan = plan_extraction(self.model, *self._chosen(call))
         graph = Graph.of(self.model)
         value = {
@@ -286,14 +286,14 @@ class ModelGraph(GraphWidget):
         }
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
-    def _answer_extract(self, call: Call) -> Reply:
+    def _on_extract(self, call: Call) -> Reply:
         with self._lock:
             submodel = extract(self.model, *self._chosen(call))
             packed = columns(submodel).to_bytes()
             self.submodel = submodel
         return Reply({"message": repr(submodel)}, [packed])
 
-    def _answer_page(self, call: Call) -> Reply:
+    def _on_page(self, call: Call) -> Reply:
         statistics = call.args.get("statistics") is True
         return Reply(buffers=[self._page(statistics, STATISTICS_BYTES, call.progress).encode()])
 
@@ -324,3 +324,121 @@ def _numbers(given: object) -> list[int]:
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:
     return [graph.value(name) for name in names]
+
+
+class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
+    """Summary and graph of a model together.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`.
+    **traits
+        Arguments of `ModelGraph`.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Relu(x) z = Neg(y) }'
+    >>> view = ModelView(onnx.parser.parse_model(text))
+    >>> view.graph.model is view.model
+    True
+    """
+
+    model: Model
+
+    def __init__(self, model: ModelLike, **traits: Any) -> None:
+        self.model = load(model)
+        self.graph = ModelGraph(self.model, **traits)
+        self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)
+        super().__init__([self.summary, self.graph])
+
+    def __repr__(self) -> str:
+        return f"ModelView({self.model!r})"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.graph.show_picture()
+        return super()._repr_mimebundle_(**kwargs)
+
+    def to_html(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Write summary and live graph as one file; see `ModelGraph.to_html`."""
+        return self.graph.to_html(path, **options)
+
+
+# ---------------------------------------------------------------- the trait `view`, checked: no mistake passes silently
+
+_CAMERA = ("x", "y", "zoom")
+
+
+def _check_keys(given: Mapping[str, Any], keys: Collection[str], what: str) -> None:
+    for key in given:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TraitError(f"{what} has no {quoted(str(key))}.{hint} It has {', '.join(keys)}.")
+
+
+def _require(ok: bool, given: Any, what: str, wanted: str) -> None:  # noqa: FBT001
+    """Raise `TraitError` with what was wanted unless it is there."""
+    if not ok:
+        raise TraitError(f"{what} {wanted}, not {quoted(repr(given))}.")
+
+
+def _text(given: Any, what: str) -> str:
+    _require(isinstance(given, str), given, what, "is a str")
+    return str(given)
+
+
+def _paths(given: Any, what: str) -> list[str]:
+    _require(isinstance(given, Iterable) and not isinstance(given, str), given, what, "is a list of paths of scopes")
+    return [_text(name, f"an entry of {what}") for name in given]
+
+
+def _number(given: Any, what: str, wanted: str = "is a number, 0 or more", least: float = 0) -> float:
+    number = isinstance(given, int | float) and not isinstance(given, bool) and least <= given < math.inf
+    _require(number, given, what, wanted)
+    return given  # type: ignore[no-any-return]
+
+
+def _camera(given: Any, what: str) -> dict[str, float]:
+    known = isinstance(given, Mapping) and set(given) == set(_CAMERA)
+    _require(known, given, what, f"is a dict with {', '.join(_CAMERA)}")
+    wanted = "holds finite numbers, zoom above 0"
+    camera = {key: _number(given[key], what, wanted, least=-sys.float_info.max) for key in _CAMERA}
+    _require(camera["zoom"] > 0, given, what, wanted)
+    return camera
+
+
+def _bookmarks(given: Any, what: str) -> list[dict[str, Any]]:
+    _require(isinstance(given, Iterable) and not isinstance(given, str | Mapping), given, what, "is a list")
+    return [_bookmark(each, f"{what}[{at}]") for at, each in enumerate(given)]
+
+
+def _bookmark(given: Any, what: str) -> dict[str, Any]:
+    _require(isinstance(given, Mapping), given, what, "is a dict with name, selection, open, camera")
+    _check_keys(given, ("name", "selection", "open", "camera"), what)
+    checks: dict[str, Callable[[Any, str], Any]] = {"name": _text, "open": _paths, "camera": _camera}
+    if missing := [key for key in checks if key not in given]:
+        raise TraitError(f"{what} lacks {', '.join(missing)}.")
+    selection = given.get("selection")
+    usable = selection is None or (isinstance(selection, Mapping) and {"kind", "name"} <= set(selection))
+    _require(usable, selection, f"{what}['selection']", "is None or a dict with kind and name")
+    checked = {key: check(given[key], f"{what}['{key}']") for key, check in checks.items()}
+    return {**checked, "selection": None if selection is None else dict(selection)}
+
+
+def _brief(given: Any, what: str) -> bool:
+    _require(isinstance(given, bool), given, what, "is True or False")
+    return bool(given)
+
+
+_VIEW: Final[Mapping[str, Callable[[Any, str], Any]]] = {
+    "open": _paths,
+    "camera": _camera,
+    "column_height": _number,
+    "brief": _brief,
+    "search": _text,
+    "color": lambda given, what: None if given is None else _text(given, what),
+    "bookmarks": _bookmarks,
+}
+"""Key of `ModelGraph.view` → what checks its value and returns it as the browser takes it."""

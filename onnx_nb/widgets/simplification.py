@@ -18,9 +18,8 @@ from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
 from onnx_nb.drawing.html import page
 from onnx_nb.widgets._base import in_state
-from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._graphs import SIDES, PairWidget
-from onnx_nb.widgets._snapshot import Picture
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -43,11 +42,6 @@ class SimplificationPanel(PairWidget):
         Result of `onnx_nb.simplify`.
     **traits
         Traits of the widget by name.
-
-    Raises
-    ------
-    TypeError
-        If an argument is unknown.
 
     Examples
     --------
@@ -79,8 +73,7 @@ class SimplificationPanel(PairWidget):
 
     def __init__(self, simplification: Simplification, **traits: Any) -> None:
         self.simplification = simplification
-        picture = Picture(f"{simplification.original.name} simplified: {simplification!r}")
-        super().__init__(picture, {}, **traits)
+        super().__init__(f"{simplification.original.name} simplified: {simplification!r}", {}, **traits)
         self._show(simplification)
 
     def __repr__(self) -> str:
@@ -208,15 +201,12 @@ class SimplificationPanel(PairWidget):
     def _model(self, call: Call) -> Model:
         return self._models(int(call.args.get("step") or 0))[call.args.get("part") == "candidate"]
 
-    def _verbs(self) -> dict[str, Verb]:
-        return {**super()._verbs(), "again": self._answer_again, "save": self._answer_save}
-
-    def _answer_again(self, call: Call) -> Reply:
+    def _on_again(self, call: Call) -> Reply:
         given = call.args.get("skipped")
         found = self._again([str(name) for name in given] if isinstance(given, list) else [], call)
         return Reply({"message": repr(found)})
 
-    def _answer_save(self, call: Call) -> Reply:
+    def _on_save(self, call: Call) -> Reply:
         path, replace = str(call.args.get("path") or "").strip(), call.args.get("replace") is True
         if not path:
             raise OnnxNbError("no path was given.", advice="Enter the file to write.")

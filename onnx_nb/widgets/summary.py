@@ -12,7 +12,7 @@ from onnx_nb.analysis.cost.summary import Summary, outline, with_costs
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.widgets._base import OnnxWidget
-from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._channel import Call, Reply
 
 PROMPT: Final = 5_000
 """Nodes above which costs are counted only when the tables are opened."""
@@ -76,10 +76,7 @@ class ModelSummary(OnnxWidget):
     def __repr__(self) -> str:
         return f"ModelSummary({self.summary!r})"
 
-    def _verbs(self) -> dict[str, Verb]:
-        return {**super()._verbs(), "costs": self._answer_costs}
-
-    def _answer_costs(self, call: Call) -> Reply:
+    def _on_costs(self, call: Call) -> Reply:
         given = call.args.get("shapes")
         self.shapes = dict(given) if isinstance(given, Mapping) else {}
         self._count(self.shapes)  # of a large model nothing was counted for these yet

@@ -40,7 +40,7 @@ def test_ten_widgets_share_one_bundle(lab: JupyterPage) -> None:
     drawn = lab.page.locator(DRAWN)
     expect(drawn).to_have_count(len(TEN))
     assert lab.page.evaluate("onnxNbModules.size") == 1
-    size = lab.kernel.evaluate("len(__import__('onnx_nb.widgets._code').widgets._code.bundle())")
+    size = lab.kernel.evaluate("len(__import__('onnx_nb.widgets._base').widgets._base.static_text('widget.js'))")
     lab.command("docmanager:save")
     saved = (lab.server.root / name).read_text(encoding="utf-8")
     models = json.loads(saved)["metadata"]["widgets"]["application/vnd.jupyter.widget-state+json"]["state"].values()

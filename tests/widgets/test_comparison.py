@@ -251,20 +251,20 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     assert ComparisonPanel(compare(EXACT, ROUGH))._actions == []
     seen: list[str] = []
     call = Call(1, "reproduce", {"name": "2"}, lambda content, _buffers: seen.append(content["progress"]["message"]))
-    reply = panel._answer_reproduce(call)
+    reply = panel._on_reproduce(call)
     assert panel.reproduction is not None
     assert panel.reproduction.path == "2"
     assert "panel.reproduction" in reply.value["message"]
     assert seen == ["extracting '2'"]
-    inside = Columns.from_bytes(bytes(panel._answer_drill(call).buffers[0]))
+    inside = Columns.from_bytes(bytes(panel._on_drill(call).buffers[0]))
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0
     assert {point.source for point in panel.drilled.points} == {""}
     call.args = {"row": 0, "inside": "2"}
-    detail = Columns.from_bytes(bytes(panel._answer_detail(call).buffers[0]))
+    detail = Columns.from_bytes(bytes(panel._on_detail(call).buffers[0]))
     assert detail.meta == detail_columns(panel.drilled.points[0]).meta
     call.stop.set()
-    for answer in (panel._answer_reproduce, panel._answer_drill, panel._answer_page):
+    for answer in (panel._on_reproduce, panel._on_drill, panel._on_page):
         call.args = {"name": "0"}
         with pytest.raises(Cancelled):
             answer(call)
@@ -272,4 +272,4 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     for args, said in (({"row": 0, "inside": "1"}, "'1' was not drilled into"), ({"row": 99}, "there is no point 99")):
         call.args = args
         with pytest.raises(OnnxNbError, match=said):
-            panel._answer_detail(call)
+            panel._on_detail(call)
