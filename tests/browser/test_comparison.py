@@ -152,7 +152,7 @@ def test_a_click_and_a_drag_on_the_plot(lab: JupyterPage) -> None:
     # a row's place: the axis is 62 px, then 8 px of room on either side
     place = {row: box["x"] + 70 + (box["width"] - 62 - 14 - 16) * row / 24 for row in (0, 8, 20)}
     lab.page.mouse.move(place[20], box["y"] + 60)
-    expect(panel.locator(".onnx-nb-depth .onnx-nb-tip")).to_contain_text(lab.kernel.evaluate("c.names[20]"))
+    expect(panel.locator(".onnx-nb-depth .onnx-nb-tooltip")).to_contain_text(lab.kernel.evaluate("c.names[20]"))
     lab.page.mouse.click(place[20], box["y"] + 60)
     expect(panel.get_by_label("Errors of the point")).to_contain_text(lab.kernel.evaluate("c.names[20]"))
     lab.page.mouse.move(place[0], box["y"] + 60)
@@ -220,7 +220,7 @@ def test_ten_thousand_points_stay_fluent(lab: JupyterPage) -> None:
     }""")
     assert all(there and count < 60 for there, count in seen)
     hovered = plot_of(panel).evaluate("""async plot => {
-        const box = plot.getBoundingClientRect(), tip = plot.parentElement.querySelector('.onnx-nb-tip');
+        const box = plot.getBoundingClientRect(), tip = plot.parentElement.querySelector('.onnx-nb-tooltip');
         const texts = new Set();
         for (let at = 0; at < 60; at++) {
             const point = {clientX: box.x + 80 + at * (box.width - 120) / 60, clientY: box.y + 100, bubbles: true};

@@ -107,7 +107,7 @@ def test_a_submodel_is_cut_out_by_keys_alone_and_all_of_it_is_announced(themed_l
     lab.open(lab.server.write("keys.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
     graph = GraphWidget(lab.widget("graph"))
     keys = lab.page.keyboard
-    voice = graph.root.locator(":scope > .onnx-nb-voice")
+    voice = graph.root.locator(":scope > .onnx-nb-live")
     cut = "[g.inputs, g.outputs]"
     focused = "root => root.contains(document.activeElement) ? document.activeElement.className : ''"
 

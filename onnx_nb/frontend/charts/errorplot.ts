@@ -41,7 +41,7 @@ export class ErrorPlot {
   readonly #plot: HTMLElement;
   readonly #ground = el("canvas.onnx-nb-depth-ground", { "aria-hidden": true });
   readonly #over = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
-  readonly #tooltip = el("div.onnx-nb-tip", { "aria-hidden": true });
+  readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true });
   readonly #showAll: HTMLElement;
   #errors: ErrorSeries;
   #metric: string;

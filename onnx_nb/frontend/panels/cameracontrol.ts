@@ -26,20 +26,19 @@ export class CameraControl {
   view: cameras.Size = { w: 0, h: 0 };
   /** nobody has moved the camera yet, so another size or another scene may place it again */
   untouched = true;
-  readonly #events: CameraEvents;
   /** where to go once the size of the view is known */
-  #pending: Standing | null = null;
+  pending: Standing | null = null;
+  readonly #events: CameraEvents;
   #reported: cameras.Camera | null = null;
   #restTimer = 0;
   #glideFrame = 0;
 
   constructor(events: CameraEvents, signal: AbortSignal) {
     this.#events = events;
-    const stop = (): void => {
-      this.stopGlide();
+    onAbort(signal, () => {
+      this.#stopGlide();
       window.clearTimeout(this.#restTimer);
-    };
-    onAbort(signal, stop);
+    });
   }
 
   get gliding(): boolean {
@@ -48,7 +47,7 @@ export class CameraControl {
 
   /** What is in the middle of the view; null while nothing is in view. */
   get viewpoint(): Standing | null {
-    if (this.view.w === 0) return this.#pending;
+    if (this.view.w === 0) return this.pending;
     const { x, y } = cameras.toWorld(this.camera, this.view.w / 2, this.view.h / 2);
     return { x, y, zoom: this.camera.k };
   }
@@ -60,43 +59,30 @@ export class CameraControl {
     this.camera = cameras.opening(scene.bounds, this.view, scene.direction, start);
   }
 
-  /** Moves with a scene in which everything moved by (dx, dy). */
-  shift(dx: number, dy: number): void {
-    const { x, y, k } = this.camera;
-    this.moveTo({ x: x + dx, y: y + dy, k });
-  }
-
   /** Takes another size of the view; the middle of the picture stays in the middle. */
   resize(view: cameras.Size): void {
     if (this.view.w > 0) {
       this.camera = { ...this.camera, x: this.camera.x + (this.view.w - view.w) / this.camera.k / 2 };
     }
     this.view = view;
-    if (this.#pending !== null) this.camera = this.#reported = cameras.standing(this.#pending, view);
-    this.#pending = null;
-  }
-
-  /** Keeps a viewpoint for when the size of the view is known. */
-  goLater(at: Standing): void {
-    this.untouched = false;
-    this.#pending = at;
+    if (this.pending !== null) this.camera = this.#reported = cameras.standing(this.pending, view);
+    this.pending = null;
   }
 
   goTo(at: Standing, scene: Scene | null, glides: boolean): void {
     const next = cameras.standing(at, this.view);
     const to = scene === null ? next : cameras.keepInSight(next, scene.bounds, this.view);
-    if (glides) {
-      this.glide(to);
-      return;
+    if (glides) this.glide(to);
+    else {
+      this.moveTo(to);
+      this.#reported = to;
+      this.#events.redraw();
     }
-    this.moveTo(to);
-    this.#reported = to;
-    this.#events.redraw();
   }
 
   /** Places the camera without any event. */
   moveTo(to: cameras.Camera): void {
-    this.stopGlide();
+    this.#stopGlide();
     this.untouched = false;
     this.camera = to;
   }
@@ -112,7 +98,8 @@ export class CameraControl {
   glide(to: cameras.Camera): void {
     const from = this.camera;
     this.moveTo(from);
-    if (this.view.w === 0 || document.hidden || prefersReducedMotion()) {
+    const still = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches;
+    if (this.view.w === 0 || document.hidden || still) {
       this.camera = to;
       this.#events.redraw();
       this.#events.looked();
@@ -129,7 +116,7 @@ export class CameraControl {
     this.#glideFrame = requestAnimationFrame(next);
   }
 
-  stopGlide(): void {
+  #stopGlide(): void {
     cancelAnimationFrame(this.#glideFrame);
     this.#glideFrame = 0;
   }
@@ -143,11 +130,6 @@ export class CameraControl {
       const at = this.viewpoint;
       if (at !== null) this.#events.rested(at);
     }, REST_MS);
-  }
-
-  /** The smallest scale: a little further out than all of the scene there is nothing to see. */
-  leastScale(scene: Scene | null): number {
-    return scene === null ? 0.01 : cameras.fitAll(scene.bounds, this.view).k * 0.6;
   }
 }
 
@@ -170,9 +152,4 @@ function openingPoint({ boxes, direction }: Scene, view: cameras.Size): cameras.
   const [room, extent] = direction === "down" ? [view.w, all.w] : [view.h, all.h];
   const shown = extent > room / K_LEGIBLE ? { x: x[top], y: y[top], w: w[top], h: h[top] } : all;
   return { x: shown.x + shown.w / 2, y: shown.y + shown.h / 2 };
-}
-
-/** Whether the person asked their system for less motion. */
-function prefersReducedMotion(): boolean {
-  return typeof matchMedia === "function" && matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

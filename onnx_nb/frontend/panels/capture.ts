@@ -39,7 +39,7 @@ export function createCapture(
   root.style.setProperty("--nb-height", `${options.height ?? 420}px`);
   const rowOf = new Map(digest.names.map((name, row) => [name, row]));
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Value", tabindex: 0 });
-  const voice = el("div.onnx-nb-voice", { "aria-live": "polite" });
+  const voice = el("div.onnx-nb-live", { "aria-live": "polite" });
   const hint = el("p.onnx-nb-dim", "Choose a row for its statistics and its histogram.");
   const show = (row: number): void => {
     detail.replaceChildren(...(row < 0 ? [hint] : details(digest, row, signal)));

@@ -285,7 +285,7 @@ describe("the panel of a comparison", () => {
     buttonIn(strip, "Cancel").click();
     expect(ended.map(({ aborted }) => aborted)).toEqual([true]);
     expect(strip.hidden).toBe(true);
-    expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("Cancelled");
+    expect(root.querySelector(".onnx-nb-live")?.textContent).toBe("Cancelled");
     buttonIn(root, "Reproduce").click();
     await settled();
     expect(strip.textContent).toContain("it is in panel.reproduction");

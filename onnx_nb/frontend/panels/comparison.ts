@@ -51,7 +51,7 @@ export function createComparison(
   root.classList.add("onnx-nb-comparison");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   let chosen = -1;
-  const live = el("div.onnx-nb-voice", { "aria-live": "polite" });
+  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
   const announce = (text: string): void => {
     live.textContent = elide(text, 300);
   };

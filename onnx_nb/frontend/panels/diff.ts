@@ -33,7 +33,7 @@ export function createDiff(
   options: DiffOptions,
   signal: AbortSignal,
 ): DiffView {
-  const live = el("div.onnx-nb-voice", { "aria-live": "polite" });
+  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
   const goTo = (change: Change, text: string): void => {
     const [left, right] = [targetOf(change, 0), targetOf(change, 1)];
     const side: SideOf = left === null && right !== null ? 1 : 0;

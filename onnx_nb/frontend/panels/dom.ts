@@ -50,6 +50,19 @@ export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }
 
+/** Uses what a promise brings, or why it failed; neither once the signal has aborted. */
+export function settle<T>(
+  promise: Promise<T>,
+  signal: AbortSignal,
+  done: (value: T) => void,
+  failed: (error: unknown) => void,
+): void {
+  promise.then(
+    (value) => signal.aborted || done(value),
+    (error: unknown) => signal.aborted || failed(error),
+  );
+}
+
 export function button(
   text: string,
   press: (event: MouseEvent) => void,
@@ -64,19 +77,11 @@ export function button(
 
 /** Returns a button that copies `text` to the clipboard and confirms it. */
 export function copyButton(text: () => string, signal: AbortSignal, name = "Copy"): HTMLButtonElement {
-  const element = button(
-    name,
-    () => {
-      void copy(text()).then((done) => {
-        element.textContent = done ? "Copied" : "Copy failed";
-        setTimeout(() => {
-          element.textContent = name;
-        }, 1200);
-      });
-    },
-    signal,
-    { class: "onnx-nb-small" },
-  );
+  const press = async (): Promise<void> => {
+    element.textContent = (await copy(text())) ? "Copied" : "Copy failed";
+    setTimeout(() => element.replaceChildren(name), 1200);
+  };
+  const element = button(name, () => void press(), signal, { class: "onnx-nb-small" });
   return element;
 }
 
@@ -125,11 +130,15 @@ export function mono(text: string, most = 200): HTMLElement {
 }
 
 /** Facts with their labels, without those that are "". */
-export function facts(rows: readonly (readonly [label: string, fact: string | Node])[], classes = ""): HTMLElement {
+export function facts(
+  rows: readonly (readonly [label: string | Node, fact: string | Node])[],
+  classes = "",
+): HTMLElement {
   const list = el(`dl.onnx-nb-rows${classes}`);
   for (const [label, fact] of rows) {
     if (fact === "") continue;
-    list.append(el("dt", elide(label, 40)), el("dd", typeof fact === "string" ? mono(fact, 300) : fact));
+    const name = typeof label === "string" ? elide(label, 40) : label;
+    list.append(el("dt", name), el("dd", typeof fact === "string" ? mono(fact, 300) : fact));
   }
   return list;
 }

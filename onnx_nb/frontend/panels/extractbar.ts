@@ -1,30 +1,19 @@
 /** The bar below: chosen inputs and outputs as chips, what an extraction would take, what it lacks, and the buttons. */
 
-import type { Columns } from "../protocol/columns.ts";
-import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
+import { NO_KERNEL } from "../protocol/host.ts";
 import { bytes, counted } from "../scene/formatting.ts";
-import type { Dispatch, State } from "../scene/state.ts";
+import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "./dom.ts";
-import { valueLink } from "./link.ts";
-
-export interface ExtractBar {
-  update(state: State): void;
-}
+import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
 /** More chips than this would push everything else away. */
 const CHIPS = 12;
 /** Characters of the name on a chip: of few chips, and of many. */
-const NAMES = [46, 28] as const;
+const NAMES = { few: 46, many: 28 };
 const FEW = 4;
 
-export function createExtractBar(
-  root: HTMLElement,
-  columns: Columns,
-  host: GraphHost,
-  dispatch: Dispatch,
-  cancel: () => void,
-  signal: AbortSignal,
-): ExtractBar {
+/** @param cancel stops what the kernel works on */
+export function createExtractBar({ columns, host, dispatch, signal }: ViewContext, cancel: () => void): Panel {
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");
   const message = el("span.onnx-nb-say.onnx-nb-dim");
@@ -36,31 +25,27 @@ export function createExtractBar(
   const extract = button("Extract", () => dispatch({ type: "extract" }), signal, { class: "onnx-nb-primary" });
   const progress = el("div.onnx-nb-progress", { role: "progressbar", "aria-label": "Working" });
   const acts = el("div.onnx-nb-cutting", add, instead, undo, clear, stop, extract);
-  root.append(progress, chips, message, acts);
 
   let shown: State | undefined;
-  const choose = (inputs: readonly number[]): void => {
-    if (shown != null) dispatch({ type: "boundary", boundary: { inputs, outputs: shown.boundary.outputs } });
-  };
-  const fill = (state: State): void => {
+  const choose = (inputs: readonly number[], outputs = shown?.boundary.outputs ?? []): void =>
+    dispatch({ type: "boundary", boundary: { inputs, outputs } });
+  const fill = ({ boundary: { inputs, outputs }, plan }: State): void => {
     const round = next();
-    const { boundary, plan } = state;
     chips.replaceChildren();
-    if (boundary.inputs.length === 0 && boundary.outputs.length === 0) return;
-    const most = NAMES[boundary.inputs.length + boundary.outputs.length + (plan?.missing.length ?? 0) <= FEW ? 0 : 1];
+    if (inputs.length === 0 && outputs.length === 0) return;
+    const many = inputs.length + outputs.length + (plan?.missing.length ?? 0) > FEW;
+    const most = many ? NAMES.many : NAMES.few;
     const chip = (value: number, type: "input" | "output"): HTMLElement => {
       const redundant = type === "input" && (plan?.redundant.includes(value) ?? false);
       const name = columns.valueNameOf(value);
+      const remark = redundant ? "\nnothing on the way to the outputs reads it" : "";
       const remove = button("×", () => dispatch({ type, value }), round, {
         class: "onnx-nb-x",
         "aria-label": `Remove ${type} ${elide(name, 80)}`,
       });
       return el(
-        "span",
-        {
-          class: `onnx-nb-chip${redundant ? " onnx-nb-redundant" : ""}`,
-          title: redundant ? `${name.slice(0, 2000)}\nnothing on the way to the outputs reads it` : name.slice(0, 2000),
-        },
+        `span.onnx-nb-chip${redundant ? ".onnx-nb-redundant" : ""}`,
+        { title: name.slice(0, 2000) + remark },
         valueLink(columns, value, most),
         remove,
       );
@@ -68,59 +53,49 @@ export function createExtractBar(
     /** the word stays on the line of the first chip */
     const some = (word: string, values: readonly number[], type: "input" | "output"): void => {
       const [first, ...others] = values.slice(0, CHIPS).map((value) => chip(value, type));
-      const named = el("span.onnx-nb-dim", word);
-      chips.append(el("span.onnx-nb-end", named, first ?? null), ...others);
+      chips.append(el("span.onnx-nb-end", el("span.onnx-nb-dim", word), first ?? null), ...others);
       if (values.length > CHIPS) chips.append(el("span.onnx-nb-dim", `and ${values.length - CHIPS} more`));
     };
-    some("in", boundary.inputs, "input");
+    some("in", inputs, "input");
     for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
-      const { inputs, outputs } = boundary;
-      chips.append(
-        button(
-          `+ add: ${elide(name, most)}`,
-          () => dispatch({ type: "boundary", boundary: { inputs: [...inputs, value], outputs } }),
-          round,
-          { class: "onnx-nb-chip onnx-nb-missing", title: `${name}\n${message}`.slice(0, 2000) },
-        ),
-      );
+      const title = `${name}\n${message}`.slice(0, 2000);
+      const properties = { class: "onnx-nb-chip onnx-nb-missing", title };
+      chips.append(button(`+ add: ${elide(name, most)}`, () => choose([...inputs, value]), round, properties));
     }
     const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
     chips.append(el("span.onnx-nb-dim.onnx-nb-plan", result));
-    some("out", boundary.outputs, "output");
+    some("out", outputs, "output");
   };
 
   return {
+    element: el("footer.onnx-nb-extract", progress, chips, message, acts),
     update(state) {
       const before = shown;
       shown = state;
-      const { boundary, plan, busy } = state;
+      const { boundary, plan, busy, done } = state;
       if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
-      const empty = boundary.inputs.length === 0 && boundary.outputs.length === 0;
       const text = busy ?? (host.live ? advice(state) : (host.reason ?? NO_KERNEL));
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
         message.title = text.slice(0, 4000);
       }
       progress.hidden = busy === null;
-      progress.classList.toggle("onnx-nb-known", state.done !== null);
-      progress.style.setProperty("--nb-done", String(state.done ?? 0));
-      if (state.done === null) progress.removeAttribute("aria-valuenow");
-      else progress.setAttribute("aria-valuenow", String(Math.round(100 * state.done)));
+      progress.classList.toggle("onnx-nb-known", done !== null);
+      progress.style.setProperty("--nb-done", String(done ?? 0));
+      if (done === null) progress.removeAttribute("aria-valuenow");
+      else progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
       stop.hidden = busy === null || host.cancellable !== true;
-      const lacking = plan !== null && plan.missing.length > 0;
-      add.hidden = !lacking;
-      const added = plan === null ? 0 : plan.suggestion.filter((value) => !boundary.inputs.includes(value)).length;
-      add.textContent = added > 1 ? "Add them" : "Add it";
-      const other = plan?.alternative ?? [];
-      instead.hidden = other.length === 0;
-      if (other.length > 0) {
-        const names = other.map((value) => columns.valueNameOf(value));
-        instead.textContent = other.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use other inputs";
-        instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
-      }
+      const { missing = [], suggestion = [], alternative = [] } = plan ?? {};
+      add.hidden = missing.length === 0;
+      add.textContent =
+        suggestion.filter((value) => !boundary.inputs.includes(value)).length > 1 ? "Add them" : "Add it";
+      instead.hidden = alternative.length === 0;
+      const names = alternative.map((value) => columns.valueNameOf(value));
+      instead.textContent = names.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use other inputs";
+      instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
       undo.hidden = state.undo.at(-1)?.boundary === undefined;
-      clear.hidden = empty;
-      extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || lacking;
+      clear.hidden = boundary.inputs.length === 0 && boundary.outputs.length === 0;
+      extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || missing.length > 0;
       extract.title = extract.disabled && busy === null ? text : "Extract this part as a model of its own (x)";
     },
   };

@@ -7,7 +7,7 @@ import { watchTheme } from "../render/theme.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { button, el, elide, on, onAbort } from "./dom.ts";
-import { createGraphView, type GraphView } from "./graphview.ts";
+import { GraphView } from "./graphview.ts";
 import { other, Synchronizer, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
@@ -37,15 +37,7 @@ export interface GraphPairHost {
   compared(side: SideOf, target: Target, name: string): [string, string][];
 }
 
-export interface GraphPair {
-  readonly views: Views;
-  readonly synced: boolean;
-  setSynced(synced: boolean): void;
-  /** Selects targets in both graphs, without telling the host, and brings the first of each into view side by side. */
-  show(targets: readonly [readonly Target[], readonly Target[]]): void;
-  /** A person works in this side now. */
-  lead(side: SideOf): void;
-}
+export type GraphPair = ReturnType<typeof createGraphPair>;
 
 const SIDES = [0, 1] as const;
 /** The names that tests and tools have for the graphs. */
@@ -64,7 +56,7 @@ export function createGraphPair(
   host: GraphPairHost,
   options: GraphPairOptions,
   signal: AbortSignal,
-): GraphPair {
+) {
   root.classList.add("onnx-nb-pair");
   root.dataset.state = "loading";
   const { names, titles, tools, list } = options;
@@ -73,12 +65,8 @@ export function createGraphPair(
   const panes = SIDES.map((side) => {
     const name = el("span.onnx-nb-ellipsis", { title: names[side] }, elide(names[side], 60));
     const head = el("header", el("b", titles[side]), name, notes[side]);
-    return el(
-      "section.onnx-nb-pane",
-      { "aria-label": `${titles[side]}: ${elide(names[side], 80)}` },
-      head,
-      inner[side],
-    );
+    const label = `${titles[side]}: ${elide(names[side], 80)}`;
+    return el("section.onnx-nb-pane", { "aria-label": label }, head, inner[side]);
   });
   const note = (side: SideOf, text: string): void => {
     notes[side].textContent = text;
@@ -103,8 +91,8 @@ export function createGraphPair(
     root.classList.toggle("onnx-nb-pair-selected", any);
   };
   const pictures = ["", ""];
-  const hostOf = (side: SideOf): GraphHost =>
-    derived(host.graphs[side], {
+  const hostOf = (side: SideOf): GraphHost => {
+    const members: Partial<GraphHost> = {
       cuts: false,
       changed(patch: Patch) {
         if (patch.selection !== undefined) host.selected(side, patch.selection);
@@ -120,24 +108,22 @@ export function createGraphPair(
         pictures[side] = svg;
         if (pictures.every((each) => each !== "")) host.picture?.(sideBySide(pictures[0], pictures[1]));
       },
-    });
+    };
+    // the other members stay those of the host, also when they change
+    return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
+  };
   const first = new Set(options.open ?? defaultOpen(columns[0]));
   const open = [first, synchronizer.openLike(first)] as const;
   const view = (side: SideOf): GraphView => {
-    const made = createGraphView(
-      inner[side],
-      columns[side],
-      hostOf(side),
-      {
-        nested: true,
-        open: open[side],
-        height: options.height,
-        statuses: new DiffStatuses(data.statuses(side)),
-        looked: () => synchronizer.looked(side),
-        searched: (text) => synchronizer.searched(side, text),
-      },
-      signal,
-    );
+    const graphOptions = {
+      nested: true,
+      open: open[side],
+      height: options.height,
+      statuses: new DiffStatuses(data.statuses(side)),
+      looked: () => synchronizer.looked(side),
+      searched: (text: string) => synchronizer.searched(side, text),
+    };
+    const made = new GraphView(inner[side], columns[side], hostOf(side), graphOptions, signal);
     inner[side].dataset.widget = ROLES[side];
     for (const type of ["pointerdown", "wheel", "keydown", "focusin"] as const) {
       on(panes[side], type, { signal, capture: true, passive: true }, () => synchronizer.lead(side));
@@ -151,21 +137,18 @@ export function createGraphPair(
 
   return {
     views,
-    get synced() {
+    get synced(): boolean {
       return synchronizer.enabled;
     },
     setSynced,
-    lead: (side) => synchronizer.lead(side),
-    show(targets) {
+    /** A person works in this side now. */
+    lead: (side: SideOf): void => synchronizer.lead(side),
+    /** Selects targets in both graphs, without telling the host, and brings the first of each into view side by side. */
+    show(targets: readonly [readonly Target[], readonly Target[]]): void {
       synchronizer.show(targets);
       markSelected();
     },
   };
-}
-
-/** Returns a host with some members of its own; the others stay those of `host`, also when they change. */
-function derived(host: GraphHost, members: Partial<GraphHost>): GraphHost {
-  return Object.setPrototypeOf(members, host) as GraphHost;
 }
 
 /** The pair is drawn when both graphs are. */

@@ -5,8 +5,8 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import type { OverlayData } from "../scene/overlay.ts";
-import { createGraphView, type GraphView, type Handle } from "./graphview.ts";
-import { KEYS } from "./shortcuts.ts";
+import { GraphView } from "./graphview.ts";
+import { KEYS } from "./keys.ts";
 import { buttonIn, type Drawn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 
 let root: HTMLElement;
@@ -15,7 +15,7 @@ let drawn: Drawn;
 let stop: AbortController;
 
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
-  return createGraphView(root, columns, given, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
+  return new GraphView(root, columns, given, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
 }
 /** Drawn, however busy the machine is. */
 const shown = (): Promise<void> =>
@@ -285,7 +285,7 @@ describe("a graph view", () => {
   it("announces what is selected", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
-    expect(text("[aria-live=polite].onnx-nb-voice")).toBe("tensor p batch×8 float32, made by MatMul, read by 1 node");
+    expect(text("[aria-live=polite].onnx-nb-live")).toBe("tensor p batch×8 float32, made by MatMul, read by 1 node");
   });
 
   it("lets a plain wheel scroll the page until it has the focus; Ctrl always zooms", () => {
@@ -411,7 +411,7 @@ describe("extraction", () => {
     expect(host.extracted[0].slice(0, 2)).toEqual([["p"], ["q"]]);
     expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.submodel1 node, /);
     expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");
-    expect((root as HTMLElement & { onnxNb?: Handle }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
+    expect((root as HTMLElement & { onnxNb?: GraphView }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
     root.querySelector<HTMLButtonElement>("[aria-label='Close submodel']")?.click();
     expect(root.querySelector("[data-widget=submodel]")).toBeNull();
   });

@@ -5,8 +5,9 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { failure, type GraphHost, type Patch } from "../protocol/host.ts";
+import { pageHost } from "../protocol/kernel.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
-import { counted } from "../scene/formatting.ts";
+import { bytes, counted } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
@@ -15,27 +16,22 @@ import {
   type Bookmark,
   type Command,
   initialState,
-  isCommand,
   reduce,
   type State,
   same,
   selected,
 } from "../scene/state.ts";
-import { type Announcer, createAnnouncer } from "./announcer.ts";
-import { createBanners } from "./banners.ts";
-import { el, elide } from "./dom.ts";
-import { emptyState } from "./emptystate.ts";
+import { createBanners, emptyState } from "./banners.ts";
+import { button, copyButton, el, elide, onAbort } from "./dom.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
-import { listenKeys } from "./keys.ts";
+import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
-import { describe, followLinks } from "./link.ts";
 import { createSelection } from "./selection.ts";
-import { createHelp, PAIR_KEYS } from "./shortcuts.ts";
-import { createSubmodelPane, type SubmodelPane } from "./submodelpane.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
+import { countedByKind, describe, followLinks, type ViewContext } from "./viewcontext.ts";
 import { Viewport } from "./viewport.ts";
 
 export interface GraphOptions {
@@ -58,57 +54,26 @@ export interface GraphOptions {
   readonly searched?: (text: string) => void;
 }
 
-export interface GraphView {
-  readonly columns: Columns;
-  readonly state: State;
-  dispatch(action: Action | Command): void;
-  /** Takes over what the kernel changed; does not call `host.changed`. */
-  apply(patch: Patch): void;
-  /** Opens the scopes around a tensor, node or scope and brings it into view. */
-  reveal(name: string, kind?: Target["kind"]): Promise<void>;
-  /** Where in the window a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
-  locate(name: string, kind?: Target["kind"]): { x: number; y: number } | null;
-  /** the part with the picture */
-  readonly viewport: Viewport;
-  /** Shows a submodel in a pane next to the graph. */
-  showSubmodel(columns: Columns): void;
-}
-
-/** The handle that tests and tools find at the root element. */
-export interface Handle extends GraphView {
-  /** the view of the submodel, when one is shown */
-  submodel: GraphView | null;
-}
-
 /** Pixels of the part with the picture. */
 const HEIGHT = 600;
 
-export function createGraphView(
-  root: HTMLElement,
-  columns: Columns,
-  host: GraphHost,
-  options: GraphOptions,
-  signal: AbortSignal,
-): GraphView {
-  return new View(root, columns, host, options, signal);
-}
-
-/** What follows when a field of the state has changed. */
-type Effect = (before: State, action: Action) => void;
-
-class View implements Handle {
+/** Tests and tools find it at the root element, as `onnxNb`. */
+export class GraphView {
   readonly columns: Columns;
+  /** the part with the picture */
   readonly viewport: Viewport;
+  /** the view of the submodel, when one is shown */
   submodel: GraphView | null = null;
   readonly #root: HTMLElement;
-  readonly #host: GraphHost;
   readonly #options: GraphOptions;
-  readonly #announcer: Announcer;
+  readonly #view: ViewContext;
   readonly #kernel: KernelActions;
-  readonly #submodelPane: SubmodelPane | null;
   readonly #toolbar: Toolbar;
   /** shows the state in the panels around the picture */
   readonly #update: (state: State) => void;
+  /** the pane with the submodel, and what ends its view */
+  readonly #pane = el("section.onnx-nb-submodel", { "aria-label": "Submodel", hidden: true });
+  #closing: AbortController | null = null;
   #state: State;
   /** the open scopes, while nobody has chosen them */
   #unchosen: ReadonlySet<number> | null;
@@ -118,7 +83,6 @@ class View implements Handle {
   constructor(root: HTMLElement, columns: Columns, host: GraphHost, options: GraphOptions, signal: AbortSignal) {
     this.columns = columns;
     this.#root = root;
-    this.#host = host;
     this.#options = options;
     this.#state = { ...initialState(options.open ?? defaultOpen(columns), options.direction), live: host.live };
     this.#unchosen = options.open === undefined ? this.#state.open : null;
@@ -128,26 +92,46 @@ class View implements Handle {
     root.dataset.state = "loading";
     root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
-    this.#announcer = createAnnouncer(columns);
-    this.#kernel = createKernelActions(
-      columns,
-      host,
-      {
-        state: () => this.#state,
-        dispatch: this.dispatch,
-        announce: this.#announcer.announce,
-        extracted: (submodel) => this.showSubmodel(submodel),
-      },
-      signal,
-    );
-    this.viewport = this.#createViewport(signal);
-    this.#submodelPane = nested ? null : createSubmodelPane(root, () => this.#submodelClosed(), signal);
-    const { toolbar, update } = this.#createPanels(nested, signal);
+    // what a screen reader reads out when something happens
+    const spoken = el("div.onnx-nb-live", { "aria-live": "polite" });
+    const announce = (text: string): void => spoken.replaceChildren(elide(text, 300));
+    const view: ViewContext = { columns, host, state: () => this.#state, dispatch: this.dispatch, announce, signal };
+    this.#view = view;
+    this.#kernel = createKernelActions(view, (submodel) => this.showSubmodel(submodel));
+    const viewport = this.#createViewport();
+    this.viewport = viewport;
+
+    const focus = (): void => viewport.focus();
+    const help = createHelp(options.statuses === undefined ? [] : PAIR_KEYS, focus, signal);
+    const tree = new Tree(view);
+    const drawer = (open: boolean): void => {
+      tree.element.classList.toggle("onnx-nb-hiddenish", !open);
+      viewport.resize();
+      tree.update();
+    };
+    const toolbar = createToolbar(view, { help: help.toggle, drawer, leaveSearch: focus });
+    const banners = createBanners(view);
+    const [inspector, selection] = [createInspector(view), createSelection(view)];
+    const extractBar = nested ? null : createExtractBar(view, this.#kernel.cancel);
+    const legend = createLegend(view, () => viewport.dark);
+    followLinks(root, view);
+    listenKeys(root, view, { viewport, toolbar, help }, [inspector.element, selection.element]);
+    const empty = emptyState(columns);
+    viewport.element.append(help.element, ...(empty ? [empty] : []));
+    const middle = el("div.onnx-nb-middle", viewport.element, legend.element);
+    const body = el("div.onnx-nb-body", tree.element, middle, nested ? null : this.#pane, inspector.element);
+    root.replaceChildren(toolbar.element, banners.element, body, ...(extractBar ? [extractBar.element] : []), spoken);
     this.#toolbar = toolbar;
-    this.#update = update;
+    this.#update = (state) => {
+      const shown = state.others.length > 0 ? selection : inspector;
+      for (const panel of [toolbar, banners, selection, tree, extractBar, legend]) panel?.update(state);
+      if (shown === inspector) inspector.update(state);
+      if (body.lastElementChild !== shown.element) body.lastElementChild?.replaceWith(shown.element);
+    };
+    onAbort(signal, () => this.#closing?.abort());
     Object.assign(root, { onnxNb: this });
 
-    this.viewport.start();
+    viewport.start();
     if (options.given !== undefined) {
       this.apply(options.given);
       this.#state = { ...this.#state, undo: [], redo: [] }; // nobody did that just now
@@ -159,94 +143,40 @@ class View implements Handle {
     return this.#state;
   }
 
-  // ---------------------------------------------------------------- panels
-
-  #createViewport(signal: AbortSignal): Viewport {
-    const { statuses, atOnce, given, looked } = this.#options;
-    return new Viewport(
-      this.#root,
-      this.columns,
-      this.#host,
-      {
-        state: () => this.#state,
-        dispatch: this.dispatch,
-        announce: this.#announcer.announce,
-        rested: (camera) => {
-          // a viewpoint means little without the scopes that are open there
-          const open = this.#unchosen === this.#state.open ? { open: [...this.#state.open] } : {};
-          this.#unchosen = null;
-          this.#host.changed({ camera, ...this.viewport.layout, ...open });
-        },
-        restyled: () => this.#refresh(),
-        loaded: (late) => {
-          this.#fitOverlay();
-          if (late) this.#refresh();
-        },
-        sized: (fits) => {
-          if (this.#unchosen !== this.#state.open || this.#state.selection !== null) return;
-          const { open, columnHeight, brief } = opening(this.columns, fits);
-          this.#state = { ...this.#state, open };
-          this.#unchosen = open;
-          this.viewport.rebuild(null, { columnHeight, brief });
-        },
-        failed: (error) => this.#fail(error),
-        looked: () => looked?.(),
-        atOnce,
-        statuses: statuses ?? null,
-        start: { columnHeight: given?.columnHeight ?? 0, brief: given?.brief ?? false },
+  #createViewport(): Viewport {
+    const { statuses = null, atOnce, given, looked = () => undefined } = this.#options;
+    return new Viewport(this.#root, this.#view, {
+      rested: (camera) => {
+        // a viewpoint means little without the scopes that are open there
+        const open = this.#unchosen === this.#state.open ? { open: [...this.#state.open] } : {};
+        this.#unchosen = null;
+        this.#view.host.changed({ camera, ...this.viewport.layout, ...open });
       },
-      signal,
-    );
-  }
-
-  #createPanels(nested: boolean, signal: AbortSignal): { toolbar: Toolbar; update: (state: State) => void } {
-    const { columns, viewport, dispatch } = this;
-    const [root, host] = [this.#root, this.#host];
-    const { announce } = this.#announcer;
-    const aside = (label: string): HTMLElement => el("aside.onnx-nb-inspector", { "aria-label": label, tabindex: 0 });
-    const bar = el("header.onnx-nb-bar");
-    const bannerRoot = el("div.onnx-nb-strips");
-    const drawer = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" });
-    const legendRoot = el("div.onnx-nb-legend");
-    const [inspectorRoot, selectionRoot] = [aside("Inspector"), aside("Selection")];
-    const footer = el("footer.onnx-nb-extract");
-
-    const focus = (): void => viewport.focus();
-    const help = createHelp(viewport.element, this.#options.statuses === undefined ? [] : PAIR_KEYS, focus, signal);
-    const showTree = (open: boolean): void => {
-      drawer.classList.toggle("onnx-nb-hiddenish", !open);
-      viewport.resize();
-      tree.update(this.#state);
-    };
-    const actions = { help: help.toggle, drawer: showTree, leaveSearch: focus };
-    const toolbar = createToolbar(bar, columns, host, dispatch, actions, signal);
-    const banners = createBanners(bannerRoot, columns, dispatch, signal);
-    const inspector = createInspector(inspectorRoot, columns, host, dispatch, signal);
-    const selection = createSelection(selectionRoot, columns, host, dispatch, announce, signal);
-    const tree = new Tree(drawer, columns, dispatch, signal);
-    const extractBar = nested ? null : createExtractBar(footer, columns, host, dispatch, this.#kernel.cancel, signal);
-    const legend = createLegend(legendRoot, columns, dispatch, signal);
-    followLinks(root, dispatch, signal);
-    const side = [inspectorRoot, selectionRoot];
-    const state = (): State => this.#state;
-    listenKeys(root, { columns, host, viewport, toolbar, help, side, state, dispatch, announce }, signal);
-
-    const middle = el("div.onnx-nb-middle", viewport.element, legendRoot);
-    const pane = this.#submodelPane?.element ?? null;
-    const body = el("div.onnx-nb-body", drawer, middle, pane, inspectorRoot);
-    const empty = emptyState(columns);
-    if (empty !== null) viewport.element.append(empty);
-    root.replaceChildren(bar, bannerRoot, body, ...(nested ? [] : [footer]), this.#announcer.element);
-
-    const update = (state: State): void => {
-      const several = state.others.length > 0;
-      for (const panel of [toolbar, banners, selection, tree, extractBar]) panel?.update(state);
-      if (!several) inspector.update(state);
-      const shown = several ? selectionRoot : inspectorRoot;
-      if (body.lastElementChild !== shown) body.lastElementChild?.replaceWith(shown);
-      legend.update(state, viewport.dark);
-    };
-    return { toolbar, update };
+      restyled: () => this.#refresh(),
+      loaded: (late) => {
+        this.#fitOverlay();
+        if (late) this.#refresh();
+      },
+      sized: (fits) => {
+        if (this.#unchosen !== this.#state.open || this.#state.selection !== null) return;
+        const { open, columnHeight, brief } = opening(this.columns, fits);
+        this.#state = { ...this.#state, open };
+        this.#unchosen = open;
+        this.viewport.rebuild(null, { columnHeight, brief });
+      },
+      failed: (error) => {
+        console.error(error);
+        this.#root.dataset.state = "error";
+        const message = `The graph could not be drawn: ${failure(error).message}`;
+        const advice = "The tree still lists its content. Please report this model.";
+        this.#state = { ...this.#state, error: { message, advice } };
+        this.#refresh();
+      },
+      looked,
+      atOnce,
+      statuses,
+      start: { columnHeight: given?.columnHeight ?? 0, brief: given?.brief ?? false },
+    });
   }
 
   #refresh(): void {
@@ -255,20 +185,12 @@ class View implements Handle {
     this.viewport.update(this.#state);
   }
 
-  #fail(error: unknown): void {
-    console.error(error);
-    this.#root.dataset.state = "error";
-    const message = `The graph could not be drawn: ${failure(error).message}`;
-    const advice = "The tree still lists its content. Please report this model.";
-    this.#state = { ...this.#state, error: { message, advice } };
-    this.#refresh();
-  }
-
   // ---------------------------------------------------------------- state
 
   readonly dispatch = (action: Action | Command): void => {
-    if (isCommand(action)) {
-      (this.#commands[action.type] as (command: Command) => void)(action);
+    const obey = this.#commands[action.type as Command["type"]] as ((command: Action | Command) => void) | undefined;
+    if (obey !== undefined) {
+      obey(action);
       return;
     }
     const before = this.#state;
@@ -276,15 +198,13 @@ class View implements Handle {
       this.#kernel.recolored();
     }
     this.#state = reduce(before, action, this.columns);
-    const { announce } = this.#announcer;
     const travels = action.type === "undo" || action.type === "redo";
     if (this.#state === before) {
-      if (travels) announce(`Nothing to ${action.type}`);
+      if (travels) this.#view.announce(`Nothing to ${action.type}`);
       return;
     }
-    const changed = [...this.#effects].filter(([field]) => this.#state[field] !== before[field]);
-    for (const effect of new Set(changed.map(([, effect]) => effect))) effect(before, action);
-    if (travels) announce(action.type === "undo" ? "Undone" : "Redone");
+    this.#follow(before, this.#state, action);
+    if (travels) this.#view.announce(action.type === "undo" ? "Undone" : "Redone");
     this.#refresh();
   };
 
@@ -299,81 +219,73 @@ class View implements Handle {
     page: ({ statistics }) => this.#kernel.page(statistics),
     color: ({ by }) => this.#kernel.color(by),
     extract: () => {
-      if (this.#state.boundary.outputs.length > 0 || !this.#host.live) this.#kernel.extract();
+      if (this.#state.boundary.outputs.length > 0 || !this.#view.host.live) this.#kernel.extract();
     },
   };
 
-  /** Tells the host, unless it is what changed. */
-  #tell(patch: Patch): void {
-    if (!this.#applying) this.#host.changed(patch);
+  /** Does what follows from a change of the state: redraws, reads it out, tells the host of what it did not change. */
+  #follow(before: State, now: State, action: Action | Command): void {
+    const { announce, host } = this.#view;
+    const differs = (field: keyof State): boolean => now[field] !== before[field];
+    const tell = (patch: Patch): void => {
+      if (!this.#applying) host.changed(patch);
+    };
+    if (differs("open")) {
+      this.viewport.rebuild("scope" in action ? action.scope : turned(before.open, now.open));
+      tell({ open: [...now.open] });
+    }
+    if (differs("direction")) {
+      this.viewport.reopen();
+      tell({ direction: now.direction });
+    }
+    if (differs("others") || !same(now.selection, before.selection)) {
+      const targets = selected(now);
+      this.#announceSelection(targets);
+      this.#root.classList.toggle("onnx-nb-selected", targets.length > 0);
+      tell({ selection: targets.map((target) => ({ ...target, name: this.columns.nameOf(target) })) });
+    }
+    if (differs("boundary")) {
+      tell(namesOf(this.columns, now.boundary));
+      if (action.type === "input" || action.type === "output") {
+        const chosen = now.boundary[`${action.type}s`].includes(action.value);
+        const name = this.columns.valueNameOf(action.value);
+        announce(`${name} is ${chosen ? "an" : "no longer an"} ${action.type}`);
+      }
+      this.#kernel.plan();
+    }
+    if (differs("overlay")) {
+      this.#fitOverlay();
+      const data = now.overlay?.data;
+      if (data !== before.overlay?.data) tell({ overlay: data ?? null });
+    }
+    if (differs("search")) {
+      tell({ search: now.search });
+      if (!this.#applying) this.#options.searched?.(now.search);
+    }
+    if (differs("color")) tell({ color: now.color });
+    if (differs("bookmarks")) tell({ bookmarks: now.bookmarks });
+    const { plan } = now;
+    if (differs("plan") && plan !== null) {
+      announce(plan.message || `The extraction takes ${counted(plan.nodes.length, "node")}`);
+    }
   }
 
-  #selectionChanged: Effect = (before) => {
-    const { selection, others } = this.#state;
-    if (others === before.others && same(selection, before.selection)) return;
-    const targets = selected(this.#state);
-    this.#announcer.announceSelection(targets);
-    this.#root.classList.toggle("onnx-nb-selected", targets.length > 0);
-    this.#tell({ selection: targets.map((target) => ({ ...target, name: this.columns.nameOf(target) })) });
-  };
-
-  /** By field of the state, in the order in which they take effect. */
-  readonly #effects: ReadonlyMap<keyof State, Effect> = new Map<keyof State, Effect>([
-    [
-      "open",
-      (before, action) => {
-        this.viewport.rebuild("scope" in action ? action.scope : turned(before.open, this.#state.open));
-        this.#tell({ open: [...this.#state.open] });
-      },
-    ],
-    [
-      "direction",
-      () => {
-        this.viewport.reopen();
-        this.#tell({ direction: this.#state.direction });
-      },
-    ],
-    ["selection", this.#selectionChanged],
-    ["others", this.#selectionChanged],
-    [
-      "boundary",
-      (_before, action) => {
-        const { boundary } = this.#state;
-        this.#tell(namesOf(this.columns, boundary));
-        if (action.type === "input" || action.type === "output") {
-          const chosen = boundary[`${action.type}s`].includes(action.value);
-          const text = `${chosen ? "an" : "no longer an"} ${action.type}`;
-          this.#announcer.announce(`${this.columns.valueNameOf(action.value)} is ${text}`);
-        }
-        this.#kernel.plan();
-      },
-    ],
-    [
-      "overlay",
-      (before) => {
-        this.#fitOverlay();
-        const data = this.#state.overlay?.data;
-        if (data !== before.overlay?.data) this.#tell({ overlay: data ?? null });
-      },
-    ],
-    [
-      "search",
-      () => {
-        this.#tell({ search: this.#state.search });
-        if (!this.#applying) this.#options.searched?.(this.#state.search);
-      },
-    ],
-    ["color", () => this.#tell({ color: this.#state.color })],
-    ["bookmarks", () => this.#tell({ bookmarks: this.#state.bookmarks })],
-    [
-      "plan",
-      () => {
-        const { plan } = this.#state;
-        if (plan === null) return;
-        this.#announcer.announce(plan.message || `The extraction takes ${counted(plan.nodes.length, "node")}`);
-      },
-    ],
-  ]);
+  #announceSelection(targets: readonly Target[]): void {
+    const { columns, announce } = this.#view;
+    const target = targets.at(-1);
+    if (target === undefined) announce("Nothing selected");
+    else if (targets.length > 1) announce(`${countedByKind(targets)} selected`);
+    else {
+      const { title, sub, kind } = describe(columns, target);
+      let more = "";
+      if (target.kind === "tensor") {
+        const producer = columns.producer[target.id];
+        const readers = columns.consumersOf(target.id).length;
+        more = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${counted(readers, "node")}`;
+      }
+      announce(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${more}`);
+    }
+  }
 
   /** The colors of an overlay span the numbers of the boxes that are drawn. */
   #fitOverlay(): void {
@@ -382,6 +294,7 @@ class View implements Handle {
     if (overlay !== null && scene !== null) this.#state = { ...this.#state, overlay: overlay.over(scene.boxes) };
   }
 
+  /** Takes over what the kernel changed; does not call `host.changed`. */
   apply(patch: Patch): void {
     this.#applying = true;
     try {
@@ -391,18 +304,8 @@ class View implements Handle {
     }
   }
 
-  #applyPatch({
-    inputs,
-    outputs,
-    selection,
-    direction,
-    overlay,
-    bookmarks,
-    search,
-    color,
-    open,
-    ...view
-  }: Patch): void {
+  #applyPatch(patch: Patch): void {
+    const { inputs, outputs, selection, direction, overlay, bookmarks, search, color, open } = patch;
     const { dispatch } = this;
     const { boundary } = this.#state;
     const tensors = (names: readonly string[]): number[] =>
@@ -431,7 +334,7 @@ class View implements Handle {
       }
     }
     const { layout } = this.viewport;
-    const { columnHeight = layout.columnHeight, brief = layout.brief, camera } = view;
+    const { columnHeight = layout.columnHeight, brief = layout.brief, camera } = patch;
     if (columnHeight !== layout.columnHeight || brief !== layout.brief) {
       this.viewport.rebuild(null, { columnHeight, brief });
     }
@@ -449,7 +352,7 @@ class View implements Handle {
     let name = title;
     for (let at = 2; taken.has(name); at++) name = `${title} ${at}`;
     this.dispatch({ type: "bookmarks", bookmarks: [...bookmarks, { name, target, open, camera }] });
-    this.#announcer.announce(`Bookmarked as ${name}`);
+    this.#view.announce(`Bookmarked as ${name}`);
   }
 
   #visit({ target, open, camera }: Bookmark): void {
@@ -466,25 +369,51 @@ class View implements Handle {
     this.viewport.show(shown, centered);
   }
 
+  /** Opens the scopes around a tensor, node or scope and brings it into view. */
   async reveal(name: string, kind?: Target["kind"]): Promise<void> {
     const target = this.columns.find(name, kind);
     if (target == null) throw new Error(`there is no tensor, node or scope '${elide(name, 200)}' in this graph`);
     this.#bringIntoView(target);
-    while (this.viewport.busy || this.viewport.gliding) await new Promise((resolve) => setTimeout(resolve, 10));
+    while (this.viewport.busy || this.viewport.position.gliding)
+      await new Promise((resolve) => setTimeout(resolve, 10));
   }
 
+  /** Where in the window a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
   locate(name: string, kind?: Target["kind"]): { x: number; y: number } | null {
     const target = this.columns.find(name, kind);
     return target == null ? null : this.viewport.locate(target);
   }
 
+  /** Shows a submodel in a pane next to the graph. */
   showSubmodel(submodel: Columns): void {
-    this.#submodelPane?.show(submodel, pythonCall(this.columns, this.#state.boundary), (inner, closing) => {
-      this.submodel = createGraphView(inner, submodel, SUBMODEL_HOST, { nested: true }, closing);
-    });
+    if (this.#options.nested === true) return;
+    const inner = el("div");
+    const { nodes, nbytes } = submodel.meta;
+    const call = pythonCall(this.columns, this.#state.boundary);
+    this.#closing?.abort();
+    this.#closing = new AbortController();
+    const { signal } = this.#closing;
+    this.#pane.replaceChildren(
+      el(
+        "header.onnx-nb-bar",
+        el("b", { title: "The model in the kernel" }, "g.submodel"),
+        el("span.onnx-nb-dim.onnx-nb-ellipsis", `${counted(nodes, "node")}, ${bytes(nbytes)}`),
+        copyButton(() => call, signal, "Copy Python"),
+        button("Close", () => this.#closeSubmodel(), signal, { "aria-label": "Close submodel" }),
+      ),
+      inner,
+    );
+    this.#pane.hidden = false;
+    this.#root.classList.add("onnx-nb-split");
+    const host = { ...pageHost(), reason: "This is a submodel; in the kernel it is g.submodel." };
+    this.submodel = new GraphView(inner, submodel, host, { nested: true }, signal);
   }
 
-  #submodelClosed(): void {
+  #closeSubmodel(): void {
+    this.#closing?.abort();
+    this.#pane.hidden = true;
+    this.#pane.replaceChildren();
+    this.#root.classList.remove("onnx-nb-split");
     this.submodel = null;
     this.viewport.focus();
   }
@@ -516,13 +445,3 @@ export function shownAs(columns: Columns, target: Target): Target {
   if (reader === undefined || columns.isFolded(reader)) return target;
   return { kind: "node", id: reader };
 }
-
-/** The host of a submodel: nothing is extracted from it here. */
-const SUBMODEL_HOST: GraphHost = {
-  live: false,
-  reason: "This is a submodel; in the kernel it is g.submodel.",
-  plan: () => Promise.reject(new Error("a submodel is not planned")),
-  extract: () => Promise.reject(new Error("a submodel is not extracted from")),
-  inspect: () => Promise.reject(new Error("a submodel has no inspector in the kernel")),
-  changed: () => undefined,
-};

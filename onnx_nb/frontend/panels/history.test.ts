@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import type { Patch } from "../protocol/host.ts";
 import { selected } from "../scene/state.ts";
-import { createGraphView, type GraphOptions, type GraphView } from "./graphview.ts";
+import { type GraphOptions, GraphView } from "./graphview.ts";
 import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 
 let root: HTMLElement;
@@ -12,7 +12,7 @@ let stop: AbortController;
 
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 const show = (options: GraphOptions = {}): GraphView =>
-  createGraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY, ...options }, stop.signal);
+  new GraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY, ...options }, stop.signal);
 const press = (key: string, init: KeyboardEventInit = {}): void => {
   const canvas = root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init }));
@@ -56,7 +56,7 @@ describe("undo", () => {
     expect(view.state.open.has(enc)).toBe(true);
     expect(host.patches.at(-1)?.open).toContain(enc);
     undo();
-    expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("Nothing to undo");
+    expect(root.querySelector(".onnx-nb-live")?.textContent).toBe("Nothing to undo");
     for (let step = 0; step < 5; step++) redo();
     expect(view.state.overlay?.data.label).toBe("error");
     expect(view.state.direction).toBe("right");

@@ -1,136 +1,112 @@
 /** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
 
 import { statistics } from "../charts/histogram.ts";
-import { type Columns, NODE_FOLDED, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
-import { type Baked, failure, type GraphHost, type InspectReply, NO_KERNEL, type Origin } from "../protocol/host.ts";
+import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
+import { type Baked, type InspectReply, NO_KERNEL, type Origin } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
-import type { Overlay, OverlayData } from "../scene/overlay.ts";
+import type { Overlay } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
-import { type Dispatch, type State, same } from "../scene/state.ts";
+import { type State, same } from "../scene/state.ts";
+import { quoted } from "../search/query.ts";
 import { search, statedKeys } from "../search/search.ts";
-import { breakable, button, copyButton, el, elide, facts, fillings, mono } from "./dom.ts";
-import { link, nodeLink, valueLink } from "./link.ts";
+import { breakable, button, copyButton, el, elide, facts, fillings, mono, onAbort, settle } from "./dom.ts";
+import { failureNote } from "./task.ts";
 import { createValues } from "./values.ts";
-
-export interface Inspector {
-  update(state: State): void;
-}
+import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
 /** While a person goes on clicking, what takes long is not asked. */
 const REST_MS = 120;
-/** Long lists show this many rows and a button for the rest. */
+/** Long lists show this many rows and a button for the rest; beyond the second number the rest is only counted. */
 const SHOWN = 8;
+const LISTED = 2000;
 
-export function createInspector(
-  root: HTMLElement,
-  columns: Columns,
-  host: GraphHost,
-  dispatch: Dispatch,
-  signal: AbortSignal,
-): Inspector {
+export function createInspector(view: ViewContext): Panel {
+  const { columns, host, signal } = view;
+  const root = el("aside.onnx-nb-inspector", { "aria-label": "Inspector", tabindex: 0 });
   const next = fillings(signal);
-  let selection: State["selection"] | undefined;
-  let boundary: State["boundary"] | undefined;
-  let open: State["open"] | undefined;
-  let numbers: OverlayData | undefined;
-  let captures = 0;
-  let marks: ((state: State) => void) | null = null;
+  let shown: State | undefined;
+  /** marks on buttons that follow the state */
+  let mark: () => void = () => undefined;
 
   const fill = (state: State): void => {
     const round = next();
     const held = focusIn(root);
     root.replaceChildren();
     root.scrollTop = 0;
-    marks = null;
+    mark = () => undefined;
     // what had the focus is gone: a person who pressed it with a key goes on from here
     if (held !== null) queueMicrotask(() => (labeled(root, held) ?? root).focus({ preventScroll: true }));
     const target = state.selection;
+    const values = host.live ? host.values : undefined;
     if (target === null) {
       root.append(...overview(columns));
-      if (host.values !== undefined && host.live) root.append(captureAll(state, dispatch, round));
+      if (values !== undefined) root.append(captureAll(view, round));
       return;
     }
+    const { kind, id } = target;
     const extra = el("div.onnx-nb-extra");
     /** what it costs in a run */
     const figures = el("div");
-    switch (target.kind) {
-      case "tensor":
-        root.append(...tensor(columns, target.id, round));
-        if (!columns.isConstant(target.id) && host.cuts !== false)
-          marks = cutButtons(root, columns, host, target.id, dispatch, round);
-        break;
-      case "node":
-        root.append(...node(columns, target.id, round));
-        break;
-      case "scope":
-        root.append(...scopeParts(columns, target.id, round));
-        if (target.id > 0) marks = openButton(root, columns, target.id, dispatch, round);
-        break;
+    if (kind === "tensor") {
+      root.append(...tensor(columns, id, round));
+      if (!columns.isConstant(id) && host.cuts !== false) mark = cutButtons(root, view, id, round);
+    } else if (kind === "node") root.append(...node(columns, id, round));
+    else {
+      root.append(...scopeParts(columns, id, round));
+      if (id > 0) mark = openButton(root, view, id, round);
     }
     const compared = host.compared?.(target) ?? [];
     // right below the heading
-    const place = root.children[2] ?? null;
-    if (compared.length > 0) root.insertBefore(el("div.onnx-nb-compared", facts(compared)), place);
-    if (target.kind === "tensor" && host.values !== undefined && host.live) {
-      root.append(createValues(columns, target.id, host.values, state.captures, dispatch, round));
+    if (compared.length > 0) root.insertBefore(el("div.onnx-nb-compared", facts(compared)), root.children[2] ?? null);
+    if (kind === "tensor") {
+      if (values !== undefined) root.append(createValues(view, id, values, round));
+      if (host.baked !== undefined) root.append(...bakedStatistics(columns, id, host.baked));
     }
-    if (target.kind === "tensor" && host.baked !== undefined) {
-      root.append(...bakedStatistics(columns, target.id, host.baked));
-    }
-    if (state.overlay !== null) root.append(...numberOf(columns, target, state.overlay));
-    if (target.kind !== "scope") root.append(...traces(columns, target, dispatch, round));
+    if (state.overlay !== null) root.append(facts([numberOf(columns, target, state.overlay)]));
+    if (kind !== "scope") root.append(...traces(view, target, round));
     root.append(figures, extra);
-    marks?.(state);
+    mark();
+    const attributes = kind === "node" ? attributeList(statedAttributes(columns, id)) : [];
     if (!host.live) {
       const reply = host.baked?.inspect(target) ?? null;
       const rows = host.baked?.figures(target) ?? [];
       if (rows.length > 0) figures.append(facts(rows));
-      if (reply !== null) extra.append(...answered(reply, round));
-      else if (target.kind === "node") extra.append(...staticAttributes(columns, target.id));
+      extra.append(...(reply === null ? attributes : answered(reply, round)));
       return;
     }
-    host.inspect(target, columns.nameOf(target), round).then(
-      (reply) => {
-        if (!round.aborted) extra.replaceChildren(...answered(reply, round));
-      },
-      (error: unknown) => {
-        if (round.aborted) return;
-        extra.replaceChildren(
-          ...(target.kind === "node" ? staticAttributes(columns, target.id) : []),
-          el("p.onnx-nb-dim", elide(failure(error).message, 300)),
-        );
-      },
+    settle(
+      host.inspect(target, columns.nameOf(target), round),
+      round,
+      (reply) => extra.replaceChildren(...answered(reply, round)),
+      (error) => extra.replaceChildren(...attributes, failureNote(error)),
     );
-    if (target.kind === "tensor" || host.figures === undefined) return;
+    if (kind === "tensor") return;
     // the kernel answers in turn, and counting all of a large model once may take it a second: that is asked last
-    const count = (): void => {
-      host.figures?.(target, round).then(
-        (rows) => {
-          if (!round.aborted && rows.length > 0) figures.replaceChildren(facts(rows));
-        },
-        (error: unknown) => {
-          if (!round.aborted) figures.replaceChildren(el("p.onnx-nb-dim", elide(failure(error).message, 300)));
-        },
-      );
-    };
-    const timer = window.setTimeout(count, REST_MS);
-    round.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+    const timer = window.setTimeout(() => {
+      const asked = host.figures?.(target, round);
+      if (asked === undefined) return;
+      const done = (rows: Awaited<typeof asked>): void => {
+        if (rows.length > 0) figures.replaceChildren(facts(rows));
+      };
+      settle(asked, round, done, (error) => figures.replaceChildren(failureNote(error)));
+    }, REST_MS);
+    onAbort(round, () => window.clearTimeout(timer));
   };
 
   return {
+    element: root,
     update(state) {
-      if (
-        selection === undefined ||
-        !same(selection, state.selection) ||
-        state.overlay?.data !== numbers ||
-        state.captures !== captures
-      ) {
-        fill(state);
-      } else if (state.boundary !== boundary || state.open !== open) marks?.(state);
-      ({ selection, boundary, open, captures } = state);
-      numbers = state.overlay?.data;
+      const before = shown;
+      shown = state;
+      const stays =
+        before !== undefined &&
+        same(before.selection, state.selection) &&
+        before.overlay?.data === state.overlay?.data &&
+        before.captures === state.captures;
+      if (stays) mark();
+      else fill(state);
     },
   };
 }
@@ -158,25 +134,20 @@ function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] 
 }
 
 /** Lights what the target depends on, or what depends on it, as a search would. */
-function traces(columns: Columns, target: Target, dispatch: Dispatch, signal: AbortSignal): Node[] {
+function traces({ columns, dispatch }: ViewContext, target: Target, signal: AbortSignal): Node[] {
   const name = columns.nameOf(target);
   if (name === "" || columns.find(name, target.kind)?.id !== target.id) return [];
-  const press = (way: "before" | "after"): void => {
-    const text = `${way}:"${name.replace(/["\\]/g, "\\$&")}"`;
-    dispatch({ type: "search", text, hits: search(columns, text).hits });
+  const trace = (label: string, way: "before" | "after", title: string): HTMLElement => {
+    const text = `${way}:${quoted(name)}`;
+    return button(label, () => dispatch({ type: "search", text, hits: search(columns, text).hits }), signal, { title });
   };
   const first = target.kind === "tensor" && columns.producer[target.id] < 0;
-  return [
-    el(
-      "div.onnx-nb-row",
-      first ? null : button("Trace up", () => press("before"), signal, { title: "Light all that this depends on" }),
-      button("Trace down", () => press("after"), signal, { title: "Light all that depends on this" }),
-    ),
-  ];
+  const up = first ? null : trace("Trace up", "before", "Light all that this depends on");
+  return [el("div.onnx-nb-row", up, trace("Trace down", "after", "Light all that depends on this"))];
 }
 
-function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node {
-  const again = state.capturedAll;
+function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node {
+  const again = state().capturedAll;
   const run = button(again ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
     title: "Run the model and see every value in it",
   });
@@ -185,17 +156,12 @@ function captureAll(state: State, dispatch: Dispatch, signal: AbortSignal): Node
 }
 
 /** The number of a target in the overlay; for a tensor the number of the node that makes it. */
-function numberOf(columns: Columns, target: Target, overlay: Overlay): Node[] {
-  const node = target.kind === "node" ? target.id : target.kind === "tensor" ? columns.producer[target.id] : -1;
-  const x =
-    target.kind === "scope"
-      ? overlay.number(BOX.SCOPE, target.id)
-      : node >= 0
-        ? overlay.number(BOX.NODE, node)
-        : Number.NaN;
+function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Row {
   const { label, reduce } = overlay.data;
-  const how = target.kind === "scope" ? ` (${reduce})` : "";
-  return [facts([[elide(`${label || "value"}${how}`, 40), overlay.say(x)]])];
+  if (kind === "scope")
+    return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
+  const x = overlay.number(BOX.NODE, kind === "node" ? id : columns.producer[id]);
+  return [elide(label || "value", 40), overlay.say(x)];
 }
 
 function overview(columns: Columns): Node[] {
@@ -250,10 +216,9 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   if (columns.isGraphOutput(value)) what += " · graph output";
   const rows: Row[] = [
     ["type", `${columns.dtypeOf(value) || "unknown"}  ${columns.shapeOf(value) || "shape unknown"}`],
+    ["value", columns.str(columns.valueLiteral[value])],
+    ["made by", producer >= 0 ? nodeLink(columns, producer) : ""],
   ];
-  const literal = columns.str(columns.valueLiteral[value]);
-  if (literal !== "") rows.push(["value", literal]);
-  if (producer >= 0) rows.push(["made by", nodeLink(columns, producer)]);
   const readers = columns.consumersOf(value);
   const parts: Node[] = [heading(what, name, signal), facts(rows), ...pager(columns, value)];
   if (readers.length > 0) parts.push(list("read by", readers, (reader) => nodeLink(columns, reader)));
@@ -269,57 +234,42 @@ function pager(columns: Columns, value: number): Node[] {
   const step = (by: number, sign: string, label: string): HTMLElement => {
     const other = parallel[(at + by + parallel.length) % parallel.length];
     const element = link(sign, { kind: "tensor", id: other }, columns.valueNameOf(other));
-    element.setAttribute("aria-label", `${label} parallel tensor`);
+    element.ariaLabel = `${label} parallel tensor`;
     return element;
   };
-  return [
-    el(
-      "p.onnx-nb-dim.onnx-nb-pager",
-      step(-1, "‹", "Previous"),
-      ` ${plain(at + 1)} of ${plain(parallel.length)} parallel tensors `,
-      step(1, "›", "Next"),
-    ),
-  ];
+  const text = ` ${plain(at + 1)} of ${plain(parallel.length)} parallel tensors `;
+  return [el("p.onnx-nb-dim.onnx-nb-pager", step(-1, "‹", "Previous"), text, step(1, "›", "Next"))];
 }
 
 function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const name = columns.nameOf({ kind: "node", id });
   const domain = columns.domainOf(id);
   const category = columns.meta.categories[columns.categoryOf(id)] ?? "other";
-  const title = el(
-    "h4",
-    el("i.onnx-nb-swatch", { style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` } }),
-    elide(columns.opOf(id), 80),
-    domain === "" || domain === "ai.onnx" ? null : el("span.onnx-nb-dim", `  ${elide(domain, 40)}`),
-  );
-  const rows: Row[] = [];
-  if (name !== "") rows.push(["name", mono(name, 160)]);
+  const shownDomain = domain === "" || domain === "ai.onnx" ? null : el("span.onnx-nb-dim", `  ${elide(domain, 40)}`);
   const scope = columns.scopeOf({ kind: "node", id });
-  if (scope > 0) {
-    const path = columns.str(columns.scopePath[scope]);
-    rows.push(["scope", link(elide(path, 80), { kind: "scope", id: scope }, path)]);
-  }
+  const path = columns.str(columns.scopePath[scope]);
   const body = columns.nodeBody[id];
-  if (body >= 0)
-    rows.push([
-      columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body",
-      link(counted(columns.scopeNodes[body], "node"), { kind: "scope", id: body }),
-    ]);
-  for (const fault of columns.meta.faults) if (fault.node === id) rows.push(["fault", warning(fault.message)]);
-  const parts: Node[] = [el("div.onnx-nb-dim", `node · ${category}`), title];
-  if (name !== "") parts[0].appendChild(copyButton(() => name, signal, "Copy name"));
-  parts.push(facts(rows));
-  const inputs = Array.from(columns.inputsOf(id), (value, position) => ({ value, position }));
-  const outputs = Array.from(columns.outputsOf(id), (value, position) => ({ value, position }));
+  const inside = columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body";
+  const rows: Row[] = [
+    ["name", name === "" ? "" : mono(name, 160)],
+    ["scope", scope > 0 ? link(elide(path, 80), { kind: "scope", id: scope }, path) : ""],
+    [inside, body >= 0 ? link(counted(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
+    ...columns.meta.faults.filter((fault) => fault.node === id).map(({ message }): Row => ["fault", warning(message)]),
+  ];
+  const kind = el("div.onnx-nb-dim", `node · ${category}`);
+  if (name !== "") kind.append(copyButton(() => name, signal, "Copy name"));
+  const inputs = Array.from(columns.inputsOf(id), (value, at) => ({ value, formal: columns.inputNameOf(id, at) }));
   const given = inputs.filter(({ value }) => value >= 0);
-  if (given.length > 0) {
-    parts.push(
-      list("inputs", given, ({ value, position }) => tensorRow(columns, value, columns.inputNameOf(id, position))),
-    );
-  }
-  const made = outputs.filter(({ value }) => value >= 0);
-  if (made.length > 0) parts.push(list("outputs", made, ({ value }) => tensorRow(columns, value)));
+  const made = columns.outputsOf(id).filter((value) => value >= 0);
+  const parts: Node[] = [kind, el("h4", swatch(category), elide(columns.opOf(id), 80), shownDomain), facts(rows)];
+  if (given.length > 0) parts.push(list("inputs", given, ({ value, formal }) => tensorRow(columns, value, formal)));
+  if (made.length > 0) parts.push(list("outputs", made, (value) => tensorRow(columns, value)));
   return parts;
+}
+
+function swatch(category: string): HTMLElement {
+  const background = `var(${categoryVariable(category)}, var(--nb-cat-other))`;
+  return el("i.onnx-nb-swatch", { style: { background } });
 }
 
 const SCOPE_KINDS: Readonly<Record<number, string>> = {
@@ -336,6 +286,7 @@ const SCOPE_KINDS: Readonly<Record<number, string>> = {
 function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[id]);
   const name = columns.str(columns.scopeName[id]);
+  const owner = columns.scopeNode[id];
   const rows: Row[] = [
     ["class", columns.str(columns.scopeClass[id])],
     ["nodes", plain(columns.scopeNodes[id])],
@@ -343,9 +294,8 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
     ["weights", columns.scopeBytes[id] > 0 ? bytes(columns.scopeBytes[id]) : ""],
     ["repeats", columns.scopeRepeat[id] > 1 ? `×${columns.scopeRepeat[id]}` : ""],
     [columns.isRow(id) ? "differ" : "differs", elide(columns.str(columns.scopeDifference[id]), 300)],
+    ["of", owner >= 0 ? nodeLink(columns, owner) : ""],
   ];
-  const owner = columns.scopeNode[id];
-  if (owner >= 0) rows.push(["of", nodeLink(columns, owner)]);
   return [heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal), facts(rows), ops(columns, id)];
 }
 
@@ -355,100 +305,59 @@ function ops(columns: Columns, root: number): Node {
   const open = [root];
   for (let at = 0; at < open.length; at++) {
     for (const id of columns.membersOf(open[at])) {
-      if ((columns.nodeFlags[id] & NODE_FOLDED) === 0)
-        counts.set(columns.nodeOp[id], (counts.get(columns.nodeOp[id]) ?? 0) + 1);
+      if (!columns.isFolded(id)) counts.set(columns.nodeOp[id], (counts.get(columns.nodeOp[id]) ?? 0) + 1);
     }
     open.push(...columns.childrenOf(open[at]));
   }
   const sorted = [...counts].sort(([, a], [, b]) => b - a);
   return list("ops", sorted, ([op, count]) => {
-    const category = columns.meta.categories[columns.opCategory[op]] ?? "other";
-    const swatch = el("i.onnx-nb-swatch", {
-      style: { background: `var(${categoryVariable(category)}, var(--nb-cat-other))` },
-    });
-    return el("span", swatch, elide(columns.str(columns.opName[op]), 40), el("span.onnx-nb-dim", `  ${plain(count)}`));
+    const [name, category] = [columns.str(columns.opName[op]), columns.meta.categories[columns.opCategory[op]]];
+    return el("span", swatch(category ?? "other"), elide(name, 40), el("span.onnx-nb-dim", `  ${plain(count)}`));
   });
 }
 
-function cutButtons(
-  root: HTMLElement,
-  columns: Columns,
-  host: GraphHost,
-  value: number,
-  dispatch: Dispatch,
-  signal: AbortSignal,
-): (state: State) => void {
-  const press = (type: "input" | "output") =>
-    button(type === "input" ? "Input" : "Output", () => dispatch({ type, value }), signal, {
-      title: type === "input" ? "Start the extraction here (i)" : "End the extraction here (o)",
-    });
-  const input = press("input");
-  const output = press("output");
-  const row = el("div.onnx-nb-row", input, output);
-  root.append(row);
-  const name = columns.valueNameOf(value);
-  const why = !host.live
-    ? (host.reason ?? NO_KERNEL)
-    : name === ""
-      ? "A tensor without a name cannot be an end of an extraction."
-      : "";
+/** Returns what marks the buttons as chosen. */
+function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
+  const { columns, host, dispatch } = view;
+  const unnamed = columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
+  const why = host.live ? unnamed : (host.reason ?? NO_KERNEL);
+  const press = (text: string, type: "input" | "output", title: string) =>
+    button(text, () => dispatch({ type, value }), signal, { title, disabled: why !== "" });
+  const input = press("Input", "input", "Start the extraction here (i)");
+  const output = press("Output", "output", "End the extraction here (o)");
+  root.append(el("div.onnx-nb-row", input, output));
   if (why !== "") root.append(el("p.onnx-nb-dim", why));
-  return (state) => {
-    for (const [element, chosen] of [
-      [input, state.boundary.inputs],
-      [output, state.boundary.outputs],
-    ] as const) {
-      element.disabled = why !== "";
-      element.setAttribute("aria-pressed", String(chosen.includes(value)));
-    }
+  return () => {
+    const { inputs, outputs } = view.state().boundary;
+    input.ariaPressed = String(inputs.includes(value));
+    output.ariaPressed = String(outputs.includes(value));
   };
 }
 
-function openButton(
-  root: HTMLElement,
-  columns: Columns,
-  id: number,
-  dispatch: Dispatch,
-  signal: AbortSignal,
-): (state: State) => void {
-  const toggle = button("Expand", () => dispatch({ type: "toggle", scope: id }), signal, { title: "e or Enter" });
-  const all = button(
-    "Select all in it",
-    () => {
-      dispatch({ type: "open", scope: id });
-      dispatch({ type: "selectAll", targets: boxesIn(columns, id) });
-    },
-    signal,
-    { title: "Every node and scope right inside; Ctrl+A does so from one of them" },
-  );
+/** Returns what names the button after what it does. */
+function openButton(root: HTMLElement, view: ViewContext, scope: number, signal: AbortSignal): () => void {
+  const { columns, state, dispatch } = view;
+  const toggle = button("Expand", () => dispatch({ type: "toggle", scope }), signal, { title: "e or Enter" });
+  const selectAll = (): void => {
+    dispatch({ type: "open", scope });
+    dispatch({ type: "selectAll", targets: boxesIn(columns, scope) });
+  };
+  const all = button("Select all in it", selectAll, signal, {
+    title: "Every node and scope right inside; Ctrl+A does so from one of them",
+  });
   root.append(el("div.onnx-nb-row", toggle, all));
-  return (state) => {
-    toggle.textContent = state.open.has(id) ? "Collapse" : "Expand";
+  return () => {
+    toggle.textContent = state().open.has(scope) ? "Collapse" : "Expand";
   };
 }
 
-function answered(reply: InspectReply, signal: AbortSignal): Node[] {
-  const parts: Node[] = [];
-  const rows: Row[] = reply.rows.map(([label, text]) => [label, mono(text, 300)]);
-  if (reply.source !== "") rows.push(["source", mono(reply.source, 160)]);
-  if (rows.length > 0) parts.push(facts(rows));
-  if (reply.attributes.length > 0) {
-    parts.push(
-      list("attributes", reply.attributes, ([name, text, origin]) =>
-        attributeRow(`${name} ${text}`, origin, el("em", elide(name, 40)), ` ${elide(text, 160)}`),
-      ),
-    );
-  }
-  if (reply.documentation !== "") {
-    const text = el("div.onnx-nb-doc", flowing(reply.documentation.slice(0, 20_000)));
-    parts.push(
-      el(
-        "details",
-        el("summary", "Documentation"),
-        text,
-        copyButton(() => reply.documentation, signal),
-      ),
-    );
+function answered({ rows, attributes, documentation, source }: InspectReply, signal: AbortSignal): Node[] {
+  const known: Row[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
+  const parts: Node[] = [facts(known), ...attributeList(attributes)];
+  if (documentation !== "") {
+    const text = el("div.onnx-nb-doc", flowing(documentation.slice(0, 20_000)));
+    const copying = copyButton(() => documentation, signal);
+    parts.push(el("details", el("summary", "Documentation"), text, copying));
   }
   return parts;
 }
@@ -461,21 +370,20 @@ function flowing(text: string): string {
     .join("");
 }
 
-function staticAttributes(columns: Columns, id: number): Node[] {
-  const text = columns.str(columns.nodeAttributes[id]);
+/** The attributes of a node as the columns have them, which shorten long ones. */
+function statedAttributes(columns: Columns, node: number): InspectReply["attributes"] {
+  const split = (text: string): string[] => (text === "" ? [] : text.split(" · "));
+  const text = columns.str(columns.nodeAttributes[node]);
   const stated = statedKeys(text);
-  const defaults = columns.str(columns.opDefaults[columns.nodeOp[id]]);
-  const left = defaults === "" || stated === null ? [] : defaults.split(" · ");
-  const items: (readonly [string, Origin])[] = [
-    ...(text === "" ? [] : text.split(" · ")).map(
-      (each) => [each, left.includes(each) ? "given default" : "given"] as const,
-    ),
-    ...left
-      .filter((each) => stated?.includes(each.split(" ")[0].toLowerCase()) === false)
-      .map((each) => [each, "default"] as const),
+  const defaults = stated === null ? [] : split(columns.str(columns.opDefaults[columns.nodeOp[node]]));
+  const item = (each: string, origin: Origin): InspectReply["attributes"][number] => {
+    const [name, ...rest] = each.split(" ");
+    return [name, rest.join(" "), origin];
+  };
+  return [
+    ...split(text).map((each) => item(each, defaults.includes(each) ? "given default" : "given")),
+    ...defaults.map((each) => item(each, "default")).filter(([name]) => !stated?.includes(name.toLowerCase())),
   ];
-  if (items.length === 0) return [];
-  return [list("attributes", items, ([attribute, origin]) => attributeRow(attribute, origin, elide(attribute, 120)))];
 }
 
 const ORIGINS: Readonly<Record<Origin, string>> = {
@@ -484,13 +392,19 @@ const ORIGINS: Readonly<Record<Origin, string>> = {
   "given default": " same as default",
 };
 
-function attributeRow(title: string, origin: Origin, ...text: (Node | string)[]): HTMLElement {
-  return el(
-    "span",
-    { class: origin === "default" ? "onnx-nb-dim" : "", title: title.slice(0, 4000) },
-    ...text,
-    origin === "given" ? null : el("span.onnx-nb-dim", ORIGINS[origin]),
-  );
+function attributeList(attributes: InspectReply["attributes"]): Node[] {
+  if (attributes.length === 0) return [];
+  return [
+    list("attributes", attributes, ([name, text, origin]) =>
+      el(
+        origin === "default" ? "span.onnx-nb-dim" : "span",
+        { title: `${name} ${text}`.slice(0, 4000) },
+        el("em", elide(name, 40)),
+        ` ${elide(text, 160)}`,
+        origin === "given" ? null : el("span.onnx-nb-dim", ORIGINS[origin]),
+      ),
+    ),
+  ];
 }
 
 type Row = readonly [label: string, content: string | HTMLElement];
@@ -498,11 +412,8 @@ type Row = readonly [label: string, content: string | HTMLElement];
 function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
   const above = el("div.onnx-nb-dim", kind);
   if (signal !== undefined) above.append(copyButton(() => name, signal, "Copy name"));
-  return el(
-    "div",
-    above,
-    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...breakable(elide(name, 160) || "(unnamed)")),
-  );
+  const shown = breakable(elide(name, 160) || "(unnamed)");
+  return el("div", above, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...shown));
 }
 
 function warning(text: string): HTMLElement {
@@ -529,17 +440,13 @@ export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => No
   add(0, Math.min(items.length, SHOWN));
   const section = el("section", el("h5", title), rows);
   if (items.length > SHOWN) {
-    const more = el("button.onnx-nb-link", `show all ${plain(items.length)}`);
-    more.type = "button";
-    more.addEventListener(
-      "click",
-      () => {
-        more.remove();
-        add(SHOWN, Math.min(items.length, 2000));
-        if (items.length > 2000) rows.append(el("li.onnx-nb-dim", `and ${plain(items.length - 2000)} more`));
-      },
-      { once: true },
-    );
+    const more = el("button.onnx-nb-link", { type: "button" }, `show all ${plain(items.length)}`);
+    const press = (): void => {
+      more.remove();
+      add(SHOWN, Math.min(items.length, LISTED));
+      if (items.length > LISTED) rows.append(el("li.onnx-nb-dim", `and ${plain(items.length - LISTED)} more`));
+    };
+    more.addEventListener("click", press, { once: true });
     section.append(more);
   }
   return section;

@@ -5,27 +5,15 @@
 
 import { unpack } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
-import { failure, type GraphHost, NO_KERNEL } from "../protocol/host.ts";
+import { failure, NO_KERNEL } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Boundary, Dispatch, State } from "../scene/state.ts";
-import { fillings } from "./dom.ts";
+import type { Boundary } from "../scene/state.ts";
+import { fillings, settle } from "./dom.ts";
 import { download } from "./export.ts";
 import { type OnProgress, Task } from "./task.ts";
+import type { ViewContext } from "./viewcontext.ts";
 
-export interface KernelActions {
-  /** asks what an extraction would take */
-  plan(): void;
-  extract(): void;
-  /** runs the model and looks at one tensor, or at all for null */
-  capture(value: number | null): void;
-  /** downloads the live graph as a page */
-  page(statistics: boolean): void;
-  /** `restored`: a person colored by it before, and the kernel may not have these numbers any more */
-  color(by: string, restored?: boolean): void;
-  /** other colors were chosen: those that are still asked for come too late */
-  recolored(): void;
-  cancel(): void;
-}
+export type KernelActions = ReturnType<typeof createKernelActions>;
 
 /** Returns the names of chosen tensors. */
 export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[]; outputs: string[] } {
@@ -33,19 +21,11 @@ export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[
   return { inputs: named(boundary.inputs), outputs: named(boundary.outputs) };
 }
 
-export interface KernelEvents {
-  state(): State;
-  readonly dispatch: Dispatch;
-  announce(text: string): void;
-  extracted(submodel: Columns): void;
-}
-
+/** @param extracted shows a submodel */
 export function createKernelActions(
-  columns: Columns,
-  host: GraphHost,
-  { state, dispatch, announce, extracted }: KernelEvents,
-  signal: AbortSignal,
-): KernelActions {
+  { columns, host, state, dispatch, announce, signal }: ViewContext,
+  extracted: (submodel: Columns) => void,
+) {
   const task = new Task(signal);
   const planning = fillings(signal);
   const coloring = fillings(signal);
@@ -72,21 +52,15 @@ export function createKernelActions(
   };
 
   return {
-    plan() {
+    /** Asks what an extraction would take. */
+    plan(): void {
       const round = planning();
       const { boundary } = state();
       if (!host.live || boundary.outputs.length === 0) return;
       const { inputs, outputs } = namesOf(columns, boundary);
-      host.plan(inputs, outputs, round).then(
-        (plan) => {
-          if (!round.aborted && state().boundary === boundary) dispatch({ type: "plan", plan });
-        },
-        (error: unknown) => {
-          if (!round.aborted) failed(error);
-        },
-      );
+      settle(host.plan(inputs, outputs, round), round, (plan) => dispatch({ type: "plan", plan }), failed);
     },
-    extract() {
+    extract(): void {
       run({ busy: "Extracting the submodel…" }, async (round) => {
         const { inputs, outputs } = namesOf(columns, state().boundary);
         const reply = await host.extract(inputs, outputs, round);
@@ -97,7 +71,8 @@ export function createKernelActions(
         };
       });
     },
-    capture(value) {
+    /** Runs the model and looks at one tensor, or at all for null. */
+    capture(value: number | null): void {
       const { values } = host;
       if (values === undefined) return; // whoever asks for it was offered it
       run({ busy: "Running the model…", done: 0 }, async (round, progress) => {
@@ -108,7 +83,8 @@ export function createKernelActions(
         };
       });
     },
-    page(statistics) {
+    /** Downloads the live graph as a page. */
+    page(statistics: boolean): void {
       run({ busy: "Writing the page…", done: 0 }, async (round, progress) => {
         const content = await host.page?.(statistics, progress, round);
         return () => {
@@ -118,19 +94,18 @@ export function createKernelActions(
         };
       });
     },
-    color(by, restored = false) {
+    /** @param restored a person colored by it before, and the kernel may not have these numbers any more */
+    color(by: string, restored = false): void {
       const round = coloring();
-      host.overlay?.(by, round).then(
-        (data) => {
-          if (!round.aborted) dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
-        },
-        (error: unknown) => {
-          if (!round.aborted && !restored) failed(error);
-        },
-      );
+      const asked = host.overlay?.(by, round);
+      if (asked === undefined) return;
+      const done = (data: Overlay["data"]): void =>
+        dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
+      settle(asked, round, done, (error) => restored || failed(error));
     },
+    /** Other colors were chosen: those that are still asked for come too late. */
     recolored: () => void coloring(),
-    cancel() {
+    cancel(): void {
       task.cancel();
       announce("Cancelled");
     },

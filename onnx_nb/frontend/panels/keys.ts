@@ -1,30 +1,90 @@
-/** The keyboard of a graph view; `shortcuts.ts` lists the same keys. */
+/** The keyboard of a graph view, and the list of its keys: a test compares the two. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { type GraphHost, NO_KERNEL } from "../protocol/host.ts";
+import { NO_KERNEL } from "../protocol/host.ts";
 import type { Step } from "../render/navigation.ts";
-import { type Dispatch, type State, selected } from "../scene/state.ts";
-import { on } from "./dom.ts";
-import { copyNames } from "./selection.ts";
-import type { Help } from "./shortcuts.ts";
+import { selected } from "../scene/state.ts";
+import { button, el, facts, on } from "./dom.ts";
 import type { Toolbar } from "./toolbar.ts";
+import { copyNames, type ViewContext } from "./viewcontext.ts";
 import type { Viewport } from "./viewport.ts";
 
-export interface Keyed {
-  readonly columns: Columns;
-  readonly host: GraphHost;
-  readonly viewport: Viewport;
-  readonly toolbar: Toolbar;
-  readonly help: Help;
-  /** panels that arrow keys scroll */
-  readonly side: readonly HTMLElement[];
-  state(): State;
-  readonly dispatch: Dispatch;
-  announce(text: string): void;
+export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
+  ["click", "select a box, or the tensor of an arrow"],
+  ["Ctrl+click · long press", "add it to the selection, or remove it"],
+  ["Shift+drag · v, then drag", "select all boxes in the rectangle"],
+  ["Ctrl+A", "select all in this scope; press again for the scope around it"],
+  ["Ctrl+arrow", "add the neighbor to the selection"],
+  ["Ctrl+C", "copy the names of all that is selected"],
+  ["double click, Enter, e", "expand or collapse the scope"],
+  ["Shift+E  Shift+C", "expand all, collapse all"],
+  ["drag · Ctrl+wheel · pinch", "move · zoom"],
+  ["wheel", "zoom, once the graph has been clicked"],
+  ["↑ ↓", "to the producer, to a consumer"],
+  ["Shift+↑ ↓", "to the tensor between"],
+  ["← →", "to a neighbor"],
+  ["i  o  x", "make the selected tensor an input, an output; extract"],
+  ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
+  ["/", "search; Enter, Shift+Enter for the next, the previous"],
+  ["f  Shift+F  +  −", "show all, show the selection, zoom in, zoom out"],
+  ["b", "bookmark this view"],
+  ["s", "save a picture"],
+  ["t", "draw across, draw down"],
+  ["Esc", "clear the selection, cancel a layout"],
+  ["?", "this list"],
+];
+
+/** What a search may hold; `search/query.ts` reads it. */
+const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
+  ["conv 3x3", "all words, in name, op, scope, dtype, shape or attributes"],
+  ["op:Conv|Gemm  name:*weight", "one of two ops; a name, * is anything"],
+  ["dtype:float16  shape:1x*x768", "tensors; * or ? is any size, ... any number of sizes"],
+  ["attr:axis=-1  attr:axis", "nodes with an attribute, by default too; only those that set it otherwise"],
+  ["scope:layer.1", "all in a scope or class"],
+  ["kind:weight  -word", "node, tensor, weight, input, output, scope; not that"],
+  ['"two words"  /layer\\.\\d+/i', "an exact phrase; a regular expression"],
+  ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
+];
+
+/** The keys of two graphs side by side, beyond those of each. */
+export const PAIR_KEYS: typeof KEYS = [["n  p", "the next, the previous difference"]];
+
+/** @param closed called when it was closed, to take the keyboard */
+export function createHelp(more: typeof KEYS, closed: () => void, signal: AbortSignal) {
+  const close = (): boolean => {
+    if (element.hidden) return false;
+    element.hidden = true;
+    closed();
+    return true;
+  };
+  const done = button("Close", close, signal);
+  const element = el(
+    "div.onnx-nb-help",
+    { role: "dialog", "aria-label": "Keys, gestures and search", hidden: true },
+    el("h4", "Keys and gestures"),
+    facts([...KEYS, ...more].map(([keys, effect]) => [keys, el("span", effect)])),
+    el("h4", "Search"),
+    facts(SEARCHES.map(([query, finds]) => [el("code", query), el("span", finds)])),
+    done,
+  );
+  const toggle = (): void => {
+    if (close()) return;
+    element.hidden = false;
+    done.focus();
+  };
+  return { element, close, toggle };
 }
 
-export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal): void {
-  const { columns, host, viewport, toolbar, help, side, state, dispatch, announce } = view;
+export type Help = ReturnType<typeof createHelp>;
+
+/** @param side panels that arrow keys scroll */
+export function listenKeys(
+  root: HTMLElement,
+  view: ViewContext,
+  { viewport, toolbar, help }: { readonly viewport: Viewport; readonly toolbar: Toolbar; readonly help: Help },
+  side: readonly HTMLElement[],
+): void {
+  const { columns, host, state, dispatch, announce, signal } = view;
 
   const end = (type: "input" | "output"): void => {
     const value = tensorOf(columns, state().selection);
@@ -89,21 +149,21 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
       if (!help.close() && !viewport.cancel()) dispatch({ type: "select", target: null });
     },
   };
-  /** Together with Ctrl or Command. */
-  const commands: Readonly<Record<string, (event: KeyboardEvent) => boolean>> = {
-    z: (event) => done(() => dispatch({ type: event.shiftKey ? "redo" : "undo" })),
-    y: () => done(() => dispatch({ type: "redo" })),
-    a: () => done(() => dispatch({ type: "selectAll", targets: viewport.siblings() })),
+  /** Together with Ctrl or Command; false leaves a key to the page. */
+  const commands: Readonly<Record<string, (event: KeyboardEvent) => unknown>> = {
+    z: (event) => dispatch({ type: event.shiftKey ? "redo" : "undo" }),
+    y: () => dispatch({ type: "redo" }),
+    a: () => dispatch({ type: "selectAll", targets: viewport.siblings() }),
     c: () => {
       const targets = selected(state());
       // marked text is what a person means to copy
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
-      return done(() => void copyNames(columns, targets, announce));
+      return copyNames(view, targets);
     },
-    arrowup: (event) => done(() => step("up", event.shiftKey, true)),
-    arrowdown: (event) => done(() => step("down", event.shiftKey, true)),
-    arrowleft: () => done(() => step("left", false, true)),
-    arrowright: () => done(() => step("right", false, true)),
+    arrowup: (event) => step("up", event.shiftKey, true),
+    arrowdown: (event) => step("down", event.shiftKey, true),
+    arrowleft: () => step("left", false, true),
+    arrowright: () => step("right", false, true),
   };
   on(root, "keydown", signal, (event) => {
     const from = event.target instanceof HTMLElement ? event.target : null;
@@ -114,7 +174,8 @@ export function listenKeys(root: HTMLElement, view: Keyed, signal: AbortSignal):
     if (!command && !event.altKey) event.stopPropagation();
     if (event.defaultPrevented || typing || event.altKey) return;
     if (command) {
-      if (commands[event.key.toLowerCase()]?.(event) !== true) return;
+      const act = commands[event.key.toLowerCase()];
+      if (act === undefined || act(event) === false) return;
       event.preventDefault();
       event.stopPropagation();
       return;
@@ -134,9 +195,4 @@ function tensorOf(columns: Columns, selection: Target | null): number | null {
   if (selection?.kind !== "node") return null;
   const made = columns.outputsOf(selection.id).filter((value) => value >= 0);
   return made.length === 1 ? made[0] : null;
-}
-
-function done(act: () => void): true {
-  act();
-  return true;
 }

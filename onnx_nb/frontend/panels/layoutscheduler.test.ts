@@ -1,10 +1,10 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { createLayoutScheduler, type LayoutScheduler } from "./layoutscheduler.ts";
+import { createLayoutScheduler } from "./sceneloader.ts";
 import { buttonIn } from "./testing.ts";
 
 let closing: AbortController;
-let laying: LayoutScheduler;
+let laying: ReturnType<typeof createLayoutScheduler>;
 const cancelled = vi.fn();
 const failed = vi.fn();
 const bar = (): HTMLProgressElement => laying.element.querySelector("progress") as HTMLProgressElement;

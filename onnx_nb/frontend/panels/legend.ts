@@ -3,24 +3,23 @@
  * that is pressed lights all its nodes, as a search for its ops, and lists them, so that a single op can be lit.
  */
 
-import { type Columns, NODE_FOLDED } from "../protocol/columns.ts";
+import type { Columns } from "../protocol/columns.ts";
 import { categoryTitle, categoryVariable, createRamp } from "../render/theme.ts";
 import { counted, plain } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
-import type { Dispatch, State } from "../scene/state.ts";
+import { quoted } from "../search/query.ts";
 import { search } from "../search/search.ts";
 import { button, el, elide, fillings, on } from "./dom.ts";
-
-export interface Legend {
-  update(state: State, dark: boolean): void;
-}
+import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
 const STEPS = 200;
 /** Ops of the pressed category that have a button of their own. */
 const OPS = 16;
 
-export function createLegend(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal): Legend {
+/** @param isDark whether the page has a dark theme now */
+export function createLegend({ columns, dispatch, signal }: ViewContext, isDark: () => boolean): Panel {
+  const element = el("div.onnx-nb-legend", { role: "group" });
   const next = fillings(signal);
   const known = categoriesOf(columns);
   let shown: { readonly overlay: Overlay | null; readonly dark: boolean; readonly search: string } | undefined;
@@ -30,71 +29,95 @@ export function createLegend(root: HTMLElement, columns: Columns, dispatch: Disp
     const lit = shown?.search === query;
     dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
   };
-  const categories = (lit: string, round: AbortSignal): void => {
-    root.setAttribute("role", "group");
-    root.setAttribute("aria-label", "Colors of op categories");
-    const press = (query: string, text: string, count: number, swatch: HTMLElement | null): HTMLElement => {
-      const element = button("", () => light(query), round, {
-        class: "onnx-nb-swatched",
-        title: `${counted(count, "node")}; press to light all`,
-        "aria-pressed": String(lit === query),
-      });
-      element.append(...(swatch === null ? [] : [swatch]), elide(text, 40));
-      if (swatch === null) element.append(el("span", ` ${plain(count)}`));
-      return element;
+  const fillCategories = (lit: string, round: AbortSignal): void => {
+    element.setAttribute("aria-label", "Colors of op categories");
+    const press = ({ query, count }: Lit, ...content: (Node | string)[]): HTMLElement => {
+      const title = `${counted(count, "node")}; press to light all`;
+      const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit === query) };
+      const made = button("", () => light(query), round, properties);
+      made.append(...content);
+      return made;
     };
-    for (const { name, ops, count, query } of known) {
+    for (const category of known) {
+      const { name, ops, query } = category;
       const color = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
-      root.append(press(query, categoryTitle(name), count, el("i", { style: { background: color } })));
+      element.append(press(category, el("i", { style: { background: color } }), elide(categoryTitle(name), 40)));
       if (ops.length < 2 || (lit !== query && !ops.some((op) => op.query === lit))) continue;
-      const inner = ops.slice(0, OPS).map((op) => press(op.query, op.name, op.count, null));
+      const inner = ops.slice(0, OPS).map((op) => press(op, elide(op.name, 40), el("span", ` ${plain(op.count)}`)));
       if (ops.length > OPS) inner.push(el("span", `and ${plain(ops.length - OPS)} more`));
-      root.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
+      element.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
     }
-    root.hidden = known.length === 0;
+    element.hidden = known.length === 0;
+  };
+  const fillScale = (overlay: Overlay, dark: boolean, round: AbortSignal): void => {
+    const { label, reduce, unmatched } = overlay.data;
+    element.hidden = false;
+    element.setAttribute("aria-label", `Colors: ${label}`);
+    const slider = (name: string, at: number): HTMLInputElement => {
+      const attributes = { min: 0, max: STEPS, step: 1, value: Math.round(at * STEPS), "aria-label": name };
+      const made = el("input.onnx-nb-slider", { type: "range", ...attributes });
+      on(made, "input", round, () => {
+        const [low, high] = [Number(from.value), Number(to.value)];
+        if (low > high) made.value = String(made === from ? high : low);
+        dispatch({ type: "range", range: { from: Number(from.value) / STEPS, to: Number(to.value) / STEPS } });
+      });
+      return made;
+    };
+    const from = slider("Show from", overlay.range.from);
+    const to = slider("Show up to", overlay.range.to);
+    const close = button("×", () => dispatch({ type: "overlay", overlay: null }), round, {
+      class: "onnx-nb-x",
+      title: "Color by category again",
+      "aria-label": "Close overlay",
+    });
+    const note = unmatched > 0 ? ` · ${counted(unmatched, "name")} not in the model` : "";
+    element.replaceChildren(
+      el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
+      el(
+        "div.onnx-nb-scale-range",
+        el("span"),
+        el("div.onnx-nb-ramp", { style: { background: createRamp(dark).gradient } }, from, to),
+        el("span"),
+      ),
+      close,
+    );
   };
 
   return {
-    update(state, dark) {
-      const { overlay } = state;
+    element,
+    update({ overlay, search }) {
       const before = shown;
-      shown = { overlay, dark, search: state.search };
-      if (overlay === null) {
-        if (before?.overlay === null && before.search === state.search) return;
+      const dark = isDark();
+      shown = { overlay, dark, search };
+      element.classList.toggle("onnx-nb-scale", overlay !== null);
+      if (overlay !== null) {
+        if (before?.overlay?.data !== overlay.data || before.dark !== dark) fillScale(overlay, dark, next());
+        // the ends of what is shown, in numbers
+        element.querySelectorAll(".onnx-nb-scale-range > span").forEach((end, at) => {
+          end.textContent = overlay.say(overlay.at(at === 0 ? overlay.range.from : overlay.range.to));
+        });
+      } else if (before?.overlay !== null || before.search !== search) {
         // the keyboard stays on the button that was pressed
-        const at = [...root.querySelectorAll("button")].findIndex((each) => each.matches(":focus"));
-        const name = root.querySelectorAll("button")[at]?.textContent;
-        root.replaceChildren();
-        root.classList.remove("onnx-nb-scale");
-        categories(state.search, next());
-        if (at >= 0) [...root.querySelectorAll("button")].find((each) => each.textContent === name)?.focus();
-        return;
+        const name = element.querySelector("button:focus")?.textContent;
+        element.replaceChildren();
+        fillCategories(search, next());
+        if (name != null) [...element.querySelectorAll("button")].find((each) => each.textContent === name)?.focus();
       }
-      if (before?.overlay === overlay && before.dark === dark) return;
-      if (before?.overlay?.data !== overlay.data || before.dark !== dark) {
-        root.replaceChildren();
-        root.classList.add("onnx-nb-scale");
-        scale(root, overlay, dark, dispatch, next());
-      }
-      say(root, overlay);
     },
   };
 }
 
-interface Category {
+/** Nodes that a search lights. */
+interface Lit {
   readonly name: string;
   readonly count: number;
-  /** finds all its nodes */
   readonly query: string;
-  readonly ops: readonly { readonly name: string; readonly count: number; readonly query: string }[];
 }
 
 /** The categories that are drawn, with their ops, the most frequent first. */
-function categoriesOf(columns: Columns): Category[] {
+function categoriesOf(columns: Columns): (Lit & { readonly ops: readonly Lit[] })[] {
   const perOp = new Uint32Array(columns.opName.length);
-  for (let node = 0; node < columns.nodeCount; node++) {
-    if ((columns.nodeFlags[node] & NODE_FOLDED) === 0) perOp[columns.nodeOp[node]]++;
-  }
+  for (let node = 0; node < columns.nodeCount; node++) if (!columns.isFolded(node)) perOp[columns.nodeOp[node]]++;
   // an op of two domains is one word of a search
   const counts = new Map<number, Map<string, number>>();
   perOp.forEach((count, op) => {
@@ -103,13 +126,12 @@ function categoriesOf(columns: Columns): Category[] {
     const name = columns.str(columns.opName[op]);
     counts.set(columns.opCategory[op], ops.set(name, (ops.get(name) ?? 0) + count));
   });
-  const word = (name: string): string => (/^\w+$/.test(name) ? name : `"${name.replace(/["\\]/g, "\\$&")}"`);
+  const word = (name: string): string => (/^\w+$/.test(name) ? name : quoted(name));
   return [...counts]
     .sort(([a], [b]) => a - b)
     .map(([category, inside]) => {
-      const ops = [...inside]
-        .sort(([, a], [, b]) => b - a)
-        .map(([name, count]) => ({ name, count, query: `op:${word(name)}` }));
+      const ops = Array.from(inside, ([name, count]) => ({ name, count, query: `op:${word(name)}` }));
+      ops.sort((a, b) => b.count - a.count);
       return {
         name: columns.meta.categories[category] ?? "other",
         count: ops.reduce((sum, { count }) => sum + count, 0),
@@ -117,44 +139,4 @@ function categoriesOf(columns: Columns): Category[] {
         ops,
       };
     });
-}
-
-function scale(root: HTMLElement, overlay: Overlay, dark: boolean, dispatch: Dispatch, signal: AbortSignal): void {
-  const { label, reduce, unmatched } = overlay.data;
-  root.hidden = false;
-  root.setAttribute("role", "group");
-  root.setAttribute("aria-label", `Colors: ${label}`);
-  const slider = (name: string, value: number): HTMLInputElement =>
-    el("input.onnx-nb-slider", { type: "range", min: 0, max: STEPS, step: 1, value, "aria-label": name });
-  const from = slider("Show from", Math.round(overlay.range.from * STEPS));
-  const to = slider("Show up to", Math.round(overlay.range.to * STEPS));
-  const filter = (moved: HTMLInputElement): void => {
-    const [low, high] = [Number(from.value), Number(to.value)];
-    if (low > high) moved.value = String(moved === from ? high : low);
-    dispatch({ type: "range", range: { from: Number(from.value) / STEPS, to: Number(to.value) / STEPS } });
-  };
-  for (const input of [from, to]) on(input, "input", signal, () => filter(input));
-  const close = button("×", () => dispatch({ type: "overlay", overlay: null }), signal, {
-    class: "onnx-nb-x",
-    title: "Color by category again",
-    "aria-label": "Close overlay",
-  });
-  const note = unmatched > 0 ? ` · ${counted(unmatched, "name")} not in the model` : "";
-  root.append(
-    el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
-    el(
-      "div.onnx-nb-scale-range",
-      el("span"),
-      el("div.onnx-nb-ramp", { style: { background: createRamp(dark).gradient } }, from, to),
-      el("span"),
-    ),
-    close,
-  );
-}
-
-/** The ends of what is shown, in numbers. */
-function say(root: HTMLElement, overlay: Overlay): void {
-  const [low, high] = root.querySelectorAll(".onnx-nb-scale-range > span");
-  if (low !== undefined) low.textContent = overlay.say(overlay.at(overlay.range.from));
-  if (high !== undefined) high.textContent = overlay.say(overlay.at(overlay.range.to));
 }

@@ -1,6 +1,6 @@
 /** A button in the bar that opens a list of others below it; arrow keys walk the list, Escape and leaving close it. */
 
-import { button, el, on } from "./dom.ts";
+import { button, el, on, type Properties } from "./dom.ts";
 
 export interface Menu {
   readonly element: HTMLElement;
@@ -22,8 +22,7 @@ export function createMenu(
     "aria-expanded": "false",
     ...(label !== text && { "aria-label": label }),
   });
-  const list = el("div.onnx-nb-menu", { role: "menu", "aria-label": title });
-  list.hidden = true;
+  const list = el("div.onnx-nb-menu", { role: "menu", "aria-label": title, hidden: true });
   const element = el("div.onnx-nb-save", opener, list);
   const items = (): HTMLButtonElement[] => [...list.querySelectorAll("button")];
 
@@ -34,10 +33,9 @@ export function createMenu(
     if (back) opener.focus({ preventScroll: true });
   };
   const toggle = (): void => {
-    if (!list.hidden) {
-      close(true);
-      return;
-    }
+    const opens = list.hidden;
+    close(true);
+    if (!opens) return;
     list.hidden = false;
     opener.setAttribute("aria-expanded", "true");
     items()[0]?.focus({ preventScroll: true });
@@ -58,6 +56,12 @@ export function createMenu(
 }
 
 /** One of the buttons in a menu. */
-export function item(text: string, title: string, press: () => void, signal: AbortSignal): HTMLButtonElement {
-  return button(text, press, signal, { title, role: "menuitem", tabindex: -1 });
+export function item(
+  text: string,
+  title: string,
+  press: () => void,
+  signal: AbortSignal,
+  properties: Properties = {},
+): HTMLButtonElement {
+  return button(text, press, signal, { title, role: "menuitem", tabindex: -1, ...properties });
 }

@@ -1,20 +1,19 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Columns, Target } from "../protocol/columns.ts";
+import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import { type Action, type Command, initialState, isCommand, reduce, type State, selected } from "../scene/state.ts";
+import { selected } from "../scene/state.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createLegend } from "./legend.ts";
 import { createSummary, type SummaryData } from "./summary.ts";
-import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+import { buttonIn, FakeHost, FakeView, furnish, MODEL, settled } from "./testing.ts";
 import { createToolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
-let sent: (Action | Command)[];
-let state: State;
+let view: FakeView;
 const signal = new AbortController().signal;
 const at = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 
@@ -23,33 +22,12 @@ beforeEach(() => {
   root = document.createElement("div");
   document.body.replaceChildren(root);
   host = new FakeHost();
-  sent = [];
-  state = initialState([0, at("scope", "enc").id]);
+  view = new FakeView(host, MODEL, [0, at("scope", "enc").id]);
 });
 
-/** A panel with the real reducer behind it. */
-function connect(update: () => (state: State) => void, columns: Columns = MODEL): (action: Action | Command) => void {
-  return (action) => {
-    sent.push(action);
-    if (!isCommand(action)) {
-      state = reduce(state, action, columns);
-      update()(state);
-    }
-  };
-}
-
 describe("the tree", () => {
-  const tree = (columns: Columns = MODEL): ((state: State) => void) => {
-    let update: (state: State) => void = () => undefined;
-    const tree = new Tree(
-      root,
-      columns,
-      connect(() => update, columns),
-      signal,
-    );
-    update = (state) => tree.update(state);
-    update(state);
-    return update;
+  const tree = (): void => {
+    view.show(new Tree(view), root);
   };
   const rows = (): string[] =>
     [...root.querySelectorAll<HTMLElement>("[role=treeitem]")].map(
@@ -85,7 +63,7 @@ describe("the tree", () => {
     tree();
     await settled();
     row("[data-tensor=left]").click();
-    expect(sent).toEqual([
+    expect(view.sent).toEqual([
       { type: "select", target: at("tensor", "left") },
       { type: "reveal", target: at("tensor", "left") },
     ]);
@@ -100,9 +78,9 @@ describe("the tree", () => {
     row("[role=tree]").focus();
     key("ArrowDown");
     key("Enter");
-    expect(state.selection).toEqual(at("scope", "enc"));
+    expect(view.now.selection).toEqual(at("scope", "enc"));
     key("ArrowLeft");
-    expect(state.open.has(at("scope", "enc").id)).toBe(false);
+    expect(view.now.open.has(at("scope", "enc").id)).toBe(false);
     await settled();
     expect(rows()).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
     key("ArrowRight");
@@ -116,11 +94,11 @@ describe("the tree", () => {
   it("keeps only rows near the view in the page", async () => {
     const lines = Array.from({ length: 5000 }, (_, k) => `Relu n${k} : t${k} -> t${k + 1}`);
     const columns = columnsOf(`input t0 1 float32\n${lines.join("\n")}`);
-    const update = tree(columns);
+    view = new FakeView(host, columns, [0]);
+    tree();
     await settled();
     expect(rows().length).toBeLessThan(150);
-    state = reduce(state, { type: "select", target: columns.find("n4000", "node") as Target }, columns);
-    update(state);
+    view.dispatch({ type: "select", target: columns.find("n4000", "node") as Target });
     await settled();
     expect(row("[data-node=n4000]").getAttribute("aria-selected")).toBe("true");
   });
@@ -129,16 +107,8 @@ describe("the tree", () => {
 describe("the inspector", () => {
   let inspector: ReturnType<typeof createInspector>;
   const inspect = (target: Target | null): void => {
-    inspector = createInspector(
-      root,
-      MODEL,
-      host,
-      connect(() => (next) => inspector.update(next)),
-      signal,
-    );
-    const { update } = inspector;
-    state = { ...state, selection: target };
-    update(state);
+    view.now = { ...view.now, selection: target };
+    inspector = view.show(createInspector(view), root);
   };
 
   it("shows a tensor with its producer, its readers and the two buttons", () => {
@@ -147,27 +117,25 @@ describe("the inspector", () => {
     expect(root.textContent).toContain("MatMul");
     expect(root.textContent).toContain("Split");
     buttonIn(root, "Output").click();
-    expect(state.boundary.outputs).toEqual([at("tensor", "p").id]);
+    expect(view.now.boundary.outputs).toEqual([at("tensor", "p").id]);
     expect(buttonIn(root, "Output").getAttribute("aria-pressed")).toBe("true");
     expect(buttonIn(root, "Input").getAttribute("aria-pressed")).toBe("false");
   });
 
   it("leads through tensors side by side, and keeps the focus where it was", async () => {
     inspect(at("tensor", "left"));
-    document.body.append(root);
-    root.tabIndex = 0; // as in the view
     expect(root.textContent).toContain("1 of 2 parallel");
     const onwards = [...root.querySelectorAll("button")].find((each) => each.textContent === "›");
     expect(onwards?.dataset.go).toBe(`tensor ${at("tensor", "right").id}`);
     onwards?.focus();
-    inspector.update({ ...state, selection: at("tensor", "right") });
+    inspector.update({ ...view.now, selection: at("tensor", "right") });
     await settled(1);
     expect(root.textContent).toContain("2 of 2 parallel");
     expect(document.activeElement?.textContent).toBe("›");
-    inspector.update({ ...state, selection: at("tensor", "p") });
+    inspector.update({ ...view.now, selection: at("tensor", "p") });
     await settled(1);
     expect(root.textContent).not.toContain("parallel tensors");
-    expect(document.activeElement).toBe(root);
+    expect(document.activeElement).toBe(inspector.element);
   });
 
   it("shows a node with formal names of its inputs and what the kernel knows", async () => {
@@ -209,8 +177,8 @@ describe("the inspector", () => {
     buttonIn(root, "Collapse").click();
     expect(buttonIn(root, "Expand")).toBeTruthy();
     buttonIn(root, "Select all in it").click();
-    expect(state.open.has(at("scope", "enc").id)).toBe(true);
-    expect(selected(state)).toEqual([at("node", "enc/mm"), at("node", "enc/split")]);
+    expect(view.now.open.has(at("scope", "enc").id)).toBe(true);
+    expect(selected(view.now)).toEqual([at("node", "enc/mm"), at("node", "enc/split")]);
   });
 
   it("shows the model while nothing is selected", () => {
@@ -222,37 +190,28 @@ describe("the inspector", () => {
 
 describe("the bar of an extraction", () => {
   it("says what to do next at every step", () => {
-    let update: (state: State) => void = () => undefined;
-    const dispatch = connect(() => update);
-    ({ update } = createExtractBar(root, MODEL, host, dispatch, () => undefined, signal));
-    update(state);
+    view.show(
+      createExtractBar(view, () => undefined),
+      root,
+    );
     expect(root.textContent).toContain("select a tensor");
-    dispatch({ type: "input", value: at("tensor", "p").id });
+    view.dispatch({ type: "input", value: at("tensor", "p").id });
     expect(root.textContent).toContain("where it should end");
-    dispatch({ type: "output", value: at("tensor", "q").id });
+    view.dispatch({ type: "output", value: at("tensor", "q").id });
     expect(buttonIn(root, "Extract").disabled).toBe(false);
     root.querySelector<HTMLButtonElement>("[aria-label='Remove input p']")?.click();
-    expect(state.boundary.inputs).toEqual([]);
+    expect(view.now.boundary.inputs).toEqual([]);
     buttonIn(root, "Undo").click();
-    expect(state.boundary.inputs).toEqual([at("tensor", "p").id]);
+    expect(view.now.boundary.inputs).toEqual([at("tensor", "p").id]);
     buttonIn(root, "Clear").click();
-    expect(state.boundary).toEqual({ inputs: [], outputs: [] });
+    expect(view.now.boundary).toEqual({ inputs: [], outputs: [] });
   });
 });
 
 describe("the search", () => {
   it("lists hits with their count and steps through them", async () => {
-    let update: (state: State) => void = () => undefined;
     const actions = { help: () => undefined, drawer: () => undefined, leaveSearch: () => undefined };
-    ({ update } = createToolbar(
-      root,
-      MODEL,
-      host,
-      connect(() => update),
-      actions,
-      signal,
-    ));
-    update(state);
+    view.show(createToolbar(view, actions), root);
     const input = root.querySelector("input") as HTMLInputElement;
     const key = (name: string, shiftKey = false): void => {
       input.dispatchEvent(new KeyboardEvent("keydown", { key: name, shiftKey, bubbles: true, cancelable: true }));
@@ -264,20 +223,28 @@ describe("the search", () => {
     expect([...root.querySelectorAll("[role=option]")]).toHaveLength(3);
     expect(root.textContent).toContain("1 of 3");
     key("Enter");
-    expect(state.selection).toEqual(at("scope", "enc"));
+    expect(view.now.selection).toEqual(at("scope", "enc"));
     key("Enter");
-    expect(state.selection).toEqual(at("node", "enc/mm"));
+    expect(view.now.selection).toEqual(at("node", "enc/mm"));
     key("Enter", true);
-    expect(sent.at(-1)).toEqual({ type: "reveal", target: at("scope", "enc") });
+    expect(view.sent.at(-1)).toEqual({ type: "reveal", target: at("scope", "enc") });
     key("Escape");
-    expect(state.hits).toEqual([]);
+    expect(view.now.hits).toEqual([]);
   });
 });
 
 describe("the legend", () => {
   it("explains the colors that this model has, and no others", () => {
-    createLegend(root, MODEL, () => undefined, new AbortController().signal).update(state, false);
-    expect([...root.children].map((each) => each.textContent)).toEqual(["linear", "activation", "arithmetic", "shape"]);
+    const { element } = view.show(
+      createLegend(view, () => false),
+      root,
+    );
+    expect([...element.children].map((each) => each.textContent)).toEqual([
+      "linear",
+      "activation",
+      "arithmetic",
+      "shape",
+    ]);
   });
 });
 

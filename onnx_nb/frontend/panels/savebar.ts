@@ -2,7 +2,7 @@
 
 import { failureText } from "../protocol/host.ts";
 import { button, el, elide, on } from "./dom.ts";
-import type { KernelButtons } from "./kernelbuttons.ts";
+import type { KernelButtons } from "./task.ts";
 
 export interface Saved {
   readonly path: string;

@@ -3,20 +3,17 @@
  * shown in it waits as well.
  */
 
-import type { Columns } from "../protocol/columns.ts";
 import * as cameras from "../render/camera.ts";
 import { createMeasure } from "../render/theme.ts";
 import { createCache, extentOf, sceneInParts } from "../scene/build.ts";
 import { briefly, type Measure } from "../scene/labels.ts";
 import type { Fits } from "../scene/opening.ts";
 import type { Scene } from "../scene/scene.ts";
-import type { Dispatch, State } from "../scene/state.ts";
-import { createLayoutScheduler, type LayoutScheduler } from "./layoutscheduler.ts";
+import type { State } from "../scene/state.ts";
+import { button, el, onAbort } from "./dom.ts";
+import type { ViewContext } from "./viewcontext.ts";
 
 export interface SceneEvents {
-  state(): State;
-  readonly dispatch: Dispatch;
-  announce(text: string): void;
   /** `late`: the page was drawn in between; `anchor`: the scope that stays where it is */
   ready(scene: Scene, anchor: number | null, late: boolean): void;
   /** the scene that is shown is the one that is wanted */
@@ -33,10 +30,10 @@ interface Ingredients {
 }
 
 export class SceneLoader {
-  readonly #columns: Columns;
+  readonly #view: ViewContext;
   readonly #events: SceneEvents;
   readonly #cache = createCache();
-  readonly #scheduler: LayoutScheduler;
+  readonly #scheduler: ReturnType<typeof createLayoutScheduler>;
   #font = "";
   #measures: { readonly full: Measure; readonly brief: Measure } | null = null;
   #loaded: Ingredients | null = null;
@@ -46,18 +43,18 @@ export class SceneLoader {
   /** boxes have one line */
   brief: boolean;
 
+  /** @param atOnce milliseconds that a layout may hold up the page before it goes on in slices */
   constructor(
-    columns: Columns,
+    view: ViewContext,
     start: { readonly columnHeight: number; readonly brief: boolean },
     events: SceneEvents,
-    signal: AbortSignal,
     atOnce?: number,
   ) {
-    this.#columns = columns;
+    this.#view = view;
     this.#events = events;
     this.columnHeight = start.columnHeight;
     this.brief = start.brief;
-    this.#scheduler = createLayoutScheduler(() => this.#restore(), signal, atOnce);
+    this.#scheduler = createLayoutScheduler(() => this.#restore(), view.signal, atOnce);
   }
 
   get element(): HTMLElement {
@@ -84,7 +81,7 @@ export class SceneLoader {
 
   /** Lays out what is open now; `anchor`, a scope, stays where it is, or else what is in the middle. */
   load(anchor: number | null): void {
-    const { open, direction } = this.#events.state();
+    const { open, direction } = this.#view.state();
     const wanted: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
     const loaded = this.#loaded;
     if (
@@ -100,7 +97,7 @@ export class SceneLoader {
     }
     this.#cache.columnHeight = wanted.columnHeight;
     this.#cache.settle();
-    const parts = sceneInParts(this.#columns, open, wanted.measure, this.#cache, { direction });
+    const parts = sceneInParts(this.#view.columns, open, wanted.measure, this.#cache, { direction });
     const ready = (scene: Scene, late: boolean): void => {
       this.#loaded = wanted;
       this.#events.ready(scene, anchor, late);
@@ -124,7 +121,7 @@ export class SceneLoader {
   }
 
   #restore(): void {
-    const { state, dispatch, announce } = this.#events;
+    const { state, dispatch, announce } = this.#view;
     if (this.#loaded === null) dispatch({ type: "collapseAll" });
     else {
       const { open, direction } = this.#loaded;
@@ -137,12 +134,12 @@ export class SceneLoader {
   /** Returns how the scopes in `open` fit into a view at a zoom: the height of their columns, null if they do not. */
   fits(view: cameras.Size): Fits {
     return (open, zoom, brief, before) => {
-      const { direction } = this.#events.state();
+      const { direction } = this.#view.state();
       if (this.#measures === null) return null;
       const measure = brief ? this.#measures.brief : this.#measures.full;
       const fitting = (columnHeight: number): boolean => {
         this.#cache.columnHeight = columnHeight;
-        const { w, h } = extentOf(this.#columns, open, measure, this.#cache, direction);
+        const { w, h } = extentOf(this.#view.columns, open, measure, this.#cache, direction);
         return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom;
       };
       if (before === 0 && fitting(0)) return 0;
@@ -152,4 +149,83 @@ export class SceneLoader {
       return [most, 0.84 * most].map(Math.floor).find(fitting) ?? null;
     };
   }
+}
+
+/** Milliseconds that the layout after a click may take at once, and the first layout of all. */
+const AT_ONCE_MS = 30;
+const FIRST_MS = 250;
+/** Milliseconds of each slice of a layout that takes longer. */
+const SLICE_MS = 16;
+/** Milliseconds after which the progress is shown. */
+const SHOWN_MS = 150;
+
+/**
+ * Lays out in slices, so that the page stays responsive; shows its progress and can be cancelled. A worker would need
+ * a second copy of the graph, could not run in an exported page, and would not be sooner there.
+ *
+ * @param atOnce how long a click may take, in ms
+ */
+export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS) {
+  const bar = el("progress", { max: 1, "aria-label": "Laying out" });
+  const element = el(
+    "div.onnx-nb-layout",
+    { hidden: true },
+    el("span", "Laying out…"),
+    bar,
+    button("Stop", cancel, signal, { title: "Leave the graph as it was (Esc)" }),
+  );
+
+  let next = 0;
+  let started = 0;
+  const stop = (): void => {
+    window.clearTimeout(next);
+    next = 0;
+    element.hidden = true;
+  };
+  onAbort(signal, stop);
+
+  return {
+    element,
+    /** something is being laid out that is not there yet */
+    get busy(): boolean {
+      return next !== 0;
+    },
+    /**
+     * Goes on with a layout until it is there: at once if that takes no longer than a click may, or a person who sees
+     * nothing yet waits (`first`), else in later tasks. What was under way before is dropped.
+     */
+    run<T>(
+      parts: Generator<number, T>,
+      there: (result: T, later: boolean) => void,
+      failed: (error: unknown) => void,
+      first = false,
+    ): void {
+      stop();
+      started = performance.now();
+      const slice = (length: number): void => {
+        const later = next !== 0;
+        const until = performance.now() + length;
+        try {
+          for (;;) {
+            const { done, value } = parts.next();
+            if (done === true) {
+              stop();
+              there(value, later);
+              return;
+            }
+            if (performance.now() < until) continue;
+            element.hidden = performance.now() - started < SHOWN_MS;
+            bar.value = value;
+            next = window.setTimeout(slice, 0, SLICE_MS);
+            return;
+          }
+        } catch (error) {
+          stop();
+          failed(error);
+        }
+      };
+      slice(first ? Math.max(FIRST_MS, atOnce) : atOnce);
+    },
+    stop,
+  };
 }

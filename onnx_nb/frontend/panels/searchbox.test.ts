@@ -2,35 +2,21 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import { type Action, type Command, initialState, isCommand, reduce, type State } from "../scene/state.ts";
 import { SearchBox } from "./searchbox.ts";
-import { MODEL, settled } from "./testing.ts";
+import { FakeHost, FakeView, MODEL, settled } from "./testing.ts";
 
 let root: HTMLElement;
 let box: SearchBox;
-let state: State;
-let sent: (Action | Command)[];
+let view: FakeView;
 let stop: AbortController;
 
 function open(columns = MODEL): void {
   stop?.abort();
   stop = new AbortController();
-  state = initialState([0]);
-  sent = [];
-  box = new SearchBox(
-    columns,
-    (action) => {
-      sent.push(action);
-      if (isCommand(action)) return;
-      state = reduce(state, action, columns);
-      box.update(state);
-    },
-    () => input().blur(),
-    stop.signal,
-  );
+  view = new FakeView(new FakeHost(), columns, [0], stop.signal);
   root = document.createElement("div");
-  root.append(box.element);
   document.body.replaceChildren(root);
+  box = view.show(new SearchBox(view, () => input().blur()), root);
   box.focus();
 }
 const input = (): HTMLInputElement => root.querySelector("input") as HTMLInputElement;
@@ -62,9 +48,9 @@ describe("the search field", () => {
     expect(active()).toContain("enc/mm");
     press("ArrowDown");
     expect(active()).toContain("enc/split");
-    expect(state.selection).toEqual(node("enc/split"));
+    expect(view.now.selection).toEqual(node("enc/split"));
     press("Enter", true);
-    expect(state.selection).toEqual(node("enc/mm"));
+    expect(view.now.selection).toEqual(node("enc/mm"));
     input().blur();
     expect(input().getAttribute("aria-expanded")).toBe("false");
     expect(active()).toBeNull();
@@ -85,7 +71,7 @@ describe("the search field", () => {
     expect(press("Tab")).toBe(false);
     await settled(70);
     expect(input().value).toBe("op:Add");
-    expect(state.hits).toEqual([node("sum")]);
+    expect(view.now.hits).toEqual([node("sum")]);
     expect(press("Tab")).toBe(true); // nothing is chosen, so the focus may go on
   });
 
@@ -94,8 +80,8 @@ describe("the search field", () => {
     expect(root.textContent).toContain("1 of 1");
     expect(options()[0]).toContain("Split › Add › Relu");
     press("Enter");
-    expect(state.selection).toEqual(node("enc/split"));
-    expect(sent.filter(({ type }) => type === "reveal")).toEqual(
+    expect(view.now.selection).toEqual(node("enc/split"));
+    expect(view.sent.filter(({ type }) => type === "reveal")).toEqual(
       ["act", "sum", "enc/split"].map((name) => ({ type: "reveal", target: node(name) })),
     );
   });
@@ -103,9 +89,9 @@ describe("the search field", () => {
   it("takes Enter before the answer is there", async () => {
     put("relu");
     press("Enter");
-    expect(state.selection).toBeNull();
+    expect(view.now.selection).toBeNull();
     await settled(70);
-    expect(state.selection).toEqual(node("act"));
+    expect(view.now.selection).toEqual(node("act"));
   });
 
   it("says what is wrong, and how to ask where nothing is found", async () => {
@@ -130,8 +116,8 @@ describe("the search field", () => {
     await settled(130);
     put("n39999");
     await settled(800);
-    expect(sent.filter(({ type }) => type === "search").at(-1)).toMatchObject({ text: "n39999" });
-    expect(state.hits).toHaveLength(1);
+    expect(view.sent.filter(({ type }) => type === "search").at(-1)).toMatchObject({ text: "n39999" });
+    expect(view.now.hits).toHaveLength(1);
     await type("relu");
     await settled(400);
     expect(root.textContent).toContain("1 of 40,000");
@@ -142,13 +128,13 @@ describe("the search field", () => {
     open();
     box.search("/mm|add/");
     await settled(70);
-    expect(state.search).toBe("");
+    expect(view.now.search).toBe("");
     expect(root.textContent).toContain("Enter to search");
     press("Enter");
     await settled(70);
-    expect(state.search).toBe("/mm|add/");
+    expect(view.now.search).toBe("/mm|add/");
     box.search("mm");
     await settled(70);
-    expect(state.search).toBe("mm");
+    expect(view.now.search).toBe("mm");
   });
 });

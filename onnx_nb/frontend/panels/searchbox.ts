@@ -2,12 +2,12 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { plain } from "../scene/formatting.ts";
-import type { Dispatch, State } from "../scene/state.ts";
+import type { State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
 import { type Found, type Hit, prepare, searching } from "../search/search.ts";
 import { el, elide, focused, on, onAbort } from "./dom.ts";
-import { describe } from "./link.ts";
+import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Hits that are listed at a time. */
 const LISTED = 100;
@@ -16,10 +16,9 @@ const FIRST_MS = 40;
 const SLICE_MS = 12;
 const LONGEST_MS = 4000;
 
-export class SearchBox {
+export class SearchBox implements Panel {
   readonly element: HTMLElement;
-  readonly #columns: Columns;
-  readonly #dispatch: Dispatch;
+  readonly #view: ViewContext;
   readonly #leave: () => void;
   // each widget of a page has its own copy of this module, so counting would give equal ids
   readonly #id = `onnx-nb-search-${Math.random().toString(36).slice(2, 10)}`;
@@ -28,7 +27,7 @@ export class SearchBox {
   readonly #list: HTMLElement;
   readonly #note: HTMLElement;
   readonly #drop: HTMLElement;
-  #shown: State = NO_STATE;
+  #shown: Pick<State, "hits" | "hit" | "search"> = { hits: [], hit: -1, search: "" };
   /** what was found last, and for which text */
   #outcome: { readonly text: string; readonly found: Found } | null = null;
   #completions: readonly Completion[] = [];
@@ -43,9 +42,8 @@ export class SearchBox {
   #hurried = false;
 
   /** @param leave closes the search and gives the keyboard back to the graph */
-  constructor(columns: Columns, dispatch: Dispatch, leave: () => void, signal: AbortSignal) {
-    this.#columns = columns;
-    this.#dispatch = dispatch;
+  constructor(view: ViewContext, leave: () => void) {
+    this.#view = view;
     this.#leave = leave;
     const id = this.#id;
     this.#input = el("input.onnx-nb-field", {
@@ -65,12 +63,11 @@ export class SearchBox {
     // Tab skips the list: arrow keys in the field walk it, and it is hidden without the field
     this.#list = el("div", { id: `${id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 });
     this.#note = el("div.onnx-nb-search-note.onnx-nb-dim", { id: `${id}-note` });
-    this.#drop = el("div.onnx-nb-hits", this.#list, this.#note);
-    this.#drop.hidden = true;
+    this.#drop = el("div.onnx-nb-hits", { hidden: true }, this.#list, this.#note);
     const query = el("div.onnx-nb-query", this.#input, this.#count);
     this.element = el("div.onnx-nb-search", { role: "search" }, query, this.#drop);
-    this.#listen(signal);
-    onAbort(signal, () => window.clearTimeout(this.#timer));
+    this.#listen(view.signal);
+    onAbort(view.signal, () => window.clearTimeout(this.#timer));
   }
 
   focus(): void {
@@ -104,40 +101,36 @@ export class SearchBox {
 
   #seek(): void {
     const text = this.#input.value;
-    const steps = searching(this.#columns, text);
+    const steps = searching(this.#view.columns, text);
     const started = performance.now();
     const slice = (ms: number): void => {
       const until = performance.now() + ms;
-      for (;;) {
+      do {
         const { done, value } = steps.next(performance.now() - started > LONGEST_MS);
-        if (!done && performance.now() <= until) continue;
-        if (done) this.#finish(text, value);
-        else this.#later(() => slice(SLICE_MS), 0);
+        if (!done) continue;
+        this.#timer = 0;
+        this.#outcome = { text, found: value };
+        this.#view.dispatch({ type: "search", text, hits: value.hits });
+        if (this.#hurried) this.#step(0);
+        this.#hurried = false;
         return;
-      }
+      } while (performance.now() <= until);
+      this.#later(() => slice(SLICE_MS), 0);
     };
     this.#timer = 0;
     slice(FIRST_MS);
   }
 
-  #finish(text: string, found: Found): void {
-    this.#timer = 0;
-    this.#outcome = { text, found };
-    this.#dispatch({ type: "search", text, hits: found.hits });
-    if (this.#hurried) this.#step(0);
-    this.#hurried = false;
-  }
-
   #complete(): void {
     const { value, selectionStart } = this.#input;
-    this.#completions = complete(this.#columns, value, selectionStart ?? value.length);
+    this.#completions = complete(this.#view.columns, value, selectionStart ?? value.length);
   }
 
   #typed(): void {
     this.#complete();
     this.#chosen = -1;
     this.#hurried = false;
-    this.#later(() => this.#seek(), this.#columns.nodeCount > 20_000 ? 120 : 40);
+    this.#later(() => this.#seek(), this.#view.columns.nodeCount > 20_000 ? 120 : 40);
     this.#show();
   }
 
@@ -159,11 +152,11 @@ export class SearchBox {
     this.#chosen = -1;
     const { kind, id, chain } = this.#shown.hits[at];
     if (at === this.#shown.hit) this.#show();
-    else this.#dispatch({ type: "hit", hit: at });
-    this.#dispatch({ type: "select", target: { kind, id } });
+    else this.#view.dispatch({ type: "hit", hit: at });
+    this.#view.dispatch({ type: "select", target: { kind, id } });
     // the last first: all are opened, and the view comes to rest where the chain begins
     const targets: Target[] = chain?.map((node) => ({ kind: "node", id: node })) ?? [{ kind, id }];
-    for (const target of [...targets].reverse()) this.#dispatch({ type: "reveal", target });
+    for (const target of [...targets].reverse()) this.#view.dispatch({ type: "reveal", target });
   }
 
   /** Up and down lead through the completions, then through the hits. */
@@ -194,7 +187,7 @@ export class SearchBox {
     this.#completions = [];
     this.#outcome = null;
     this.#input.value = "";
-    this.#dispatch({ type: "search", text: "", hits: [] });
+    this.#view.dispatch({ type: "search", text: "", hits: [] });
     this.#leave();
   }
 
@@ -211,7 +204,7 @@ export class SearchBox {
       event.preventDefault();
     });
     on(input, "focus", signal, () => {
-      window.setTimeout(() => signal.aborted || prepare(this.#columns));
+      window.setTimeout(() => signal.aborted || prepare(this.#view.columns));
       this.#complete();
       this.#show();
     });
@@ -232,33 +225,9 @@ export class SearchBox {
 
   // ---------------------------------------------------------------- drawing
 
-  #option(kind: "hit" | "completion", at: number, active: boolean, title: string, ...parts: Node[]): HTMLElement {
-    const id = `${this.#id}-${kind}-${at}`;
-    const attributes = { title, id, role: "option", "aria-selected": active, data: { [kind]: String(at) } };
-    return el("div.onnx-nb-hit", attributes, ...parts);
-  }
-
-  #completionRow({ text, note }: Completion, at: number): HTMLElement {
-    const parts = [el("code.onnx-nb-completion", elide(text, 60)), el("span.onnx-nb-dim", note)];
-    return this.#option("completion", at, at === this.#chosen, text, ...parts);
-  }
-
-  #hitRow(hit: Hit, at: number): HTMLElement {
-    const { title, sub, kind, full } = inWords(this.#columns, hit);
-    return this.#option(
-      "hit",
-      at,
-      at === this.#shown.hit && this.#chosen < 0,
-      full,
-      el("span.onnx-nb-kind", kind),
-      el("span.onnx-nb-hit-title", title),
-      el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length))),
-    );
-  }
-
   #show(): void {
     const { hits, hit, search: text } = this.#shown;
-    const found = this.#outcome !== null && this.#outcome.text === text ? this.#outcome.found : null;
+    const found = this.#outcome?.text === text ? this.#outcome.found : null;
     const none = text.trim() === "";
     const problem = none ? null : (found?.problem ?? null);
     const total = found?.total ?? hits.length;
@@ -275,10 +244,20 @@ export class SearchBox {
     const [input, list, drop] = [this.#input, this.#list, this.#drop];
     const first = Math.max(0, Math.min(hit - LISTED / 2, hits.length - LISTED));
     const listed = hits.slice(first, first + LISTED);
-    list.replaceChildren(
-      ...this.#completions.map((each, at) => this.#completionRow(each, at)),
-      ...listed.map((each, at) => this.#hitRow(each, first + at)),
-    );
+    const option = (kind: "hit" | "completion", at: number, title: string, ...parts: Node[]): HTMLElement => {
+      const active = kind === "hit" ? at === hit && this.#chosen < 0 : at === this.#chosen;
+      const id = `${this.#id}-${kind}-${at}`;
+      const attributes = { title, id, role: "option", "aria-selected": active, data: { [kind]: String(at) } };
+      return el("div.onnx-nb-hit", attributes, ...parts);
+    };
+    const completionRow = ({ text, note }: Completion, at: number): HTMLElement =>
+      option("completion", at, text, el("code.onnx-nb-completion", elide(text, 60)), el("span.onnx-nb-dim", note));
+    const hitRow = (each: Hit, at: number): HTMLElement => {
+      const { title, sub, kind, full } = inWords(this.#view.columns, each);
+      const more = el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length)));
+      return option("hit", first + at, full, el("span.onnx-nb-kind", kind), el("span.onnx-nb-hit-title", title), more);
+    };
+    list.replaceChildren(...this.#completions.map(completionRow), ...listed.map(hitRow));
     if (this.#listed[0] !== this.#completions || this.#listed[1] !== this.#shown.hits) list.scrollTop = 0;
     this.#listed = [this.#completions, this.#shown.hits];
     list.hidden = list.childElementCount === 0;
@@ -333,5 +312,3 @@ function inWords(columns: Columns, hit: Hit): { title: string; sub: string; kind
     full: names.join("\n").slice(0, 4000),
   };
 }
-
-const NO_STATE = { hits: [], hit: -1, search: "" } as unknown as State;

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { selected } from "../scene/state.ts";
-import { createGraphView, type GraphView } from "./graphview.ts";
+import { GraphView } from "./graphview.ts";
 import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
 
 let root: HTMLElement;
@@ -43,7 +43,7 @@ beforeEach(async () => {
   stop = new AbortController();
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
-  view = createGraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
+  view = new GraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
   await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
 afterEach(() => stop.abort());
@@ -91,7 +91,7 @@ describe("a selection of many", () => {
     click("sum");
     press("ArrowDown", { ctrlKey: true });
     expect(names()).toEqual(["sum", "act"]);
-    expect(root.querySelector(".onnx-nb-voice")?.textContent).toBe("2 nodes selected");
+    expect(root.querySelector(".onnx-nb-live")?.textContent).toBe("2 nodes selected");
   });
 
   it("puts its names on the clipboard", async () => {

@@ -1,17 +1,13 @@
 /** Shown in place of the inspector when several things are selected: what they have together, and what to do with them. */
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
-import { failure, type GraphHost, type SelectionReply } from "../protocol/host.ts";
+import { failure } from "../protocol/host.ts";
 import { counted, plain } from "../scene/formatting.ts";
-import { type Dispatch, type State, selected } from "../scene/state.ts";
+import { type State, selected } from "../scene/state.ts";
+import { quoted } from "../search/query.ts";
 import { search } from "../search/search.ts";
-import { countedByKind } from "./announcer.ts";
-import { button, copy, el, elide, fillings, on } from "./dom.ts";
-import { describe, link } from "./link.ts";
-
-export interface SelectionPanel {
-  update(state: State): void;
-}
+import { button, el, elide, facts, fillings, on, onAbort, settle } from "./dom.ts";
+import { copyNames, countedByKind, describe, link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** More rows than this say nothing that the counts do not. */
 const LISTED = 200;
@@ -19,50 +15,44 @@ const OPS = 24;
 /** While a person goes on selecting nothing is asked. */
 const REST_MS = 120;
 
-export function createSelection(
-  root: HTMLElement,
-  columns: Columns,
-  host: GraphHost,
-  dispatch: Dispatch,
-  say: (text: string) => void,
-  signal: AbortSignal,
-): SelectionPanel {
+export function createSelection(view: ViewContext): Panel {
+  const { columns, host, dispatch, signal } = view;
+  const element = el("aside.onnx-nb-inspector", { "aria-label": "Selection", tabindex: 0 });
   const next = fillings(signal);
   let shown: State | undefined;
 
   const fill = (state: State): void => {
     const round = next();
     const targets = selected(state);
-    root.replaceChildren();
+    element.replaceChildren();
     if (targets.length < 2) return;
-    root.scrollTop = 0;
+    element.scrollTop = 0;
 
-    const figures = el("dl.onnx-nb-rows");
+    const press = (text: string, title: string, act: () => void): HTMLButtonElement =>
+      button(text, act, round, { title });
+    const figures = el("div");
     const note = el("p.onnx-nb-dim", { role: "status" });
-    const take = button("Extract these", () => undefined, round, {
-      title: "Takes the tensors at their border as inputs and outputs of an extraction",
-    });
+    const take = press(
+      "Extract these",
+      "Takes the tensors at their border as inputs and outputs of an extraction",
+      () => undefined,
+    );
     take.disabled = true;
+    const path = press("Path between", "Highlight all paths from one to the other", () => {
+      note.textContent = between(targets);
+    });
     const boxes = targets.filter(({ kind }) => kind !== "tensor");
-    root.append(
+    element.append(
       el("p.onnx-nb-dim", "selected"),
       el("h4", countedByKind(targets)),
       figures,
       el(
         "div.onnx-nb-row",
         take,
-        ...(targets.length === 2
-          ? [
-              button("Path between", () => between(targets, note), round, {
-                title: "Highlight all paths from one to the other",
-              }),
-            ]
-          : []),
-        button("Show", () => dispatch({ type: "fit", targets }), round, {
-          title: "Bring all of them into view (Shift+F)",
-        }),
-        button("Copy names", () => void copyNames(columns, targets, say), round, { title: "One a line (Ctrl+C)" }),
-        button("Clear", () => dispatch({ type: "select", target: null }), round, { title: "Esc" }),
+        targets.length === 2 ? path : null,
+        press("Show", "Bring all of them into view (Shift+F)", () => dispatch({ type: "fit", targets })),
+        press("Copy names", "One a line (Ctrl+C)", () => void copyNames(view, targets)),
+        press("Clear", "Esc", () => dispatch({ type: "select", target: null })),
       ),
       note,
       ...opList(columns, boxes),
@@ -74,85 +64,56 @@ export function createSelection(
       return;
     }
     const ask = host.select.bind(host);
+    const failed = (error: unknown): void => note.replaceChildren(elide(failure(error).message, 300));
     const timer = window.setTimeout(() => {
-      ask(boxes, round).then(
-        (reply) => {
-          if (round.aborted) return;
-          figures.replaceChildren(...reply.rows.flatMap(([label, text]) => [el("dt", label), el("dd", text)]));
-          note.textContent = reply.obstacle;
-          take.disabled = reply.obstacle !== "";
-          on(take, "click", round, () => choose(reply, dispatch));
-        },
-        (error: unknown) => {
-          if (!round.aborted) note.textContent = elide(failure(error).message, 300);
-        },
-      );
+      const done = ({ rows, obstacle, inputs, outputs }: Awaited<ReturnType<typeof ask>>): void => {
+        figures.replaceChildren(facts(rows));
+        note.textContent = obstacle;
+        take.disabled = obstacle !== "";
+        on(take, "click", round, () => dispatch({ type: "boundary", boundary: { inputs, outputs } }));
+      };
+      settle(ask(boxes, round), round, done, failed);
     }, REST_MS);
-    round.addEventListener("abort", () => window.clearTimeout(timer), { once: true });
+    onAbort(round, () => window.clearTimeout(timer));
   };
 
-  const between = ([a, b]: readonly Target[], note: HTMLElement): void => {
-    const [from, to] = [wordFor(columns, a, "after"), wordFor(columns, b, "before")];
-    const [back, forth] = [wordFor(columns, b, "after"), wordFor(columns, a, "before")];
-    for (const words of [
-      [from, to],
-      [back, forth],
+  /** Lights the paths between two targets and returns what is to be read about them. */
+  const between = ([a, b]: readonly Target[]): string => {
+    for (const [from, to] of [
+      [wordFor(columns, a, "after"), wordFor(columns, b, "before")],
+      [wordFor(columns, b, "after"), wordFor(columns, a, "before")],
     ]) {
-      if (words.includes(null)) {
-        note.textContent = "One of them has no name of its own to search by.";
-        return;
-      }
-      const text = words.join(" ");
+      if (from === null || to === null) return "One of them has no name of its own to search by.";
+      const text = `${from} ${to}`;
       const { hits, total } = search(columns, text, Infinity);
       if (total === 0) continue;
       dispatch({ type: "search", text, hits });
-      note.textContent = `${counted(total, "node")} on the way between them.`;
-      return;
+      return `${counted(total, "node")} on the way between them.`;
     }
-    note.textContent = "No path leads from one to the other.";
+    return "No path leads from one to the other.";
   };
 
   return {
+    element,
     update(state) {
       const before = shown;
       shown = state;
-      if (before?.others === state.others && (state.others.length === 0 || before.selection === state.selection)) {
-        if (before.live === state.live || state.others.length === 0) return;
-      }
-      fill(state);
+      const none = state.others.length === 0;
+      const unchanged = before?.others === state.others && (none || before.selection === state.selection);
+      if (!unchanged || (before.live !== state.live && !none)) fill(state);
     },
   };
 }
 
-/** Puts the names of targets on the clipboard, one a line. */
-export async function copyNames(
-  columns: Columns,
-  targets: readonly Target[],
-  say: (text: string) => void,
-): Promise<void> {
-  const names = targets.map((target) => columns.nameOf(target)).filter((name) => name !== "");
-  const done = names.length > 0 && (await copy(names.join("\n")));
-  say(names.length === 0 ? "They have no names" : done ? `${counted(names.length, "name")} copied` : "Copy failed");
-}
-
-function choose({ inputs, outputs }: SelectionReply, dispatch: Dispatch): void {
-  dispatch({ type: "boundary", boundary: { inputs, outputs } });
-}
-
 /** The word of a search that means all before or after a target; null if it cannot be named. */
 function wordFor(columns: Columns, target: Target, way: "before" | "after"): string | null {
-  const quoted = (name: string): string => `${way}:"${name.replace(/["\\]/g, "\\$&")}"`;
   const name = columns.nameOf(target);
-  if (
-    name !== "" &&
-    ((target.kind === "scope" && columns.scopeKind[target.id] === SCOPE_KIND.SCOPE) ||
-      columns.find(name, target.kind)?.id === target.id)
-  )
-    return quoted(name);
+  const scope = target.kind === "scope" && columns.scopeKind[target.id] === SCOPE_KIND.SCOPE;
+  if (name !== "" && (scope || columns.find(name, target.kind)?.id === target.id)) return `${way}:${quoted(name)}`;
   if (target.kind !== "node") return null;
   // a node without a name of its own goes by what it makes
   const made = columns.outputsOf(target.id).find((value) => value >= 0 && columns.valueNameOf(value) !== "");
-  return made === undefined ? null : quoted(columns.valueNameOf(made));
+  return made === undefined ? null : `${way}:${quoted(columns.valueNameOf(made))}`;
 }
 
 /** How many of each op, those in selected scopes too. */
@@ -163,11 +124,8 @@ function opList(columns: Columns, targets: readonly Target[]): Node[] {
   const count = (node: number): void => {
     if (seen.has(node)) return;
     seen.add(node);
-    if (columns.isFolded(node)) {
-      folded++;
-      return;
-    }
-    counts.set(columns.opOf(node), (counts.get(columns.opOf(node)) ?? 0) + 1);
+    if (columns.isFolded(node)) folded++;
+    else counts.set(columns.opOf(node), (counts.get(columns.opOf(node)) ?? 0) + 1);
   };
   const stack = targets.filter(({ kind }) => kind === "scope").map(({ id }) => id);
   for (let scope = stack.pop(); scope !== undefined; scope = stack.pop()) {

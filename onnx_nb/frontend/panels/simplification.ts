@@ -11,11 +11,10 @@ import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { bytes, counted, plain } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings, focused, on, onAbort } from "./dom.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
-import { KernelButtons } from "./kernelbuttons.ts";
 import { createSaveBar, type SaveBar, type Saved } from "./savebar.ts";
 import { other } from "./synchronizer.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
-import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
+import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
@@ -69,7 +68,7 @@ export class Simplification {
   readonly #saveBar: SaveBar;
   readonly #task: TaskBar;
   readonly #main = el("div.onnx-nb-simplified");
-  readonly #announcer = el("div.onnx-nb-voice", { "aria-live": "polite" });
+  readonly #announcer = el("div.onnx-nb-live", { "aria-live": "polite" });
   readonly #filling: () => AbortSignal;
   #account: Account;
   #step: number;
@@ -355,11 +354,11 @@ function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
     .filter(([, count]) => count > 0)
     .map(([status, count]) => {
       const sign = el("i.onnx-nb-sign", { "aria-hidden": true }, SIGNS[status]);
-      return el(`span.onnx-nb-tone.onnx-nb-${status}`, sign, `${plain(count)} ${status}`);
+      return el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${plain(count)} ${status}`);
     });
   const unchanged = left[0] - left[1] - left[2];
   return [
-    el("div.onnx-nb-tones", { role: "group", "aria-label": "Marks" }, ...shown),
+    el("div.onnx-nb-statuses", { role: "group", "aria-label": "Marks" }, ...shown),
     el("span.onnx-nb-dim.onnx-nb-ellipsis", `${plain(unchanged)} unchanged`),
   ];
 }

@@ -10,10 +10,11 @@ import type { Point } from "../render/camera.ts";
 import { boxOf } from "../render/highlights.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
+import { keyOf } from "../scene/state.ts";
 import { search } from "../search/search.ts";
 import { elide, onAbort } from "./dom.ts";
 import { type GraphView, shownAs } from "./graphview.ts";
-import { describe } from "./link.ts";
+import { describe } from "./viewcontext.ts";
 
 const SIDES = [0, 1] as const;
 /** Targets of those that are shown whose scopes are opened. */
@@ -224,7 +225,7 @@ export class Synchronizer {
 /** Returns what is drawn of targets, each once. */
 function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
   const found = targets.map((each) => shownAs(columns, each));
-  return [...new Map(found.map((each) => [`${each.kind} ${each.id}`, each])).values()];
+  return [...new Map(found.map((each) => [keyOf(each), each])).values()];
 }
 
 export type Views = readonly [GraphView, GraphView];

@@ -1,7 +1,10 @@
-/** Work that takes a while: one piece at a time, which can be cancelled, and a row that shows its progress and outcome. */
+/**
+ * Work that takes a while: one piece at a time, which can be cancelled, a row that shows its progress and outcome, and
+ * buttons for what only the kernel can do.
+ */
 
-import { failure } from "../protocol/host.ts";
-import { button, copyButton, el, elide, fillings, onAbort } from "./dom.ts";
+import { type Failure, failure } from "../protocol/host.ts";
+import { button, copyButton, el, elide, fillings, onAbort, type Properties } from "./dom.ts";
 
 /** @param done the fraction that is done, null if it is not known */
 export type OnProgress = (done: number | null, message: string) => void;
@@ -78,17 +81,22 @@ export function createProgress(
   };
 }
 
-export interface TaskBar {
-  readonly element: HTMLElement;
-  readonly busy: boolean;
-  /**
-   * Begins a piece of work; does nothing while another one is going on.
-   * @param text what is worked on, until the work itself reports more
-   * @param work returns the message to show, "" for none
-   */
-  run(text: string, work: (signal: AbortSignal, progress: OnProgress) => Promise<string>): void;
-  fail(error: unknown): void;
+/** A sentence in place of what could not be had. */
+export function failureNote(error: unknown): HTMLElement {
+  return el("p.onnx-nb-dim", elide(failure(error).message, 300));
 }
+
+/** The parts of a row that shows an error and can be dismissed. */
+export function errorParts({ message, advice }: Failure, dismiss: () => void, signal: AbortSignal): HTMLElement[] {
+  const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 600));
+  return [
+    el("span.onnx-nb-message-text", text, " ", el("span.onnx-nb-advice", elide(advice, 400))),
+    copyButton(() => `${message}\n${advice}`.trim(), signal),
+    button("Dismiss", dismiss, signal, { class: "onnx-nb-small" }),
+  ];
+}
+
+export type TaskBar = ReturnType<typeof createTaskBar>;
 
 /** Milliseconds after which work is shown. */
 const PATIENCE_MS = 150;
@@ -101,13 +109,8 @@ export const SILENCE = "The kernel has not reported for a while: it is busy, or 
  * @param changed is called when work begins and ends
  * @param announce reads a sentence out
  */
-export function createTaskBar(
-  changed: (busy: boolean) => void,
-  announce: (text: string) => void,
-  signal: AbortSignal,
-): TaskBar {
-  const element = el("div.onnx-nb-strip.onnx-nb-task");
-  element.hidden = true;
+export function createTaskBar(changed: (busy: boolean) => void, announce: (text: string) => void, signal: AbortSignal) {
+  const element = el("div.onnx-nb-strip.onnx-nb-task", { hidden: true });
   const filling = fillings(signal);
   const task = new Task(signal);
 
@@ -117,33 +120,28 @@ export function createTaskBar(
     element.setAttribute("role", role);
     element.replaceChildren(...parts);
   };
-  const dismiss = (round: AbortSignal): HTMLElement =>
-    button("Dismiss", () => fill("status"), round, { class: "onnx-nb-small" });
+  const dismiss = (): void => fill("status");
   const report = (message: string): void => {
     const round = filling();
-    if (message === "") fill("status");
-    else fill("status", el("span.onnx-nb-message-text", elide(message, 600)), dismiss(round));
+    const close = button("Dismiss", dismiss, round, { class: "onnx-nb-small" });
+    if (message === "") dismiss();
+    else fill("status", el("span.onnx-nb-message-text", elide(message, 600)), close);
   };
-  const fail = (error: unknown): void => {
-    const round = filling();
-    const { message, advice } = failure(error);
-    const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 600));
-    const more = el("span.onnx-nb-advice", elide(advice, 400));
-    fill(
-      "alert",
-      el("span.onnx-nb-message-text", text, " ", more),
-      copyButton(() => `${message}\n${advice}`.trim(), round),
-      dismiss(round),
-    );
-  };
+  const fail = (error: unknown): void => fill("alert", ...errorParts(failure(error), dismiss, filling()));
 
   return {
     element,
-    get busy() {
+    get busy(): boolean {
       return task.busy;
     },
     fail,
-    run(text, work) {
+    /**
+     * Begins a piece of work; does nothing while another one is going on.
+     *
+     * @param text what is worked on, until the work itself reports more
+     * @param work returns the message to show, "" for none
+     */
+    run(text: string, work: (signal: AbortSignal, progress: OnProgress) => Promise<string>): void {
       if (task.busy || signal.aborted) return;
       const cancel = (): void => {
         task.cancel();
@@ -169,4 +167,41 @@ export function createTaskBar(
       void task.run(work, { progress: show, done: report, failed: fail, ended });
     },
   };
+}
+
+/** Buttons for what only the kernel can do: they cannot be pressed while it works or does not answer. */
+export class KernelButtons {
+  readonly #buttons = new Map<HTMLButtonElement, string>();
+  #disabled = false;
+  /** why there is no kernel; null if there is one */
+  #reason: string | null = null;
+
+  /** Returns a button; `hint` is its tooltip while the kernel answers. */
+  create(
+    text: string,
+    press: () => void,
+    signal: AbortSignal,
+    { hint = "", ...properties }: Properties & { readonly hint?: string },
+  ): HTMLButtonElement {
+    const element = button(text, press, signal, properties);
+    this.#buttons.set(element, hint);
+    onAbort(signal, () => this.#buttons.delete(element));
+    this.refresh();
+    return element;
+  }
+
+  /** @param reason why there is no kernel; null if there is one */
+  update(busy: boolean, reason: string | null): void {
+    this.#disabled = busy || reason !== null;
+    this.#reason = reason;
+    this.refresh();
+  }
+
+  /** Enables or disables all buttons again, whatever was done to them. */
+  refresh(): void {
+    for (const [element, hint] of this.#buttons) {
+      element.disabled = this.#disabled;
+      element.title = this.#reason ?? hint;
+    }
+  }
 }

@@ -1,7 +1,7 @@
 /** What jsdom lacks for a graph view: a 2-D context, sizes, ResizeObserver, streams. Only for tests. */
 
 import { Blob } from "node:buffer";
-import type { Target } from "../protocol/columns.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import type {
   ExtractReply,
   GraphHost,
@@ -14,7 +14,8 @@ import type {
   ValueHost,
 } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import type { Plan } from "../scene/state.ts";
+import { type Action, type Command, initialState, type Plan, reduce, type State } from "../scene/state.ts";
+import type { Panel, ViewContext } from "./viewcontext.ts";
 
 export interface Drawn {
   /** texts that were drawn since the last clear */
@@ -187,4 +188,39 @@ export function buttonIn(root: ParentNode, name: string): HTMLButtonElement {
   const found = [...root.querySelectorAll("button")].filter((each) => each.textContent?.trim() === name);
   if (found.length !== 1) throw new Error(`${found.length} buttons '${name}'`);
   return found[0];
+}
+
+/** The context of one panel with the real reducer behind it. */
+export class FakeView implements ViewContext {
+  readonly columns: Columns;
+  readonly host: GraphHost;
+  readonly signal: AbortSignal;
+  now: State;
+  /** the panel that follows the state */
+  panel: Pick<Panel, "update"> | null = null;
+  readonly sent: (Action | Command)[] = [];
+
+  constructor(host: GraphHost, columns: Columns, open: Iterable<number>, signal = new AbortController().signal) {
+    this.columns = columns;
+    this.host = host;
+    this.signal = signal;
+    this.now = initialState(open);
+  }
+
+  readonly state = (): State => this.now;
+  readonly announce = (): void => undefined;
+  readonly dispatch = (action: Action | Command): void => {
+    this.sent.push(action);
+    const before = this.now;
+    this.now = reduce(before, action, this.columns);
+    if (this.now !== before) this.panel?.update(this.now);
+  };
+
+  /** Puts a panel into the page and lets it follow the state. */
+  show<T extends Panel>(panel: T, root: HTMLElement): T {
+    root.replaceChildren(panel.element);
+    this.panel = panel;
+    panel.update(this.now);
+    return panel;
+  }
 }

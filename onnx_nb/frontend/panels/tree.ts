@@ -5,9 +5,9 @@
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
-import { type Dispatch, type State, same, selected } from "../scene/state.ts";
-import { Rows } from "../scene/treerows.ts";
+import { keyOf, type State, same, selected } from "../scene/state.ts";
 import { el, elide, on, onAbort } from "./dom.ts";
+import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Pixels of a row. */
 const ROW = 24;
@@ -20,23 +20,21 @@ const MORE = 30;
 
 let trees = 0;
 
-export class Tree {
-  readonly #columns: Columns;
-  readonly #dispatch: Dispatch;
+export class Tree implements Panel {
+  readonly element: HTMLElement;
+  readonly #view: ViewContext;
   readonly #prefix = `onnx-nb-row-${trees++}-`;
   readonly #spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
-  readonly #tree = el("div.onnx-nb-tree", {
-    role: "tree",
-    tabindex: 0,
-    "aria-label": "Scopes, nodes and tensors",
-    "aria-multiselectable": true,
-  });
+  readonly #tree = el(
+    "div.onnx-nb-tree",
+    { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": true },
+    this.#spacer,
+  );
   /** nodes whose tensors are hidden */
   readonly #folded = new Set<number>();
-  #state: State | null = null;
   /** the state that the list shows */
   #listed: State | null = null;
-  #rows: Rows;
+  #rows: readonly Row[] = [];
   #selected: ReadonlySet<string> = new Set();
   /** the row of the keyboard */
   #active = 0;
@@ -44,18 +42,14 @@ export class Tree {
   #mine = false;
   #timer = 0;
 
-  constructor(root: HTMLElement, columns: Columns, dispatch: Dispatch, signal: AbortSignal) {
-    this.#columns = columns;
-    this.#dispatch = dispatch;
-    this.#rows = Rows.of(columns, new Set(), this.#folded);
-    this.#tree.append(this.#spacer);
-    root.append(this.#tree);
-    this.#listen(signal);
-    onAbort(signal, () => window.clearTimeout(this.#timer));
+  constructor(view: ViewContext) {
+    this.#view = view;
+    this.element = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" }, this.#tree);
+    this.#listen(view.signal);
+    onAbort(view.signal, () => window.clearTimeout(this.#timer));
   }
 
-  update(state: State): void {
-    this.#state = state;
+  update(): void {
     // the picture goes first
     if (this.#timer === 0) this.#timer = window.setTimeout(() => this.#catchUp(), LATER_MS);
   }
@@ -63,20 +57,19 @@ export class Tree {
   #catchUp(): void {
     window.clearTimeout(this.#timer);
     this.#timer = 0;
-    const [state, before] = [this.#state, this.#listed];
-    if (state === null || state === before) return;
+    const [state, before] = [this.#view.state(), this.#listed];
+    if (state === before) return;
     this.#listed = state;
     const reopened = before?.open !== state.open;
     if (reopened) {
-      const at = this.#active < this.#rows.length ? this.#rows.targetAt(this.#active) : null;
-      this.#rows = Rows.of(this.#columns, state.open, this.#folded);
-      // the keyboard stays on its row
-      if (at !== null) this.#active = Math.max(0, this.#rows.indexOf(at));
+      const target = this.#rows[this.#active]?.target ?? null;
+      this.#rows = rowsOf(this.#view.columns, state.open, this.#folded);
+      this.#active = Math.max(0, indexOf(this.#rows, target)); // the keyboard stays on its row
     }
     const { selection } = state;
     const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
     if (reselected) this.#selected = new Set(selected(state).map(keyOf));
-    const at = reselected && selection !== null ? this.#rows.indexOf(selection) : -1;
+    const at = reselected ? indexOf(this.#rows, selection) : -1;
     if (at >= 0 && !this.#mine) this.#show(at);
     else if (reopened || reselected) this.#fill();
     this.#mine = false;
@@ -99,8 +92,8 @@ export class Tree {
   }
 
   #row(at: number): HTMLElement {
-    const { target, level, expanded, position, siblings } = this.#rows.at(at);
-    const { title, sub } = words(this.#columns, target);
+    const { target, level, expanded, position, siblings } = this.#rows[at];
+    const { title, sub } = words(this.#view.columns, target);
     return el(
       `div.onnx-nb-treerow${at === this.#active ? ".onnx-nb-active" : ""}`,
       {
@@ -113,7 +106,7 @@ export class Tree {
         "aria-selected": this.#selected.has(keyOf(target)),
         "aria-expanded": expanded ?? undefined,
         style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
-        data: { row: String(at), [target.kind]: this.#columns.nameOf(target) },
+        data: { row: String(at), [target.kind]: this.#view.columns.nameOf(target) },
       },
       el("span.onnx-nb-twist", { "aria-hidden": true }, expanded === null ? "" : expanded ? "–" : "+"),
       el(`span.onnx-nb-tree-${target.kind}`, elide(title, 80)),
@@ -135,37 +128,37 @@ export class Tree {
   // ---------------------------------------------------------------- acting
 
   #toggle(at: number): void {
-    const { target, expanded } = this.#rows.at(at);
-    if (target.kind === "scope") this.#dispatch({ type: "toggle", scope: target.id });
+    const { target, expanded } = this.#rows[at];
+    if (target.kind === "scope") this.#view.dispatch({ type: "toggle", scope: target.id });
     else if (target.kind === "node" && expanded !== null) {
       if (expanded) this.#folded.add(target.id);
       else this.#folded.delete(target.id);
-      if (this.#state !== null) this.#rows = Rows.of(this.#columns, this.#state.open, this.#folded);
+      this.#rows = rowsOf(this.#view.columns, this.#view.state().open, this.#folded);
       this.#fill();
     }
   }
 
   #activate(at: number): void {
-    const target = this.#rows.targetAt(at);
+    const { target } = this.#rows[at];
     this.#active = at;
-    this.#dispatch({ type: "select", target });
-    this.#dispatch({ type: "reveal", target });
+    this.#view.dispatch({ type: "select", target });
+    this.#view.dispatch({ type: "reveal", target });
   }
 
   /** Adds a row to the selection, or takes it out. */
   #toggleSelected(at: number): void {
     this.#active = at;
     this.#mine = true;
-    this.#dispatch({ type: "also", target: this.#rows.targetAt(at) });
+    this.#view.dispatch({ type: "also", target: this.#rows[at].target });
   }
 
   /** Adds all rows from the active one to this. */
   #extend(to: number): void {
     const at = Math.max(0, Math.min(this.#rows.length - 1, to));
     const [from, end] = [Math.min(at, this.#active), Math.max(at, this.#active)];
-    const targets = Array.from({ length: end - from + 1 }, (_, k) => this.#rows.targetAt(from + k));
+    const targets = this.#rows.slice(from, end + 1).map(({ target }) => target);
     this.#mine = true;
-    this.#dispatch({ type: "selectAll", targets: at < this.#active ? targets.reverse() : targets, add: true });
+    this.#view.dispatch({ type: "selectAll", targets: at < this.#active ? targets.reverse() : targets, add: true });
     this.#show(at);
   }
 
@@ -181,7 +174,7 @@ export class Tree {
     on(tree, "click", signal, (event) => {
       const [at, twist] = place(event);
       if (at < 0) return;
-      if (twist && this.#rows.at(at).expanded !== null) this.#toggle(at);
+      if (twist && this.#rows[at].expanded !== null) this.#toggle(at);
       else if (event.shiftKey) this.#extend(at);
       else if (event.ctrlKey || event.metaKey) this.#toggleSelected(at);
       else this.#activate(at);
@@ -201,7 +194,7 @@ export class Tree {
 
   #keys({ shiftKey, ctrlKey, metaKey }: KeyboardEvent): Readonly<Record<string, () => void>> {
     const at = this.#active;
-    const { expanded } = this.#rows.at(at);
+    const { expanded } = this.#rows[at];
     const go = (to: number): void => (shiftKey ? this.#extend(to) : this.#show(to));
     const choose = (): void => (ctrlKey || metaKey ? this.#toggleSelected(at) : this.#activate(at));
     return {
@@ -215,32 +208,100 @@ export class Tree {
         if (expanded === false) this.#toggle(at);
         else if (expanded) this.#show(at + 1);
       },
-      ArrowLeft: () => (expanded ? this.#toggle(at) : this.#show(this.#rows.around(at))),
+      ArrowLeft: () => (expanded ? this.#toggle(at) : this.#show(parentOf(this.#rows, at))),
     };
   }
 }
 
-function keyOf({ kind, id }: Target): string {
-  return `${kind} ${id}`;
+function words(columns: Columns, target: Target): { title: string; sub: string } {
+  if (target.kind !== "scope") return describe(columns, target);
+  const { id } = target;
+  const owner = columns.scopeNode[id];
+  const body = owner >= 0 && columns.scopeKind[id] === SCOPE_KIND.BODY;
+  const parts = [columns.str(columns.scopeClass[id]), multipleText(columns, id), `${columns.scopeNodes[id]} nodes`];
+  return {
+    title: columns.str(columns.scopeName[id]) || (body ? columns.opOf(owner) : "scope"),
+    sub: parts.filter((part) => part !== "").join(" "),
+  };
 }
 
-function words(columns: Columns, { kind, id }: Target): { title: string; sub: string } {
-  switch (kind) {
-    case "node":
-      return { title: columns.opOf(id), sub: columns.nameOf({ kind, id }) };
-    case "tensor":
-      return { title: columns.valueNameOf(id), sub: `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim() };
-    case "scope": {
-      const owner = columns.scopeNode[id];
-      const body = owner >= 0 && columns.scopeKind[id] === SCOPE_KIND.BODY;
-      const name = columns.str(columns.scopeName[id]);
-      const multiple = multipleText(columns, id);
-      return {
-        title: name || (body ? columns.opOf(owner) : "scope"),
-        sub: `${columns.str(columns.scopeClass[id])} ${multiple} ${columns.scopeNodes[id]} nodes`
-          .replace(/ {2,}/g, " ")
-          .trim(),
-      };
+// ---------------------------------------------------------------- rows
+
+export interface Row {
+  readonly target: Target;
+  readonly level: number;
+  /** null for a leaf */
+  readonly expanded: boolean | null;
+  /** position among its siblings, from 1 */
+  readonly position: number;
+  readonly siblings: number;
+}
+
+/** Row of a target, −1 for none. */
+export function indexOf(rows: readonly Row[], wanted: Target | null): number {
+  return wanted === null ? -1 : rows.findIndex(({ target }) => target.id === wanted.id && target.kind === wanted.kind);
+}
+
+/** Parent row, −1 at the top. */
+export function parentOf(rows: readonly Row[], at: number): number {
+  return rows.findLastIndex(({ level }, above) => above < at && level < rows[at].level);
+}
+
+/** @param folded nodes whose tensors are hidden */
+export function rowsOf(columns: Columns, open: ReadonlySet<number>, folded: ReadonlySet<number>): Row[] {
+  const rows: Row[] = [];
+  const first = firstNodesOf(columns);
+  const add = (
+    kind: Target["kind"],
+    id: number,
+    level: number,
+    expanded: boolean | null,
+    position: number,
+    siblings: number,
+  ) => rows.push({ target: { kind, id }, level, expanded, position, siblings });
+  const addScope = (scope: number, level: number): void => {
+    const drawn = columns.membersOf(scope).filter((id) => !columns.isFolded(id) && columns.nodeBody[id] < 0);
+    const inside = [
+      ...Array.from(columns.childrenOf(scope), (id) => ({ kind: "scope" as const, id, at: first[id] })),
+      ...Array.from(drawn, (id) => ({ kind: "node" as const, id, at: id })),
+    ].sort((a, b) => a.at - b.at); // stable: a scope comes before its first node
+    const inputs = scope === 0 ? columns.graphInputs : [];
+    const count = inputs.length + inside.length;
+    let position = 0;
+    for (const id of inputs) add("tensor", id, level, null, ++position, count);
+    for (const { kind, id } of inside) {
+      if (kind === "scope") {
+        add(kind, id, level, open.has(id), ++position, count);
+        if (open.has(id)) addScope(id, level + 1);
+        continue;
+      }
+      // the empty name is string 0
+      const made = columns.outputsOf(id).filter((value) => value >= 0 && columns.valueName[value] !== 0);
+      const expanded = made.length > 0 && !folded.has(id);
+      add(kind, id, level, made.length === 0 ? null : expanded, ++position, count);
+      if (expanded)
+        made.forEach((value, nth) => {
+          add("tensor", value, level + 1, null, nth + 1, made.length);
+        });
     }
+  };
+  if (columns.scopeCount > 0) addScope(0, 1);
+  return rows;
+}
+
+const firstNodes = new WeakMap<Columns, Int32Array>();
+
+/** scope → its first node in file order, which determines its position among its siblings. */
+function firstNodesOf(columns: Columns): Int32Array {
+  const known = firstNodes.get(columns);
+  if (known !== undefined) return known;
+  const first = new Int32Array(columns.scopeCount).fill(0x7fffffff);
+  for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeScope[node]] = node;
+  for (let scope = columns.scopeCount - 1; scope > 0; scope--) {
+    if (columns.scopeNode[scope] >= 0) first[scope] = Math.min(first[scope], columns.scopeNode[scope]);
+    const parent = columns.scopeParent[scope];
+    first[parent] = Math.min(first[parent], first[scope]);
   }
+  firstNodes.set(columns, first);
+  return first;
 }

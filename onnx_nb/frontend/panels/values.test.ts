@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Place, StatisticsReply, ValueHost } from "../protocol/host.ts";
-import { buttonIn, FakeValues, furnish, MODEL, settled } from "./testing.ts";
+import { buttonIn, FakeHost, FakeValues, FakeView, furnish, MODEL, settled } from "./testing.ts";
 import { createValues } from "./values.ts";
 
 const weight = MODEL.find("W", "tensor")?.id as number;
@@ -13,7 +13,9 @@ let root: HTMLElement;
 let leaving: AbortController;
 
 const show = (value: number, captures = 0): HTMLElement => {
-  root = createValues(MODEL, value, host, captures, () => undefined, leaving.signal);
+  const view = new FakeView(new FakeHost(), MODEL, [0]);
+  view.now = { ...view.now, captures };
+  root = createValues(view, value, host, leaving.signal);
   document.body.replaceChildren(root);
   return root;
 };

@@ -1,26 +1,30 @@
 /** The numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice; capturing where needed. */
 
 import { statistics, valueText } from "../charts/histogram.ts";
-import type { Columns } from "../protocol/columns.ts";
-import { failure, type Look, type PageReply, type PictureReply, type Place, type ValueHost } from "../protocol/host.ts";
+import type { Look, PageReply, Place, ValueHost } from "../protocol/host.ts";
 import { plain } from "../scene/formatting.ts";
-import type { Dispatch } from "../scene/state.ts";
-import { button, copyButton, el, elide, focused, on, onAbort } from "./dom.ts";
+import { button, copyButton, el, elide, fillings, focused, on, onAbort } from "./dom.ts";
 import { download } from "./export.ts";
-import { createProgress } from "./task.ts";
+import { createProgress, failureNote } from "./task.ts";
+import type { ViewContext } from "./viewcontext.ts";
 
 /** Cells of a page; the kernel sends no more. */
 const PAGE = { rows: 16, columns: 6 } as const;
 const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 
-export function createValues(
-  columns: Columns,
-  value: number,
-  host: ValueHost,
-  captures: number,
-  dispatch: Dispatch,
-  signal: AbortSignal,
-): HTMLElement {
+/** A page, and what its parts do. */
+interface Paging {
+  readonly page: PageReply;
+  readonly look: Look;
+  /** turns to another page; what is left out stays as it is */
+  readonly turn: (place: Partial<Place>) => void;
+  /** downloads the tensor */
+  readonly keep: () => void;
+  readonly signal: AbortSignal;
+}
+
+export function createValues(view: ViewContext, value: number, host: ValueHost, signal: AbortSignal): HTMLElement {
+  const { columns, dispatch } = view;
   const root = el("section.onnx-nb-values", { "aria-label": "Values" });
   const constant = columns.isConstant(value);
   // made by folded nodes: its literal is shown already
@@ -32,25 +36,21 @@ export function createValues(
   });
   root.append(stats, cells);
   if (!constant) root.append(el("div.onnx-nb-row", capture));
-  if (!constant && captures === 0) return root;
+  if (!constant && view.state().captures === 0) return root;
 
-  const trouble = (place: HTMLElement) => (error: unknown) => {
-    if (!signal.aborted) place.replaceChildren(el("p.onnx-nb-dim", elide(failure(error).message, 300)));
-  };
-  let turning = new AbortController();
-  onAbort(signal, () => turning.abort());
+  const next = fillings(signal);
   const turn = async (place: Place): Promise<void> => {
-    turning.abort();
-    turning = new AbortController();
-    const round = turning;
+    const round = next();
     const focus = focusedIn(cells);
     try {
-      const page = await host.page(value, place, round.signal);
-      if (round.signal.aborted) return;
-      cells.replaceChildren(...paged(page, place.look, turn, keep, signal));
+      const page = await host.page(value, place, round);
+      if (round.aborted) return;
+      const { index, row, column } = page;
+      const go = (to: Partial<Place>): void => void turn({ index, row, column, look: place.look, ...to });
+      cells.replaceChildren(...paged({ page, look: place.look, turn: go, keep, signal }));
       focus();
     } catch (error) {
-      if (!round.signal.aborted) trouble(cells)(error);
+      if (!round.aborted) cells.replaceChildren(failureNote(error));
     }
   };
   const keep = async (): Promise<void> => {
@@ -58,7 +58,7 @@ export function createValues(
       const content = await host.npy(value, signal);
       if (!signal.aborted) download(new Blob([content as Uint8Array<ArrayBuffer>]), columns.valueNameOf(value), "npy");
     } catch (error) {
-      trouble(cells)(error);
+      if (!signal.aborted) cells.replaceChildren(failureNote(error));
     }
   };
   const offer = (): void => {
@@ -66,7 +66,7 @@ export function createValues(
     cells.replaceChildren(el("div.onnx-nb-row", open, saveButton(keep, signal)));
   };
   /** Reads the tensor, with progress if that takes a while: a weight may have gigabytes. */
-  const read = (): void => {
+  const read = async (): Promise<void> => {
     const stopping = new AbortController();
     const stop = (): void => stopping.abort();
     onAbort(signal, stop);
@@ -75,29 +75,25 @@ export function createValues(
       if (!progress.element.isConnected) stats.replaceChildren(progress.element);
       progress.show(done, message);
     };
-    host.statistics(value, report, stopping.signal).then(
-      (found) => {
-        if (signal.aborted || found === null) return;
-        capture.textContent = "Capture again";
-        stats.replaceChildren(...statistics(constant ? { ...found, source: "" } : found));
-        if (!constant) offer();
-      },
-      (error: unknown) => {
-        if (!stopping.signal.aborted) trouble(stats)(error);
-        else if (!signal.aborted) {
-          const again = button("Statistics", read, signal, { title: "Read the whole tensor" });
-          stats.replaceChildren(el("div.onnx-nb-row", again));
-        }
-      },
-    );
+    try {
+      const found = await host.statistics(value, report, stopping.signal);
+      if (signal.aborted || found === null) return;
+      capture.textContent = "Capture again";
+      stats.replaceChildren(...statistics(constant ? { ...found, source: "" } : found));
+      if (!constant) offer();
+    } catch (error) {
+      if (signal.aborted) return;
+      const again = button("Statistics", () => void read(), signal, { title: "Read the whole tensor" });
+      stats.replaceChildren(stopping.signal.aborted ? el("div.onnx-nb-row", again) : failureNote(error));
+    }
   };
   // a weight's pages are read by themselves, however large it is
   if (constant) offer();
-  read();
+  void read();
   return root;
 }
 
-/** Returns back the keyboard after a page was replaced. */
+/** Returns what gives the keyboard back after a page was replaced. */
 function focusedIn(cells: HTMLElement): () => void {
   const held = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => focused(each));
   return () => {
@@ -110,37 +106,26 @@ function focusedIn(cells: HTMLElement): () => void {
   };
 }
 
-function saveButton(keep: () => Promise<void>, signal: AbortSignal): HTMLButtonElement {
-  return button("Save .npy", () => void keep(), signal, { title: "Download the whole tensor for numpy.load" });
+function saveButton(keep: () => void, signal: AbortSignal): HTMLButtonElement {
+  return button("Save .npy", keep, signal, { title: "Download the whole tensor for numpy.load" });
 }
 
-function paged(
-  page: PageReply,
-  look: Look,
-  turn: (place: Place) => Promise<void>,
-  keep: () => Promise<void>,
-  signal: AbortSignal,
-): Node[] {
+function paged(paging: Paging): Node[] {
+  const { page, turn, keep, signal } = paging;
   const { shape, index, row, column, cells } = page;
   const parts: Node[] = [];
-  if (index.length > 0 || page.trailing > 0) parts.push(slicer(page, look, turn, signal));
+  if (index.length > 0 || page.trailing > 0) parts.push(slicer(paging));
   if (page.pixels !== undefined && page.picture !== undefined) {
-    if (page.looks.length > 1) parts.push(lookSwitch(page, look, turn, signal));
-    parts.push(...picture(page.pixels, page.picture, page, turn, signal));
+    if (page.looks.length > 1) parts.push(lookSwitch(paging));
+    parts.push(...picture(page.pixels, page.picture, paging));
   }
   if (cells.length === 0) parts.push(el("p.onnx-nb-dim", "No values: one of its dimensions is 0."));
   else parts.push(el("div.onnx-nb-cells-box", { tabindex: 0, role: "region", "aria-label": "Cells" }, tableOf(page)));
   const rows = shape.length > 1 ? shape[shape.length - 2] : (shape[0] ?? 1);
   const across = shape.length > 1 ? shape[shape.length - 1] : 1;
   const [down, right] = [row + cells.length, column + (cells[0]?.length ?? 0)];
-  const step = (text: string, name: string, to: Partial<Place>, possible: boolean): HTMLButtonElement => {
-    const made = button(text, () => void turn({ index, row, column, look, ...to }), signal, {
-      class: "onnx-nb-small",
-      "aria-label": name,
-    });
-    made.disabled = !possible;
-    return made;
-  };
+  const step = (text: string, name: string, to: Partial<Place>, possible: boolean): HTMLButtonElement =>
+    button(text, () => turn(to), signal, { class: "onnx-nb-small", "aria-label": name, disabled: !possible });
   parts.push(
     el(
       "div.onnx-nb-row",
@@ -156,43 +141,24 @@ function paged(
 }
 
 /** One field for each dimension but the last two. */
-function slicer(
-  { shape, index, trailing }: PageReply,
-  look: Look,
-  turn: (place: Place) => Promise<void>,
-  signal: AbortSignal,
-): HTMLElement {
-  const line = el("div.onnx-nb-row.onnx-nb-index", "[");
-  index.forEach((number, dimension) => {
-    const field = el("input.onnx-nb-field", {
-      type: "number",
-      min: 0,
-      max: shape[dimension] - 1,
-      value: number,
-      "aria-label": `Index of dimension ${dimension}`,
-    });
-    const chosen = (): Place => ({
-      index: index.map((old, at) => (at === dimension ? Number(field.value) : old)),
-      row: 0,
-      column: 0,
-      look,
-    });
-    on(field, "change", signal, () => void turn(chosen()));
-    line.append(field);
+function slicer({ page: { shape, index, trailing }, turn, signal }: Paging): HTMLElement {
+  const fields = index.map((value, dimension) => {
+    const attributes = { min: 0, max: shape[dimension] - 1, value, "aria-label": `Index of dimension ${dimension}` };
+    const field = el("input.onnx-nb-field", { type: "number", ...attributes });
+    const press = (): void => turn({ index: index.with(dimension, Number(field.value)), row: 0, column: 0 });
+    on(field, "change", signal, press);
+    return field;
   });
-  line.append(`${index.length > 0 ? ", " : ""}:, :${", 0".repeat(trailing)}]`);
-  return line;
+  const rest = `${index.length > 0 ? ", " : ""}:, :${", 0".repeat(trailing)}]`;
+  return el("div.onnx-nb-row.onnx-nb-index", "[", ...fields, rest);
 }
 
 function tableOf({ cells, row, column }: PageReply): HTMLElement {
-  const head = el("tr", el("th"));
-  for (let at = 0; at < cells[0].length; at++) head.append(el("th", plain(column + at)));
-  const body = el("tbody");
-  cells.forEach((line, at) => {
-    const items = line.map((text) => el("td", { title: text }, elide(text, 14)));
-    body.append(el("tr", el("th", plain(row + at)), ...items));
-  });
-  return el("table.onnx-nb-cells", el("thead", head), body);
+  const head = el("tr", el("th"), ...cells[0].map((_, at) => el("th", plain(column + at))));
+  const lines = cells.map((line, at) =>
+    el("tr", el("th", plain(row + at)), ...line.map((text) => el("td", { title: text }, elide(text, 14)))),
+  );
+  return el("table.onnx-nb-cells", el("thead", head), el("tbody", ...lines));
 }
 
 const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
@@ -201,20 +167,15 @@ const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
   color: ["Color", "Its three channels as red, green and blue"],
 };
 
-function lookSwitch(
-  { looks, index, row, column }: PageReply,
-  look: Look,
-  turn: (place: Place) => Promise<void>,
-  signal: AbortSignal,
-): HTMLElement {
+function lookSwitch({ page: { looks }, look, turn, signal }: Paging): HTMLElement {
   const choose = (each: Look): HTMLButtonElement =>
-    button(LOOKS[each][0], () => void turn({ index, row, column, look: each }), signal, {
+    button(LOOKS[each][0], () => turn({ look: each }), signal, {
       class: "onnx-nb-small",
       title: LOOKS[each][1],
       "aria-pressed": String(each === look),
       "aria-label": LOOKS[each][0],
     });
-  return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map((each) => choose(each)));
+  return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map(choose));
 }
 
 /** px between tiles */
@@ -223,10 +184,8 @@ const GAP = 2;
 /** Slices in gray, bright where they are large, or in color; what is not finite in red. A click on a tile opens it. */
 function picture(
   pixels: Uint8Array,
-  { look, shape: [tiles, height, width], first, low, high }: PictureReply,
-  { index }: PageReply,
-  turn: (place: Place) => Promise<void>,
-  signal: AbortSignal,
+  { look, shape: [tiles, height, width], first, low, high }: NonNullable<PageReply["picture"]>,
+  { page: { index }, turn, signal }: Paging,
 ): Node[] {
   const across = Math.ceil(Math.sqrt((tiles * height) / width));
   const canvas = el("canvas.onnx-nb-heat", {
@@ -261,19 +220,15 @@ function picture(
     canvas.classList.add("onnx-nb-tiles");
     on(canvas, "click", signal, (event) => {
       const channel = at(event);
-      if (channel >= 0) void turn({ ...START, index: [...index.slice(0, -1), channel] });
+      if (channel >= 0) turn({ ...START, index: [...index.slice(0, -1), channel] });
     });
     on(canvas, "pointermove", signal, (event) => {
       const channel = at(event);
       canvas.title = channel < 0 ? "" : `[${[...index.slice(0, -1), channel].join(", ")}, :, :]`;
     });
   }
-  const ends = el(
-    "div.onnx-nb-gray",
-    el("span", valueText(low)),
-    el("i", { "aria-hidden": "true" }),
-    el("span", valueText(high)),
-  );
-  const part = look === "channels" && tiles > 1 ? `${plain(first)} to ${plain(first + tiles - 1)}` : "";
-  return [canvas, ends, ...(part === "" ? [] : [el("div.onnx-nb-dim", `Slices ${part} on one scale`)])];
+  const [dark, bright] = [el("span", valueText(low)), el("span", valueText(high))];
+  const ends = el("div.onnx-nb-gray", dark, el("i", { "aria-hidden": "true" }), bright);
+  const part = `Slices ${plain(first)} to ${plain(first + tiles - 1)} on one scale`;
+  return [canvas, ends, ...(look === "channels" && tiles > 1 ? [el("div.onnx-nb-dim", part)] : [])];
 }

@@ -3,8 +3,7 @@
  * pointer. It changes no state itself; what a person does here it dispatches.
  */
 
-import type { Columns, Target } from "../protocol/columns.ts";
-import type { GraphHost } from "../protocol/host.ts";
+import type { Target } from "../protocol/columns.ts";
 import * as cameras from "../render/camera.ts";
 import { middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
@@ -14,7 +13,7 @@ import { readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
-import { type Dispatch, type Saving, type Standing, type State, selected } from "../scene/state.ts";
+import { type Saving, type Standing, type State, selected } from "../scene/state.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { el, elide, on, onAbort } from "./dom.ts";
 import { savePicture, snapshot } from "./export.ts";
@@ -22,13 +21,10 @@ import { createMinimap, type Minimap } from "./minimap.ts";
 import { Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
-import { createTooltip } from "./tooltip.ts";
+import { describe, type ViewContext } from "./viewcontext.ts";
 
 /** What a viewport needs of the view around it. */
 export interface ViewportOptions {
-  state(): State;
-  readonly dispatch: Dispatch;
-  announce(text: string): void;
   /** the camera has come to rest somewhere else */
   rested(at: Standing): void;
   /** colors or fonts of the page have changed */
@@ -66,12 +62,11 @@ export class Viewport {
   /** null until something is laid out, and if the graph could not be drawn */
   scene: Scene | null = null;
   readonly #root: HTMLElement;
-  readonly #columns: Columns;
-  readonly #host: GraphHost;
+  readonly #view: ViewContext;
   readonly #options: ViewportOptions;
-  readonly #signal: AbortSignal;
   readonly #canvas: HTMLCanvasElement;
-  readonly #tooltip: ReturnType<typeof createTooltip>;
+  readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": "true", hidden: true });
+  readonly #hint = el("div.onnx-nb-hint", { "aria-hidden": "true" }, "Click the graph or hold Ctrl to zoom");
   readonly #control: CameraControl;
   readonly #painter: Painter;
   readonly #loader: SceneLoader;
@@ -88,71 +83,68 @@ export class Viewport {
   /** when the scene was asked for that `performance.mark` reports; null once it was */
   #asked: number | null = performance.now();
   #snapshotTimer = 0;
+  #hintTimer = 0;
 
-  constructor(root: HTMLElement, columns: Columns, host: GraphHost, options: ViewportOptions, signal: AbortSignal) {
+  constructor(root: HTMLElement, view: ViewContext, options: ViewportOptions) {
     this.#root = root;
-    this.#columns = columns;
-    this.#host = host;
+    this.#view = view;
     this.#options = options;
-    this.#signal = signal;
-    const { state, dispatch, announce } = options;
-    const redraw = (): void => this.#painter.redraw();
-    const moved = (): void => this.#painter.moved();
-    const looked = (): void => {
-      this.#tooltip.hide();
-      options.looked();
-    };
-    this.#control = new CameraControl({ redraw, moved, looked, rested: options.rested }, signal);
-    this.#loader = new SceneLoader(
-      columns,
-      options.start,
+    const { columns, dispatch, signal } = view;
+    this.#control = new CameraControl(
       {
-        state,
-        dispatch,
-        announce,
-        ready: (scene, anchor, late) => {
-          this.#adopt(scene, anchor);
-          options.loaded(late);
+        redraw: () => this.#painter.redraw(),
+        moved: () => this.#painter.moved(),
+        looked: () => {
+          this.#tooltip.hidden = true;
+          options.looked();
         },
-        unchanged: () => {
-          if (root.dataset.state === "drawn") this.#asked = null; // it is on the screen
-        },
-        failed: options.failed,
+        rested: options.rested,
       },
       signal,
-      options.atOnce,
     );
-    this.#canvas = graphCanvas(columns);
-    this.#tooltip = createTooltip(columns);
+    const ready = (scene: Scene, anchor: number | null, late: boolean): void => {
+      this.#adopt(scene, anchor);
+      options.loaded(late);
+    };
+    const unchanged = (): void => {
+      if (root.dataset.state === "drawn") this.#asked = null; // it is on the screen
+    };
+    const { start, failed, atOnce } = options;
+    this.#loader = new SceneLoader(view, start, { ready, unchanged, failed }, atOnce);
+    const name = elide(columns.meta.name || "model", 80);
+    this.#canvas = el("canvas.onnx-nb-canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "graph",
+      "aria-label": `Graph of ${name}. Move along it with the arrow keys, press ? for all keys; the tree has the same content.`,
+    });
     const map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
-    const hint = createHint(signal);
-    const rubberBand = el("div.onnx-nb-rubberband");
-    rubberBand.hidden = true;
-    this.element = el("div.onnx-nb-stage", this.#canvas, rubberBand, map, this.#tooltip.element);
-    this.element.append(hint.element, this.#loader.element);
+    const rubberBand = el("div.onnx-nb-rubberband", { hidden: true });
+    this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, map, this.#tooltip, this.#hint);
+    this.element.append(this.#loader.element);
     this.#painter = new Painter(
       this.#canvas,
       this.#control,
       { picture: () => this.#picture(), resized: () => this.resize(), painted: (picture) => this.#painted(picture) },
       signal,
     );
-    listenPointer(this.#canvas, this.#gestures(rubberBand, hint.show), signal);
+    listenPointer(this.#canvas, this.#gestures(rubberBand), signal);
     on(this.#canvas, "blur", signal, () => dispatch({ type: "hover", target: null }));
     this.#minimap = createMinimap(map, (x, y) => this.#center(x, y), signal);
-    onAbort(signal, () => window.clearTimeout(this.#snapshotTimer));
+    onAbort(signal, () => {
+      window.clearTimeout(this.#snapshotTimer);
+      window.clearTimeout(this.#hintTimer);
+    });
   }
 
   /** Draws for the first time; the element must be in its place. */
   start(): void {
-    const signal = this.#signal;
-    watchTheme(
-      this.#root,
-      () => {
-        this.#readStyle();
-        this.#options.restyled();
-      },
-      signal,
-    );
+    const { signal } = this.#view;
+    const restyle = (): void => {
+      this.#readStyle();
+      this.#options.restyled();
+    };
+    watchTheme(this.#root, restyle, signal);
     this.#readStyle();
     this.#loader.load(null);
     const observer = new ResizeObserver(() => this.resize());
@@ -206,11 +198,11 @@ export class Viewport {
   }
 
   #adopt(scene: Scene, anchor: number | null): void {
-    this.#tooltip.hide();
+    this.#tooltip.hidden = true;
     const before = this.scene;
     this.scene = scene;
     this.#index = new HitIndex(scene, this.#loader.measure);
-    this.#faults = faultsOf(scene, this.#columns);
+    this.#faults = faultsOf(scene, this.#view.columns);
     this.#marks = null;
     this.#painter.invalidate();
     if (this.#control.untouched && (before === null || anchor === null)) this.#control.open(scene);
@@ -218,7 +210,8 @@ export class Viewport {
       const fixed: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
       if (fixed === null) return;
       const { dx, dy } = keepInPlace(before, scene, fixed.kind, fixed.id);
-      this.#control.shift(dx, dy);
+      const { x, y, k } = this.#control.camera;
+      this.#control.moveTo({ x: x + dx, y: y + dy, k });
     }
   }
 
@@ -246,28 +239,19 @@ export class Viewport {
 
   #readStyle(): void {
     this.#unstyled = !this.#root.isConnected;
-    this.#theme = readTheme(this.#root, this.#columns.meta.categories);
+    this.#theme = readTheme(this.#root, this.#view.columns.meta.categories);
     this.#loader.setFont(this.#theme.font);
   }
 
   #picture(): Picture | null {
-    const { scene } = this;
-    const [index, theme] = [this.#index, this.#theme];
-    if (scene === null || index === null || theme === null) return null;
-    const state = this.#options.state();
-    this.#marks ??= marksOf(scene, this.#columns, state, this.#faults);
-    const { measure } = this.#loader;
+    const { columns } = this.#view;
     const { statuses } = this.#options;
-    return {
-      scene,
-      columns: this.#columns,
-      index,
-      marks: this.#marks,
-      theme,
-      measure,
-      overlay: state.overlay,
-      statuses,
-    };
+    const [scene, index, theme] = [this.scene, this.#index, this.#theme];
+    if (scene === null || index === null || theme === null) return null;
+    const state = this.#view.state();
+    this.#marks ??= marksOf(scene, columns, state, this.#faults);
+    const { measure } = this.#loader;
+    return { scene, columns, index, marks: this.#marks, theme, measure, overlay: state.overlay, statuses };
   }
 
   #painted({ scene, index, theme }: Picture): void {
@@ -281,22 +265,21 @@ export class Viewport {
     this.#root.dataset.state = "drawn";
     // the task after a frame runs when the frame is on the screen
     setTimeout(() => {
-      if (!this.#signal.aborted) performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
+      if (!this.#view.signal.aborted)
+        performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
     });
     window.clearTimeout(this.#snapshotTimer);
-    if (this.#host.picture !== undefined) {
-      this.#snapshotTimer = window.setTimeout(() => this.#leaveSnapshot(), SNAPSHOT_MS);
-    }
-  }
-
-  #leaveSnapshot(): void {
-    const picture = this.#picture();
-    if (picture !== null && !this.#signal.aborted) this.#host.picture?.(snapshot(picture, this.position));
+    const { host } = this.#view;
+    if (host.picture === undefined) return;
+    this.#snapshotTimer = window.setTimeout(() => {
+      const picture = this.#picture();
+      if (picture !== null) host.picture?.(snapshot(picture, this.#control));
+    }, SNAPSHOT_MS);
   }
 
   save(what: Saving): void {
     const picture = this.#picture();
-    if (picture !== null) savePicture(what, picture, this.position, this.#options.announce);
+    if (picture !== null) savePicture(what, picture, this.#control, this.#view.announce);
   }
 
   /** Takes over the size of its element. */
@@ -331,20 +314,14 @@ export class Viewport {
   }
 
   /** the camera and the size of the picture */
-  get position(): { readonly camera: cameras.Camera; readonly view: cameras.Size } {
-    const { camera, view } = this.#control;
-    return { camera, view };
-  }
-
-  /** the camera is on its way */
-  get gliding(): boolean {
-    return this.#control.gliding;
+  get position(): CameraControl {
+    return this.#control;
   }
 
   /** Goes to a viewpoint, at once or gliding. */
   goTo(at: Standing, glides: boolean): void {
     this.#control.untouched = false;
-    if (this.#control.view.w === 0) this.#control.goLater(at);
+    if (this.#control.view.w === 0) this.#control.pending = at;
     else this.#loader.whenReady(() => this.#control.goTo(at, this.scene, glides));
   }
 
@@ -384,13 +361,15 @@ export class Viewport {
   }
 
   #glide(to: cameras.Camera): void {
-    this.#tooltip.hide();
+    this.#tooltip.hidden = true;
     this.#control.glide(to);
   }
 
   #zoom(factor: number, x: number, y: number): void {
-    const control = this.#control;
-    control.look(cameras.zoom(control.camera, factor, x, y, control.leastScale(this.scene)), this.scene);
+    const { camera, view } = this.#control;
+    // a little further out than all of the scene there is nothing to see
+    const least = this.scene === null ? 0.01 : cameras.fitAll(this.scene.bounds, view).k * 0.6;
+    this.#control.look(cameras.zoom(camera, factor, x, y, least), this.scene);
   }
 
   #center(x: number, y: number): void {
@@ -404,7 +383,7 @@ export class Viewport {
     const { scene } = this;
     if (scene === null) return null;
     const { kind, x, y, w, h } = scene.boxes;
-    const box = boxOf(scene, this.#columns, target);
+    const box = boxOf(scene, this.#view.columns, target);
     const end = box >= 0 && (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
     const [edge] = target.kind === "tensor" && !end ? scene.edgesOf(target.id) : [];
     if (edge !== undefined) {
@@ -418,13 +397,13 @@ export class Viewport {
 
   /** Everything in the scope around the selection; if all of it is selected, in the scope further out. */
   siblings(): Target[] {
-    return this.scene === null ? [] : siblingsOf(this.scene, this.#columns, selected(this.#options.state()));
+    return this.scene === null ? [] : siblingsOf(this.scene, this.#view.columns, selected(this.#view.state()));
   }
 
   /** What is next to the selection. */
   neighbor(step: Step, tensors: boolean): Target | null {
-    const { selection } = this.#options.state();
-    return this.scene === null ? null : walk(this.scene, this.#columns, selection, step, tensors);
+    const { selection } = this.#view.state();
+    return this.scene === null ? null : walk(this.scene, this.#view.columns, selection, step, tensors);
   }
 
   /** Where in the window a pointer would hit this target; null if it cannot be seen now. */
@@ -437,7 +416,7 @@ export class Viewport {
       if (at.x < 1 || at.y < 1 || at.x > view.w - 1 || at.y > view.h - 1) return false;
       return document.elementFromPoint === undefined || isUncovered(this.#canvas, left + at.x, top + at.y);
     };
-    const body = target.kind === "node" ? this.#columns.nodeBody[target.id] : -1;
+    const body = target.kind === "node" ? this.#view.columns.nodeBody[target.id] : -1;
     const drawn: Target = body >= 0 ? { kind: "scope", id: body } : target;
     const point = this.#index.pointOf(drawn, REACH / camera.k, camera.k, inside);
     if (point === null) return null;
@@ -451,8 +430,8 @@ export class Viewport {
     return this.#index?.hit(world.x, world.y, REACH / camera.k, camera.k) ?? null;
   }
 
-  #gestures(rubberBand: HTMLElement, hint: () => void): Gestures {
-    const { state, dispatch } = this.#options;
+  #gestures(rubberBand: HTMLElement): Gestures {
+    const { state, dispatch } = this.#view;
     const control = this.#control;
     return {
       pan: (dx, dy) => control.look(cameras.pan(control.camera, dx, dy), this.scene),
@@ -489,38 +468,40 @@ export class Viewport {
         const hit = at === null ? null : this.#hitAt(at.x, at.y);
         this.#canvas.classList.toggle("onnx-nb-pointing", hit !== null);
         dispatch({ type: "hover", target: hit?.target ?? null });
-        if (hit === null || at === null || hit.part === "toggle") this.#tooltip.hide();
-        else this.#tooltip.show(hit.target, state().overlay, at, control.view);
+        if (hit === null || at === null || hit.part === "toggle") this.#tooltip.hidden = true;
+        else this.#showTooltip(hit.target, at);
       },
-      wheelIgnored: hint,
+      // the wheel zooms only with Ctrl or after a click
+      wheelIgnored: () => {
+        this.#hint.classList.add("onnx-nb-shown");
+        window.clearTimeout(this.#hintTimer);
+        this.#hintTimer = window.setTimeout(() => this.#hint.classList.remove("onnx-nb-shown"), HINT_MS);
+      },
     };
   }
-}
 
-function graphCanvas(columns: Columns): HTMLCanvasElement {
-  const name = elide(columns.meta.name || "model", 80);
-  return el("canvas.onnx-nb-canvas", {
-    tabindex: 0,
-    role: "application",
-    "aria-roledescription": "graph",
-    "aria-label": `Graph of ${name}. Move along it with the arrow keys, press ? for all keys; the tree has the same content.`,
-  });
-}
-
-/** The hint that the wheel zooms only with Ctrl or after a click. */
-function createHint(signal: AbortSignal): { readonly element: HTMLElement; show(): void } {
-  const words = "Click the graph or hold Ctrl to zoom";
-  const element = el("div.onnx-nb-hint", { "aria-hidden": "true" }, words);
-  let timer = 0;
-  onAbort(signal, () => window.clearTimeout(timer));
-  return {
-    element,
-    show() {
-      element.classList.add("onnx-nb-shown");
-      window.clearTimeout(timer);
-      timer = window.setTimeout(() => element.classList.remove("onnx-nb-shown"), HINT_MS);
-    },
-  };
+  /** @param at px of the view */
+  #showTooltip(target: Target, at: cameras.Point): void {
+    const tooltip = this.#tooltip;
+    const { columns } = this.#view;
+    const { overlay } = this.#view.state();
+    const { title, sub } = describe(columns, target);
+    const more = target.kind === "node" ? columns.str(columns.nodeAttributes[target.id]) : "";
+    tooltip.replaceChildren(
+      el("b", elide(title, 70) || "(unnamed)"),
+      sub === "" ? "" : el("span", ` ${elide(sub, 90)}`),
+    );
+    if (more !== "") tooltip.append(el("div.onnx-nb-dim", elide(more, 90)));
+    if (overlay !== null && target.kind !== "tensor") {
+      const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.SCOPE, target.id);
+      tooltip.append(el("div", elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
+    }
+    tooltip.hidden = false;
+    const { offsetWidth: w, offsetHeight: h } = tooltip;
+    const { view } = this.#control;
+    tooltip.style.left = `${Math.max(4, Math.min(at.x + 14, view.w - w - 4))}px`;
+    tooltip.style.top = `${at.y + 20 + h > view.h ? at.y - h - 10 : at.y + 18}px`;
+  }
 }
 
 /** Whether nothing (legend, map) lies over the canvas at a point, and the point is inside of the window. */

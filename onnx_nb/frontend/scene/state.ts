@@ -5,17 +5,10 @@ import type { Hit } from "../search/search.ts";
 import type { Overlay, Range } from "./overlay.ts";
 import type { Direction } from "./scene.ts";
 
-/** A missing input, as `plan_extraction` reports it. */
-export interface Missing {
-  readonly value: number;
-  readonly name: string;
-  readonly message: string;
-}
-
 /** The result of `plan_extraction` for the chosen inputs and outputs. */
 export interface Plan {
   readonly nodes: Int32Array;
-  readonly missing: readonly Missing[];
+  readonly missing: readonly { readonly value: number; readonly name: string; readonly message: string }[];
   readonly redundant: readonly number[];
   /** inputs that complete the extraction, when `missing` is not empty */
   readonly suggestion: readonly number[];
@@ -103,8 +96,7 @@ export type Action =
   | { readonly type: "gathering"; readonly gathering: boolean }
   | { readonly type: "input" | "output"; readonly value: number }
   | { readonly type: "boundary"; readonly boundary: Boundary }
-  | { readonly type: "undo" }
-  | { readonly type: "redo" }
+  | { readonly type: "undo" | "redo" }
   | { readonly type: "clear" }
   | { readonly type: "plan"; readonly plan: Plan | null }
   | { readonly type: "search"; readonly text: string; readonly hits: readonly Hit[] }
@@ -129,29 +121,13 @@ export type Command =
   | { readonly type: "color"; readonly by: string }
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
-  /** fits everything, or the drawn boxes of some targets */
   /** goes to a bookmark, or saves the current view as one */
   | { readonly type: "visit"; readonly bookmark: Bookmark }
   | { readonly type: "bookmark" }
+  /** fits everything, or the drawn boxes of some targets */
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
   /** brings it into view, or into the middle of the view */
   | { readonly type: "reveal"; readonly target: Target; readonly centered?: boolean };
-
-const COMMANDS: Readonly<Record<Command["type"], true>> = {
-  extract: true,
-  save: true,
-  color: true,
-  capture: true,
-  page: true,
-  visit: true,
-  bookmark: true,
-  fit: true,
-  reveal: true,
-};
-
-export function isCommand(action: Action | Command): action is Command {
-  return action.type in COMMANDS;
-}
 
 export type Dispatch = (action: Action | Command) => void;
 
@@ -185,7 +161,8 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
 /** Maximum number of undo steps. */
 const STEPS = 100;
 
-export function reduce(state: State, action: Action, columns: Columns): State {
+/** Returns the state after an action; a command changes nothing. */
+export function reduce(state: State, action: Action | Command, columns: Columns): State {
   if (action.type === "undo" || action.type === "redo") return back(state, action.type);
   const next = changed(state, action, columns);
   // dragging a filter makes a hundred changes, and is as easily reverted
@@ -193,7 +170,7 @@ export function reduce(state: State, action: Action, columns: Columns): State {
 }
 
 /** Records the fields that a step changed. */
-function recorded(before: State, after: State, action: Action): State {
+function recorded(before: State, after: State, action: Action | Command): State {
   const change: Change = {
     ...(before.boundary !== after.boundary && { boundary: before.boundary }),
     ...(before.open !== after.open && { open: before.open }),
@@ -224,18 +201,27 @@ function back(state: State, way: "undo" | "redo"): State {
   };
 }
 
-function changed(
-  state: State,
-  action: Exclude<Action, { readonly type: "undo" } | { readonly type: "redo" }>,
-  columns: Columns,
-): State {
+function changed(state: State, action: Action | Command, columns: Columns): State {
   switch (action.type) {
     case "open":
     case "close":
-    case "toggle":
-      return { ...state, open: toggled(state.open, action.scope, action.type, columns) };
+    case "toggle": {
+      const opens = action.type === "toggle" ? !state.open.has(action.scope) : action.type === "open";
+      const open = new Set(state.open);
+      if (opens) for (const each of columns.ancestry(action.scope)) open.add(each);
+      else open.delete(action.scope);
+      return { ...state, open };
+    }
     case "direction":
-      return { ...state, direction: action.direction };
+    case "gathering":
+    case "plan":
+    case "hit":
+    case "bookmarks":
+    case "error":
+    case "live": {
+      const { type, ...fields } = action;
+      return { ...state, ...fields };
+    }
     case "openAll":
       return { ...state, open: new Set([...state.open, ...action.scopes]) };
     case "openOnly":
@@ -253,43 +239,37 @@ function changed(
     case "selectAll": {
       const now = selected(state);
       const before = action.add === true ? now : [];
-      const known = new Map([...before, ...action.targets].map((target) => [`${target.kind} ${target.id}`, target]));
+      const known = new Map([...before, ...action.targets].map((target) => [keyOf(target), target]));
       const all = [...known.values()];
       const alike = all.length === now.length && all.every((target, at) => same(target, now[at]));
       return alike ? state : selecting(state, all);
     }
-    case "gathering":
-      return { ...state, gathering: action.gathering };
     case "hover":
       return same(state.hover, action.target) ? state : { ...state, hover: action.target };
     case "input":
       return withBoundary(state, { ...state.boundary, inputs: flipped(state.boundary.inputs, action.value) });
     case "output":
       return withBoundary(state, { ...state.boundary, outputs: flipped(state.boundary.outputs, action.value) });
-    case "boundary":
-      return sameBoundary(state.boundary, action.boundary) ? state : withBoundary(state, action.boundary);
+    case "boundary": {
+      const [{ inputs, outputs }, now] = [action.boundary, state.boundary];
+      const equal = inputs.join() === now.inputs.join() && outputs.join() === now.outputs.join();
+      return equal ? state : withBoundary(state, action.boundary);
+    }
     case "clear":
       return withBoundary(state, { inputs: [], outputs: [] });
-    case "plan":
-      return { ...state, plan: action.plan };
     case "search":
       return { ...state, search: action.text, hits: action.hits, hit: action.hits.length > 0 ? 0 : -1 };
-    case "hit":
-      return { ...state, hit: action.hit };
     case "overlay":
       return { ...state, overlay: action.overlay, color: action.color ?? null };
-    case "bookmarks":
-      return { ...state, bookmarks: action.bookmarks };
     case "range":
       return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
     case "busy":
       return { ...state, busy: action.busy, done: action.done ?? null };
     case "captured":
       return { ...state, captures: state.captures + 1, capturedAll: state.capturedAll || action.all };
-    case "error":
-      return { ...state, error: action.error };
-    case "live":
-      return { ...state, live: action.live };
+    default:
+      action satisfies Command | { readonly type: "undo" | "redo" };
+      return state;
   }
 }
 
@@ -304,12 +284,13 @@ function selecting(state: State, targets: readonly Target[]): State {
   return { ...state, selection: targets.at(-1) ?? null, others: targets.length < 2 ? NONE : targets.slice(0, -1) };
 }
 
-export function same(a: Target | null, b: Target | null): boolean {
-  return a === b || (a !== null && b !== null && a.kind === b.kind && a.id === b.id);
+/** A text that is the same for equal targets. */
+export function keyOf({ kind, id }: Target): string {
+  return `${kind} ${id}`;
 }
 
-function sameBoundary(a: Boundary, b: Boundary): boolean {
-  return a.inputs.join() === b.inputs.join() && a.outputs.join() === b.outputs.join();
+export function same(a: Target | null, b: Target | null): boolean {
+  return a === b || (a !== null && b !== null && a.kind === b.kind && a.id === b.id);
 }
 
 function withBoundary(state: State, boundary: Boundary): State {
@@ -318,17 +299,4 @@ function withBoundary(state: State, boundary: Boundary): State {
 
 function flipped(values: readonly number[], value: number): readonly number[] {
   return values.includes(value) ? values.filter((other) => other !== value) : [...values, value];
-}
-
-function toggled(
-  open: ReadonlySet<number>,
-  scope: number,
-  how: "open" | "close" | "toggle",
-  columns: Columns,
-): ReadonlySet<number> {
-  const opens = how === "toggle" ? !open.has(scope) : how === "open";
-  const next = new Set(open);
-  if (opens) for (const each of columns.ancestry(scope)) next.add(each);
-  else next.delete(scope);
-  return next;
 }

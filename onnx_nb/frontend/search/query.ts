@@ -189,6 +189,11 @@ class Reader {
   }
 }
 
+/** Returns a text as one word of a query, in quotes. */
+export function quoted(text: string): string {
+  return `"${text.replace(/["\\]/g, "\\$&")}"`;
+}
+
 /** Whether a query has a regular expression: one from a saved notebook runs only when a person asks for it. */
 export function hasRegex(text: string): boolean {
   try {

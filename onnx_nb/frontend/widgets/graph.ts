@@ -1,6 +1,6 @@
 /** Mounts the graph of a model: in a widget on its kernel, on a page on what was written there. */
 
-import { createGraphView, type GraphView } from "../panels/graphview.ts";
+import { GraphView } from "../panels/graphview.ts";
 import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
@@ -46,7 +46,7 @@ export const graphWidget: Widget = (model, channel) => {
       },
     );
     const state = read<ViewState>("view");
-    const view: GraphView = createGraphView(
+    const view = new GraphView(
       root,
       columns,
       host,
@@ -102,5 +102,5 @@ export const graphPage: Page = async (root, about, part, signal) => {
   const baked = textOf("baked") === "" ? undefined : bakedOf(await part("baked"));
   const height = Math.max(400, window.innerHeight - 190);
   const given = baked?.shown == null ? {} : { given: { overlay: baked.shown } };
-  createGraphView(root, new Columns(await part("columns")), pageHost(baked), { height, ...given }, signal);
+  new GraphView(root, new Columns(await part("columns")), pageHost(baked), { height, ...given }, signal);
 };

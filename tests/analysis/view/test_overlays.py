@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_the_color_menu_offers_the_overlays_of_the_kernel() -> None:
-    menu = (models.ROOT / "onnx_nb" / "frontend" / "panels" / "colormenu.ts").read_text()
+    menu = (models.ROOT / "onnx_nb" / "frontend" / "panels" / "toolbar.ts").read_text()
     listed = {
         name: set(json.loads(items)) for name, items in re.findall(r"^const (\w+) = (\[.*\]);", menu, re.MULTILINE)
     }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf, scopeAt } from "../protocol/testing.ts";
-import { Rows } from "./treerows.ts";
+import { indexOf, parentOf, type Row, rowsOf } from "./tree.ts";
 
 const columns = columnsOf(`
   input x 8 float32
@@ -15,13 +15,12 @@ const columns = columnsOf(`
 const enc = scopeAt(columns, "enc");
 const inner = scopeAt(columns, "enc/inner");
 const target = (kind: Target["kind"], name: string): Target => columns.find(name, kind) as Target;
-const named = (rows: Rows): string[] =>
-  Array.from({ length: rows.length }, (_, at) => `${rows.at(at).level} ${columns.nameOf(rows.targetAt(at))}`);
+const named = (rows: readonly Row[]): string[] => rows.map(({ level, target }) => `${level} ${columns.nameOf(target)}`);
 
 describe("rows", () => {
   it("contain what is open, in file order", () => {
-    expect(named(Rows.of(columns, new Set([0]), new Set()))).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
-    const open = Rows.of(columns, new Set([0, enc, inner]), new Set([target("node", "sum").id]));
+    expect(named(rowsOf(columns, new Set([0]), new Set()))).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
+    const open = rowsOf(columns, new Set([0, enc, inner]), new Set([target("node", "sum").id]));
     expect(named(open)).toEqual([
       "1 x",
       "1 enc",
@@ -35,7 +34,7 @@ describe("rows", () => {
       "1 act",
       "2 y",
     ]);
-    expect(open.at(open.indexOf(target("node", "sum")))).toEqual({
+    expect(open[indexOf(open, target("node", "sum"))]).toEqual({
       target: target("node", "sum"),
       level: 1,
       expanded: false,
@@ -45,21 +44,21 @@ describe("rows", () => {
   });
 
   it("find each target, and what it is inside of", () => {
-    const rows = Rows.of(columns, new Set([0, enc, inner]), new Set());
-    for (let at = 0; at < rows.length; at++) expect(rows.indexOf(rows.targetAt(at))).toBe(at);
-    const around = rows.around(rows.indexOf(target("tensor", "right")));
-    expect(rows.targetAt(around)).toEqual(target("node", "enc/inner/split"));
-    expect(rows.around(0)).toBe(-1);
+    const rows = rowsOf(columns, new Set([0, enc, inner]), new Set());
+    for (let at = 0; at < rows.length; at++) expect(indexOf(rows, rows[at].target)).toBe(at);
+    const parent = parentOf(rows, indexOf(rows, target("tensor", "right")));
+    expect(rows[parent].target).toEqual(target("node", "enc/inner/split"));
+    expect(parentOf(rows, 0)).toBe(-1);
     // a weight has no row, nor what is in a closed scope
-    expect(rows.indexOf(target("tensor", "W"))).toBe(-1);
-    expect(Rows.of(columns, new Set([0]), new Set()).indexOf(target("tensor", "p"))).toBe(-1);
+    expect(indexOf(rows, target("tensor", "W"))).toBe(-1);
+    expect(indexOf(rowsOf(columns, new Set([0]), new Set()), target("tensor", "p"))).toBe(-1);
   });
 
-  it("grow beyond their initial capacity", () => {
+  it("of thousands of nodes are all there", () => {
     const lines = Array.from({ length: 3000 }, (_, k) => `Relu n${k} : t${k} -> t${k + 1}`);
     const long = columnsOf(`input t0 1 float32\n${lines.join("\n")}`);
-    const rows = Rows.of(long, new Set([0]), new Set());
+    const rows = rowsOf(long, new Set([0]), new Set());
     expect(rows.length).toBe(6001);
-    expect(rows.indexOf(long.find("n2999", "node") as Target)).toBe(5999);
+    expect(indexOf(rows, long.find("n2999", "node") as Target)).toBe(5999);
   });
 });

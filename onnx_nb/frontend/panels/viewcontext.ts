@@ -1,0 +1,86 @@
+/** What every panel of a graph view is made with, and the links in panels: one that is pressed selects its target. */
+
+import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
+import type { GraphHost } from "../protocol/host.ts";
+import { counted } from "../scene/formatting.ts";
+import { type Dispatch, keyOf, type State } from "../scene/state.ts";
+import { breakable, copy, el, elide, on } from "./dom.ts";
+
+export interface ViewContext {
+  readonly columns: Columns;
+  readonly host: GraphHost;
+  state(): State;
+  readonly dispatch: Dispatch;
+  /** reads a sentence out */
+  announce(text: string): void;
+  readonly signal: AbortSignal;
+}
+
+/** A part of the view that follows its state. */
+export interface Panel {
+  readonly element: HTMLElement;
+  update(state: State): void;
+}
+
+export function link(text: string, target: Target, title = text): HTMLButtonElement {
+  const attributes = { type: "button", title: title.slice(0, 4000), data: { go: keyOf(target) } };
+  return el("button.onnx-nb-link", attributes, ...breakable(text));
+}
+
+/** One listener for all links below `root`, however often panels are filled again; links of a nested view are its own. */
+export function followLinks(root: HTMLElement, { dispatch, signal }: ViewContext): void {
+  on(root, "click", signal, (event) => {
+    const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-go]") : null;
+    if (element === null || element.closest("[data-widget]") !== root) return;
+    const [kind, id] = (element.dataset.go ?? "").split(" ");
+    const target = { kind, id: Number(id) } as Target;
+    dispatch({ type: "select", target });
+    dispatch({ type: "reveal", target });
+  });
+}
+
+export function valueLink(columns: Columns, value: number, most = 48): HTMLButtonElement {
+  const name = columns.valueNameOf(value);
+  return link(elide(name, most) || "(unnamed)", { kind: "tensor", id: value }, name);
+}
+
+/** "MatMul  encoder.layer.0": the op and its scope. */
+export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
+  const target: Target = { kind: "node", id: node };
+  const scope = columns.str(columns.scopePath[columns.scopeOf(target)]);
+  const op = columns.opOf(node);
+  const element = link(elide(op, 40), target, columns.nameOf(target) || op);
+  if (scope !== "") element.append(el("span.onnx-nb-dim", ...breakable(` ${elide(scope, 48)}`)));
+  return element;
+}
+
+/** How a target is named in lists. */
+export function describe(columns: Columns, target: Target): { title: string; sub: string; kind: string } {
+  const { kind, id } = target;
+  const title = columns.nameOf(target);
+  if (kind === "node") return { title: columns.opOf(id), sub: title, kind };
+  if (kind === "scope") {
+    return { title: title || columns.str(columns.scopeName[id]), sub: columns.str(columns.scopeClass[id]), kind };
+  }
+  const weight = columns.valueKind[id] === VALUE.INITIALIZER;
+  const sub = `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim();
+  return { title, sub, kind: weight ? "weight" : columns.isConstant(id) ? "constant" : "tensor" };
+}
+
+/** "3 nodes, 1 scope" */
+export function countedByKind(targets: readonly Target[]): string {
+  return (["node", "scope", "tensor"] as const)
+    .map((kind) => [targets.filter((each) => each.kind === kind).length, kind] as const)
+    .filter(([count]) => count > 0)
+    .map(([count, kind]) => counted(count, kind))
+    .join(", ");
+}
+
+/** Puts the names of targets on the clipboard, one a line. */
+export async function copyNames({ columns, announce }: ViewContext, targets: readonly Target[]): Promise<void> {
+  const names = targets.map((target) => columns.nameOf(target)).filter((name) => name !== "");
+  const done = names.length > 0 && (await copy(names.join("\n")));
+  announce(
+    names.length === 0 ? "They have no names" : done ? `${counted(names.length, "name")} copied` : "Copy failed",
+  );
+}
