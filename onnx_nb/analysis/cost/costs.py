@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import bytes_text, closest, plain_text, quoted, scaled_text, shortened
+from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -121,12 +121,7 @@ class Costs:
         return self.of_scope(0)
 
     def scope(self, path: str) -> Cost:
-        """Return what a scope costs.
-
-        Parameters
-        ----------
-        path
-            As in `Scopes.scope_path`, such as ``"encoder/layer.0"``.
+        """Return what a scope costs, by its path in `Scopes.scope_path`, such as ``"encoder/layer.0"``.
 
         Raises
         ------
@@ -134,17 +129,14 @@ class Costs:
             If there is no such scope; the message names the closest ones.
         """
         if path not in self._scope_of_path:
-            near = ", ".join(map(quoted, closest(path, self._scope_of_path)))
-            advice = f"Closest scopes: {near}." if near else "List them with costs.rows('scope')."
+            advice = closest_text(path, self._scope_of_path) or "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
         return self.of_scope(self._scope_of_path[path])
 
     def of_scope(self, group: int) -> Cost:
         """Return what a group of `scopes` costs."""
-        return _cost(
-            {metric: float(column[group]) for metric, column in self.scope_sums.items()},
-            {metric: int(column[group]) for metric, column in self.scope_unknown.items()},
-        )
+        sums = {metric: float(column[group]) for metric, column in self.scope_sums.items()}
+        return _cost(sums, {metric: int(column[group]) for metric, column in self.scope_unknown.items()})
 
     def node(self, name: str) -> Cost:
         """Return what a node costs.
@@ -155,19 +147,14 @@ class Costs:
             If there is no node of that name; the message names the closest ones.
         """
         if not name or name not in self.graph.names:
-            near = ", ".join(map(quoted, closest(name, self.graph.names)))
-            raise OnnxNbError(
-                f"the model has no node {quoted(name)}.", advice=f"Closest nodes: {near}." if near else ""
-            )
+            raise OnnxNbError(f"the model has no node {quoted(name)}.", advice=closest_text(name, self.graph.names))
         return self.of_node(self.graph.names.index(name))
 
     def of_node(self, node: int) -> Cost:
         """Return what a flat node costs."""
-        known = {metric: getattr(self, metric)[node : node + 1] for metric in _METRICS}
-        return _cost(
-            {metric: float(np.nan_to_num(column)[0]) for metric, column in known.items()},
-            {metric: int(np.isnan(known[metric])[0]) for metric in _RUN},
-        )
+        figures = {metric: float(getattr(self, metric)[node]) for metric in _METRICS}
+        unknown = {metric: int(math.isnan(figures[metric])) for metric in _RUN}
+        return _cost({metric: 0.0 if math.isnan(size) else size for metric, size in figures.items()}, unknown)
 
     def of_nodes(self, nodes: Sequence[int]) -> Cost:
         """Return what flat nodes cost together, each weight counted once; a node with bodies has all that is inside."""
@@ -176,11 +163,9 @@ class Costs:
         reader, value, elements, nbytes = weights_read(self.graph)
         read = np.unique(value[chosen[reader]])
         run = {metric: getattr(self, metric)[chosen] for metric in _RUN}
-        return _cost(
-            {metric: float(np.nansum(column)) for metric, column in run.items()}
-            | {"parameters": float(elements[read].sum()), "parameter_bytes": float(nbytes[read].sum())},
-            {metric: int(np.isnan(column).sum()) for metric, column in run.items()},
-        )
+        sums = {metric: float(np.nansum(column)) for metric, column in run.items()}
+        sums |= {"parameters": float(elements[read].sum()), "parameter_bytes": float(nbytes[read].sum())}
+        return _cost(sums, {metric: int(np.isnan(column).sum()) for metric, column in run.items()})
 
     @functools.cached_property
     def unknown(self) -> tuple[Unknown, ...]:
@@ -210,7 +195,7 @@ class Costs:
         figures = zip(*(getattr(self, metric).tolist() for metric in _METRICS), strict=True)
         return [
             {"node": name, "op": self._op(node), "scope": paths[group]}
-            | {metric: _whole(x) for metric, x in zip(_METRICS, row, strict=True)}
+            | {metric: None if math.isnan(x) else int(x) for metric, x in zip(_METRICS, row, strict=True)}
             | {"unknown": self.reasons[reason]}
             for node, (name, group, row, reason) in enumerate(
                 zip(self.graph.names, self.scopes.node_scope.tolist(), figures, self.reason_of.tolist(), strict=True)
@@ -226,14 +211,16 @@ class Costs:
     def __repr__(self) -> str:
         cost = self.total
         nodes = int(np.count_nonzero(self.reason_of[: self.graph.main_count]))
-        unknown = f"; {nodes} node{'' if nodes == 1 else 's'} unknown" if nodes else ""
+        unknown = f"; {count_text(nodes, 'node')} unknown" if nodes else ""
         named = ", ".join(quoted(shortened(symbol, 40)) for symbol in self.unbound[:4])
         bind = f"; bind {named} with shapes=" if named else ""
         return f"Costs({repr(cost)[5:-1]}{unknown}{bind})"
 
     @functools.cached_property
     def _scope_of_path(self) -> dict[str, int]:
-        return dict(zip(self.scopes.scope_path[::-1], range(len(self.scopes.scope_path) - 1, -1, -1), strict=True))
+        """The first scope of each path."""
+        paths = self.scopes.scope_path
+        return {path: scope for scope, path in reversed(list(enumerate(paths)))}
 
     def _op(self, node: int) -> str:
         op: str = self.graph.operators[self.graph.op_index[node]][0]
@@ -249,9 +236,12 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
         MatMul, Einsum, attention, LSTM, GRU and RNN, their quantized forms, and linear models. Taps on padding count
         like others, and causal masks take nothing away. Twice the MACs is what ``torch.utils.flop_counter`` counts.
     FLOPs
-        Two for each multiply-accumulate, one for each element of a bias or a factor, and otherwise the steps of the
-        formula in the ONNX standard for each element, see `flops.FLOPS`. Integers count like floats; moving, casting
-        and looking up data counts nothing.
+        Two for each multiply-accumulate, one for each element to which a bias is added or that a factor other than 1
+        scales, and otherwise, for each element, the steps of the formula in the ONNX standard: 1 for elementwise
+        functions and comparisons, 5 for Softmax (largest, difference, exponential, sum, quotient), 7 for
+        LayerNormalization, 2 for BatchNormalization, 1 for each element that is reduced or each tap of a pooling
+        window. What happens once a row does not count. Integers count like floats; moving, casting and looking up data
+        counts nothing.
     weights
         Elements of the weights (initializers) that a node reads. Sums count a weight once, however many nodes read it.
     activations
@@ -307,8 +297,8 @@ def _counted(found: Inference) -> Costs:
         macs=run[0],
         flops=run[1],
         activation_bytes=run[2],
-        parameters=_sums(node, parameters[value], graph.node_count),
-        parameter_bytes=_sums(node, nbytes[value], graph.node_count),
+        parameters=np.bincount(node, parameters[value], graph.node_count).astype(np.float64),
+        parameter_bytes=np.bincount(node, nbytes[value], graph.node_count).astype(np.float64),
         reasons=reasons,
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
@@ -339,7 +329,15 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
         if subgraphs[0].function is not None:  # the outputs of a call are counted where they are made
             figures[:, owner] = 0
             reason_of[owner] = 0
-        inside, reason = _inside(graph, owner, figures, found.trips.get(owner))
+        each = [figures[:, body.start : body.stop].sum(axis=1) for body in subgraphs]
+        trips, reason = found.trips.get(owner), ""
+        if graph.operators[graph.op_index[owner]] == ("If", ""):
+            inside = functools.reduce(np.maximum, each)
+        elif trips is None:  # nothing stays nothing, however often it is done
+            inside = np.sum([np.where(body == 0, 0.0, math.nan) for body in each], axis=0)
+            reason = "how often its body runs is not known before the run"
+        else:
+            inside = trips * np.sum(each, axis=0) if trips else np.zeros(3)
         figures[:, owner] = np.minimum(figures[:, owner] + inside, MOST)
         unknown = (n for body in subgraphs for n in range(body.start, body.stop) if reason_of[n])
         first = next(unknown, -1)
@@ -352,39 +350,25 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
     return figures, tuple(reasons), reason_of
 
 
-def _inside(graph: Graph, owner: int, figures: Column, trips: int | None) -> tuple[Column, str]:
-    """Return what the subgraphs of a node cost in one run of the node, and a reason of its own if that is unknown."""
-    bodies = [graph.subgraphs[number] for number in graph.bodies(owner)]
-    each = [figures[:, body.start : body.stop].sum(axis=1) for body in bodies]
-    if graph.operators[graph.op_index[owner]] == ("If", ""):
-        return np.asarray(functools.reduce(np.maximum, each)), ""
-    if trips is None:
-        # nothing stays nothing, however often it is done
-        endless = [np.where(body == 0, 0.0, math.nan) for body in each]
-        return np.asarray(sum(endless)), "how often its body runs is not known before the run"
-    return (np.asarray(trips * sum(each)) if trips else np.zeros(3)), ""
-
-
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     """Return MACs, FLOPs and activation bytes, and why one of them is unknown."""
     op = plain_text(case.node.op_type)
     macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)
     nbytes, no_bytes = 0.0, ""
     for place, kind in enumerate(case.outputs):
-        size, why = (0, "") if kind is None else _nbytes(kind)
-        nbytes += size
-        no_bytes = no_bytes or (why and f"{why} of output {place} is unknown")
+        if kind is None:
+            continue
+        if kind.size is not None and kind.elem_type != TensorProto.STRING:
+            nbytes += min(_declared_bytes(kind), MOST)
+            continue
+        what = "the length of the strings" if kind.size is not None else "the shape" if kind.elem_type else "the type"
+        nbytes, no_bytes = math.nan, no_bytes or f"{what} of output {place} is unknown"
     return (min(macs, MOST), min(steps, MOST), nbytes), reason or no_bytes
 
 
-def _nbytes(kind: ValueType) -> tuple[float, str]:
-    """Return the bytes of a value, or what is unknown about it."""
-    if kind.size is None:
-        return math.nan, "the shape" if kind.elem_type else "the type"
-    if kind.elem_type == TensorProto.STRING:
-        return math.nan, "the length of the strings"
-    tensor = TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()])
-    return min(declared_bytes(tensor), MOST), ""
+def _declared_bytes(kind: ValueType) -> int:
+    """Return the bytes of a tensor whose size is known."""
+    return declared_bytes(TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()]))
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
@@ -396,8 +380,7 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     by_type = np.zeros((2, len(index)))
     for number, kind in enumerate(graph.declared.table.known[each] for each in index.tolist()):
         if kind.size is not None:  # broken models have negative dimensions
-            tensor = TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()])
-            by_type[:, number] = min(kind.size, MOST), declared_bytes(tensor)
+            by_type[:, number] = min(kind.size, MOST), _declared_bytes(kind)
     elements[mine], nbytes[mine] = by_type[:, of_weight]
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]
@@ -433,15 +416,11 @@ def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str,
     for metric, column in zip(_RUN, run, strict=True):
         missing = np.isnan(column)
         known = np.where(missing, 0.0, column)
-        total = upward(np.add, _sums(tree.node_scope, known, len(parent)), parent)
+        total = upward(np.add, np.bincount(tree.node_scope, known, len(parent)).astype(np.float64), parent)
         count = upward(np.add, np.bincount(tree.node_scope, missing, len(parent)).astype(np.int64), parent)
         total[bodies], count[bodies] = known[tree.scope_node[bodies]], missing[tree.scope_node[bodies]]
         sums[metric], unknown[metric] = total, count.astype(np.int32)
     return sums, unknown
-
-
-def _sums(place: Ints, size: Column, count: int) -> Column:
-    return np.bincount(place, size, count).astype(np.float64)
 
 
 def _scope_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Column:
@@ -459,21 +438,7 @@ def _scope_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Colum
 
 
 def _cost(sums: Mapping[str, float], unknown: Mapping[str, int]) -> Cost:
-    known = {metric: int(sums[metric]) for metric in _METRICS}
-    return Cost(
-        macs=None if unknown["macs"] else known["macs"],
-        flops=None if unknown["flops"] else known["flops"],
-        parameters=known["parameters"],
-        parameter_bytes=known["parameter_bytes"],
-        activation_bytes=None if unknown["activation_bytes"] else known["activation_bytes"],
-        known_macs=known["macs"],
-        known_flops=known["flops"],
-        known_activation_bytes=known["activation_bytes"],
-        unknown_macs=unknown["macs"],
-        unknown_flops=unknown["flops"],
-        unknown_activation_bytes=unknown["activation_bytes"],
-    )
-
-
-def _whole(number: float) -> int | None:
-    return None if math.isnan(number) else int(number)
+    figures: dict[str, Any] = {metric: None if unknown.get(metric) else int(sums[metric]) for metric in _METRICS}
+    for metric in _RUN:
+        figures |= {f"known_{metric}": int(sums[metric]), f"unknown_{metric}": unknown[metric]}
+    return Cost(**figures)

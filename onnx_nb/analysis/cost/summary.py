@@ -12,16 +12,15 @@ import numpy as np
 
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.formatting import plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.results import Displayed, Table
 
-LARGEST = 20
-SCOPES = 20
-"""At most so many scopes are listed."""
+LISTED = 20
+"""Weights, and scopes, that are listed."""
 
 
 @dataclass(frozen=True)
@@ -186,21 +185,12 @@ def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None
 
 def with_costs(summary: Summary, counted: Costs) -> Summary:
     """Return a summary with what a run costs."""
-    tree = counted.scopes
-    sums = counted.scope_sums
+    tree, sums = counted.scopes, counted.scope_sums
     top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))
-    rows = {row: counted.of_scope(row) for row in sorted(top[:SCOPES])}
-    return replace(
-        summary,
-        cost=counted.total,
-        scopes=tuple(
-            ScopeCost(
-                tree.scope_path[group], tree.scope_class[group], cost.macs, cost.parameters, cost.activation_bytes
-            )
-            for group, cost in rows.items()
-        ),
-        unbound=counted.unbound,
-    )
+    paths, classes = tree.scope_path, tree.scope_class
+    costs_of = {group: counted.of_scope(group) for group in sorted(top[:LISTED])}
+    rows = (ScopeCost(paths[g], classes[g], c.macs, c.parameters, c.activation_bytes) for g, c in costs_of.items())
+    return replace(summary, cost=counted.total, scopes=tuple(rows), unbound=counted.unbound)
 
 
 def outline(model: ModelLike) -> Summary:
@@ -214,6 +204,16 @@ def outline(model: ModelLike) -> Summary:
         dtype = dtype_name(weight.dtype)
         parameters[dtype] += math.prod(max(dim, 0) for dim in weight.shape)  # broken models: below 0
         nbytes[dtype] += weight.nbytes
+    counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
+    op_counts = [
+        OpCount(op, domain, operators.CATEGORIES[operators.category(op, domain)], count)
+        for (op, domain), count in zip(graph.operators, counts, strict=True)
+    ]
+
+    def ports(values: list[int]) -> tuple[Port, ...]:
+        kinds = map(graph.type_of, values)
+        return tuple(Port(graph.value_names[v], k.dtype, k.shape_text) for v, k in zip(values, kinds, strict=True))
+
     producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
     return Summary(
         name=loaded.name,
@@ -221,33 +221,19 @@ def outline(model: ModelLike) -> Summary:
         ir_version=proto.ir_version,
         producer=producer,
         opsets=tuple((plain_text(entry.domain), entry.version) for entry in proto.opset_import),
-        inputs=tuple(_port(graph, int(value)) for value in graph.inputs),
-        outputs=tuple(_port(graph, int(value)) for value in graph.outputs),
-        op_counts=_op_counts(graph),
+        inputs=ports(graph.inputs.tolist()),
+        outputs=ports(graph.outputs.tolist()),
+        op_counts=tuple(sorted(op_counts, key=lambda row: (-row.count, row.op, row.domain))),
         nodes=graph.node_count,
         parameters=sum(parameters.values()),
         nbytes=sum(nbytes.values()),
         by_dtype=tuple(DtypeTotal(d, parameters[d], nbytes[d]) for d, _ in nbytes.most_common()),
         largest=tuple(
-            Weight(w.name, dtype_name(w.dtype), "×".join(map(str, w.shape)) or "scalar", w.nbytes)
-            for w in sorted(weights, key=lambda w: -w.nbytes)[:LARGEST]
+            Weight(w.name, dtype_name(w.dtype), shape_text(w.shape), w.nbytes)
+            for w in sorted(weights, key=lambda w: -w.nbytes)[:LISTED]
         ),
         metadata=tuple((plain_text(entry.key), plain_text(entry.value)) for entry in proto.metadata_props),
         functions=tuple((":".join(p for p in key if p), len(f.node)) for key, f in graph.functions.items()),
         doc=plain_text(proto.doc_string or proto.graph.doc_string),
         faults=tuple((fault.kind, fault.message) for fault in graph.problems),
     )
-
-
-def _port(graph: Graph, value: int) -> Port:
-    kind = graph.type_of(value)
-    return Port(graph.value_names[value], kind.dtype, kind.shape_text)
-
-
-def _op_counts(graph: Graph) -> tuple[OpCount, ...]:
-    counts = np.bincount(graph.op_index, minlength=len(graph.operators))
-    rows = [
-        OpCount(op, domain, operators.CATEGORIES[operators.category(op, domain)], int(count))
-        for (op, domain), count in zip(graph.operators, counts, strict=True)
-    ]
-    return tuple(sorted(rows, key=lambda row: (-row.count, row.op, row.domain)))

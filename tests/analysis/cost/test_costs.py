@@ -460,7 +460,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: Any, message: str) -> None:
 
 def test_names_that_are_not_there_have_closest_ones() -> None:
     costs = onnx_nb.costs(models.one_node())
-    with pytest.raises(OnnxNbError, match=r"no node 'rely'\. Closest nodes: 'relu'"):
+    with pytest.raises(OnnxNbError, match=r"no node 'rely'\. Closest names: 'relu'"):
         costs.node("rely")
     with pytest.raises(OnnxNbError, match="no scope 'encoder'"):
         costs.scope("encoder")
